@@ -206,7 +206,7 @@ class PublishSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrdersSettings:
-    """`[orders]`: whether orders of the fleet are taken, and whose."""
+    """`[orders]`: whether deletion requests of the fleet are carried out, and whose."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
     accept: bool = False

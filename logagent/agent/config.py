@@ -5,6 +5,7 @@ All problems are reported together: `ConfigError.problems` lists them, each with
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import tomllib
@@ -40,6 +41,14 @@ _REMOVED: dict[tuple[str, ...], str] = {
     ("cleanup", "pressure_floor"): _NO_PRESSURE,
 }
 """Settings that existed once, with what to use instead. They are errors like any unknown key."""
+
+
+_OURS = re.compile(r"logagent[_.]", re.IGNORECASE)
+# Variables that are no settings: a command's own, those of the tests, and what Kubernetes sets in each container for
+# every service with such a name.
+_NO_SETTINGS = re.compile(
+    r"LOGAGENT_(ORDERS_KEY_FILE|TESTS?_\w+|(\w+_)?SERVICE_(HOST|PORT(_\w+)?)|(\w+_)?PORT(_\d+_(TCP|UDP|SCTP)\w*)?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +118,11 @@ def _overlay_environment(
     known = {(s.name, k.name) for s in fields(Settings) for k in fields(hints[s.name])}
     names: dict[tuple[str, str], str] = {}
     for variable, text in environ.items():
-        if not variable.startswith(ENV_PREFIX) or "__" not in variable:
+        if _OURS.match(variable) is None or _NO_SETTINGS.fullmatch(variable) is not None:
             continue
         section, _, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
-        if (section, key) not in known:
-            problem = _REMOVED.get((section, key), f"there is no setting {section}.{key}")
+        if not variable.startswith(ENV_PREFIX) or (section, key) not in known:
+            problem = _REMOVED.get((section, key)) or _no_such_variable(variable, known)
             problems.append(f"environment variable {variable}: {problem}")
             continue
         names[section, key] = variable
@@ -121,6 +130,15 @@ def _overlay_environment(
         if isinstance(table, dict):
             table[key] = text
     return names
+
+
+def _no_such_variable(variable: str, known: Collection[tuple[str, str]]) -> str:
+    """One underscore, a dot or a small letter, and a setting would silently not be in effect."""
+    names = {f"{section}_{key}": f"{ENV_PREFIX}{section}__{key}".upper() for section, key in known}
+    meant = re.sub(r"[_.]+", "_", variable.lower()).removeprefix("logagent_")
+    near = difflib.get_close_matches(meant, names, n=1, cutoff=0.5)
+    hint = f"; did you mean {names[near[0]]}?" if near else ""
+    return f"there is no such setting, so it would not be in effect{hint}"
 
 
 def _validate(

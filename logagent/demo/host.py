@@ -1,13 +1,17 @@
-"""The demo's host: a folder with `server.properties`, two log dirs and a metadata log, as left by a real broker."""
+"""The demo's host: a folder with `server.properties`, two log dirs and a metadata log, as left by a real broker; and a
+process that plays the broker: it holds the lock of each log dir the way Kafka does (a POSIX record lock)."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -40,7 +44,7 @@ max_age = "365d"  # on a real host 15m: what is older proves nothing. Here you m
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The properties of a file that must not change unless a command was asked to change it."""
+    """The properties of a file that only change where a command is meant to change it."""
 
     size: int
     mtime_ns: int
@@ -123,7 +127,7 @@ def make_folder(wanted: str | None) -> Path:
     return folder
 
 
-def look(folder: Path) -> Tree:
+def read_tree(folder: Path) -> Tree:
     """Every partition dir with its files, and the checkpoints' entries (whose order means nothing)."""
     dirs: dict[str, dict[str, FileState]] = {}
     ctimes: dict[str, int] = {}
@@ -142,9 +146,9 @@ def look(folder: Path) -> Tree:
 def _files(directory: Path) -> Iterator[tuple[str, FileState]]:
     for path in sorted(directory.rglob("*")):
         if path.is_file():
-            found = path.stat()
+            status = path.stat()
             digest = hashlib.sha256(path.read_bytes()).digest()
-            yield str(path.relative_to(directory)), FileState(found.st_size, found.st_mtime_ns, digest)
+            yield str(path.relative_to(directory)), FileState(status.st_size, status.st_mtime_ns, digest)
 
 
 def differences(before: Tree, after: Tree) -> list[str]:
@@ -157,3 +161,29 @@ def differences(before: Tree, after: Tree) -> list[str]:
         lines += [f"- {file}: {entry}" for entry in sorted(old - new)]
         lines += [f"+ {file}: {entry}" for entry in sorted(new - old)]
     return lines
+
+
+# Reads stdin until it is closed, so it never outlives the demo.
+_PROGRAM = """
+import fcntl, sys
+held = [open(f"{log_dir}/.lock", "a") for log_dir in sys.argv[1:]]
+for file in held:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def broker_holds(log_dirs: list[Path]) -> Iterator[int]:
+    """While this is open, another process (whose PID is the value) holds the locks of `log_dirs`."""
+    command = [sys.executable, "-I", "-c", _PROGRAM, *map(str, log_dirs)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            if process.stdout.readline() != b"locked\n":
+                raise RuntimeError("the process that plays the broker could not lock the log dirs")
+            yield process.pid
+        finally:
+            process.stdin.close()
+            process.wait(10)

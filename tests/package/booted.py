@@ -83,7 +83,7 @@ class Scenario:
         """As the package says it: look, write, read, start."""
         shown = self.sh("logagent setup 2>&1")
         assert f"User={self.user}" in shown and MALLORY not in shown and "nothing was written yet" in shown, shown
-        assert f"LOGAGENT_KAFKA__CONFIG={broker_host.CONFIG}" in shown, shown
+        assert f'config = "{broker_host.CONFIG}"' in shown, shown
         print(textwrap.indent(shown, "        "), flush=True)
         written = self.sh("logagent setup --execute 2>&1")
         assert "systemd-analyze verify has no complaints" in written, written
@@ -194,7 +194,8 @@ class Scenario:
         return int(self.sh(f"find {path} -name '*.log' 2>/dev/null | wc -l"))
 
     def enforce(self, bytes_per_second: str) -> None:
-        text = '[cleanup]\nmode = "enforce"\ninterval = "5s"\nleftover_grace = "1s"\n[delete]\n'
+        text = f'[kafka]\nconfig = "{broker_host.CONFIG}"\n[cleanup]\nmode = "enforce"\ninterval = "5s"\n'
+        text += 'leftover_grace = "1s"\n[delete]\n'
         text += f'file_delete_delay_ms = 1000\nbytes_per_second = "{bytes_per_second}"\n'
         (self.machine.root / "etc/logagent/logagent.toml").write_text(text)
         self.restart()
@@ -275,7 +276,9 @@ class Scenario:
         asked = f"logagent delete --kafka-config {broker_host.CONFIG} --partition {name}"
         asked += " --quarantine --allow-assigned --even-last-copy"
         # All that this host has: that is a plan to approve.
-        (self.machine.root / "etc/logagent/logagent.toml").write_text(f'[kafka]\nversion = "{broker_host.KAFKA}"\n')
+        (self.machine.root / "etc/logagent/logagent.toml").write_text(
+            f'[kafka]\nconfig = "{broker_host.CONFIG}"\nversion = "{broker_host.KAFKA}"\n'
+        )
         plan = json.loads(self.as_user(f"{asked} --json 2>/dev/null", check=False))
         self.as_user(f"{asked} --execute --approve {plan['plan_id']}")
         stray = self.sh(f"ls {LOG_DIRS[1]} | grep -- -stray")

@@ -28,7 +28,7 @@ _INCLUDED = "apt,systemd,systemd-sysv,dbus,procps,util-linux,mount,e2fsprogs,zli
 def base_archive(name: str) -> Path:
     """The root of a distribution as an archive, made once.
 
-    Debian's comes from mmdebstrap's own mirror. For Ubuntu's name one in `LOGAGENT_UBUNTU_MIRROR`; Debian has no
+    Debian's comes from mmdebstrap's own mirror. For Ubuntu's name one in `LOGAGENT_TESTS_UBUNTU_MIRROR`; Debian has no
     keyring for it, so that it is trusted as it is: a root that is thrown away.
     """
     archive = cache_dir() / "roots" / f"{name}.tar"
@@ -38,9 +38,9 @@ def base_archive(name: str) -> Path:
     part = archive.with_suffix(".part.tar")
     command = ["mmdebstrap", "--variant=minbase", f"--include={_INCLUDED}", DISTRIBUTIONS[name], str(part)]
     if name.startswith("ubuntu"):
-        mirror = os.environ.get("LOGAGENT_UBUNTU_MIRROR")
+        mirror = os.environ.get("LOGAGENT_TESTS_UBUNTU_MIRROR")
         if mirror is None:
-            raise RuntimeError(f"{name}: no mirror; name one in LOGAGENT_UBUNTU_MIRROR")
+            raise RuntimeError(f"{name}: no mirror; name one in LOGAGENT_TESTS_UBUNTU_MIRROR")
         command.append(f"deb [trusted=yes] {mirror} {DISTRIBUTIONS[name]} main universe")
     run(command, timeout=900)
     part.rename(archive)

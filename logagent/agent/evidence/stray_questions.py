@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from logagent.agent.evidence.assignment_sources import Absent, Assignments
@@ -25,6 +25,7 @@ from logagent.model.assignments.strays import (
     decide_stray,
     is_assigned_here,
     needs_cover,
+    stray_verdict,
 )
 from logagent.model.assignments.verdict import Host
 from logagent.model.facts import Ruling, StrayRuling
@@ -60,26 +61,40 @@ class StrayQuestions:
     def rule_on(self, strays: Sequence[PartitionDir]) -> dict[DirKey, StrayRuling]:
         """Whether each of `strays` may be removed."""
         was = {d.key: self._before_stray(d) for d in strays}
-        rulings = {
-            key: rule(d, self.assignments, self.host, self.absent, self.now_ms, None, internal=True) or _UNKNOWN
-            for key, d in was.items()
-        }
+        rulings = {key: self._rule(d) for key, d in was.items()}
         living = [d for d in strays if needs_cover(rulings[d.key])]
         logs = _look_at_logs(living, self.opened, self.calls)
+        # What covers a copy is what has its topic id under the topic's own name.
+        named = {d.key: self._under_its_name(was[d.key]) for d in living}
         # What else lies here of a partition that this node is no replica of is an orphan, too, and covers nothing.
-        here = frozenset(key for key, ruling in rulings.items() if is_assigned_here(ruling))
-        answers = self._answers([was[d.key] for d in living], logs, here)
+        here = frozenset(key for key, d in named.items() if is_assigned_here(self._rule(d)))
+        answers = self._answers([*named.values()], logs, here)
         nobody = self._nobody_to_ask()
-        return {
+        decided = {
             d.key: decide_stray(
                 rulings[d.key],
                 proof=self._proof(d),
                 own=logs.get(d.key),
                 answers=answers.get(d.key, ()),
                 nobody=nobody,
+                at_ms=self.now_ms,
+                proof_ms=mark.at_ms if (mark := self.marks.get(d.key)) is not None else 0,
             )
             for d in strays
         }
+        return {d.key: replace(decided[d.key], ruling=stray_verdict(rulings[d.key], self._proof(d))) for d in strays}
+
+    def verdicts(self, strays: Sequence[PartitionDir]) -> dict[DirKey, Ruling]:
+        """The verdict on each of `strays`: no log is read and no leader asked, so not whether another copy has it."""
+        return {d.key: stray_verdict(self._rule(self._before_stray(d)), self._proof(d)) for d in strays}
+
+    def _rule(self, d: PartitionDir) -> Ruling:
+        return rule(d, self.assignments, self.host, self.absent, self.now_ms, None, internal=True) or _UNKNOWN
+
+    def _under_its_name(self, d: PartitionDir) -> PartitionDir:
+        image = self.assignments.first
+        topic = image.by_id.get(d.topic_id) if image is not None and d.topic_id is not None else None
+        return d if topic is None else replace(d, topic=topic.name)
 
     def _nobody_to_ask(self) -> str | None:
         if not self.ask_leaders:
@@ -101,7 +116,8 @@ class StrayQuestions:
         return [
             d
             for d in self.dirs
-            if is_loaded_as(stray, d)
+            if d.key != stray.key
+            and is_loaded_as(stray, d)
             and d.topic_id is not None
             and d.error is None
             and not d.removal_started
@@ -111,12 +127,14 @@ class StrayQuestions:
     def _answers(
         self, living: Sequence[PartitionDir], logs: Mapping[DirKey, LogLook], here: frozenset[DirKey]
     ) -> dict[DirKey, list[EpochEnd]]:
-        """Where other copies end the last leader epoch of each; copies on this host count for those in `here`. Reading
-        takes longest, so it comes last, and only for what nothing else covers."""
+        """Where other copies end the last leader epoch of each. Copies on this host count for those in `here`, and only
+        where this node leads: another leader would truncate them to what it has."""
+        answers = self._ask_leaders(living, logs) if self.ask_leaders else {}
         asked = {
             (d.key, other.key): (own, own.last_epoch, other)
             for d in living
-            if d.key in here and (own := logs.get(d.key)) is not None and own.last_epoch is not None
+            if d.key in here and any(answer.led_here for answer in answers.get(d.key, ()))
+            if (own := logs.get(d.key)) is not None and own.last_epoch is not None
             for other in self._beside(d)
         }
         copies = look_as_loaded([other for _, _, other in asked.values()], self.ours, self.calls)
@@ -130,25 +148,18 @@ class StrayQuestions:
             for pair, (own, _, other) in asked.items()
             if pair[1] in copies and covers(answer(pair), own)
         }
-        problems = self.reads.problems(resting, self.ours, self.calls, to_act=self.to_act)
-        answers: dict[DirKey, list[EpochEnd]] = {d.key: [] for d in living}
+        read = self.reads.read if self.to_act else self.reads.problems
+        problems = read(resting, self.ours, self.calls)
         for pair in asked:
-            if pair[1] in copies and pair not in problems:
-                answers[pair[0]].append(answer(pair))
-        if self.ask_leaders:
-            self._ask_leaders(living, logs, answers)
-        left = {pair: resting[pair] for pair in problems if not _is_covered(logs[pair[0]], answers[pair[0]])}
-        if self.to_act:
-            problems = self.reads.read(left, self.ours, self.calls)
-        for pair in left:
-            answers[pair[0]].append(answer(pair, problems.get(pair)))
+            if pair[1] in copies:
+                answers[pair[0]].append(answer(pair, problems.get(pair)))
         return answers
 
     def _ask_leaders(
-        self, living: Sequence[PartitionDir], logs: Mapping[DirKey, LogLook], answers: dict[DirKey, list[EpochEnd]]
-    ) -> None:
-        """Add the leaders' answers for strays that nothing on this host covers. Not of the broker that serves this
-        host's copies: it knows less of their segments than the files show."""
+        self, living: Sequence[PartitionDir], logs: Mapping[DirKey, LogLook]
+    ) -> dict[DirKey, list[EpochEnd]]:
+        """What the leaders answer. Not the broker that serves this host's copies: it knows less of their segments than
+        the files show."""
         asked = {
             d.key: (TopicPartition(d.topic, d.partition), own.last_epoch)
             for d in living
@@ -156,18 +167,13 @@ class StrayQuestions:
             and own.last_epoch is not None
             and d.topic is not None
             and d.partition is not None
-            and not _is_covered(own, answers[d.key])
         }
         reader = self.brokers.leaders() if self.brokers is not None and asked else None
         if reader is None:
-            return
+            return {}
         topic_ids = {d.topic: d.topic_id for d in living if d.topic is not None and d.topic_id is not None}
-        for key, answer in reader.epoch_ends(asked, topic_ids, but_not=self.host.node_id).items():
-            answers[key].append(answer)
-
-
-def _is_covered(own: LogLook, answers: Sequence[EpochEnd]) -> bool:
-    return any(covers(answer, own) for answer in answers)
+        found = reader.epoch_ends(asked, topic_ids, but_not=self.host.node_id)
+        return {key: [answer] for key, answer in found.items()}
 
 
 def rule_on_doubles(
@@ -177,18 +183,19 @@ def rule_on_doubles(
     reads: CopyReads,
     *,
     to_act: bool,
+    now_ms: int,
 ) -> dict[DirKey, StrayRuling]:
     """Whether the first directory of each pair may be removed: the other one, looked at now, contains all of it.
     `reads`, `to_act`: as in `StrayQuestions`."""
     logs = look_as_loaded([d for pair in asked for d in pair], opened, calls)
-    rulings = {d.key: decide_double(logs.get(d.key), logs.get(other.key), other) for d, other in asked}
+    rulings = {d.key: decide_double(logs.get(d.key), logs.get(other.key), other, now_ms) for d, other in asked}
     resting = {
         d.key: Overlap(other, in_common(logs[d.key], logs[other.key])) for d, other in asked if rulings[d.key].may_go
     }
     problems = reads.read(resting, opened, calls) if to_act else reads.problems(resting, opened, calls)
     for key, problem in problems.items():
         other = resting[key].dir
-        rulings[key] = decide_double(logs[key], logs[other.key].unsound(problem), other)
+        rulings[key] = decide_double(logs[key], logs[other.key].unsound(problem), other, now_ms)
     return rulings
 
 

@@ -41,6 +41,7 @@ def entries_to_drop(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> dict[
     for a future log, and for `orders-01` if `orders-1` exists beside it and stays. Raises UnreadableError,
     KafkaStorageError or ItemFailed.
     """
+    proposals = [p for p in proposals if p.action is not ActionKind.REMOVE_LEFTOVERS]
     going = {p.dir.name for p in proposals}
     wanted = {
         TopicPartition(p.dir.topic, p.dir.partition): p

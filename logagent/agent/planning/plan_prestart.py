@@ -19,6 +19,7 @@ from logagent.agent.execute.log_manager import LogManager
 from logagent.agent.rescue.rescue_looks import free_room, room_given_back
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
+from logagent.model.planning.due import what_is_due
 from logagent.model.planning.plan import Execution, Plan, Proposal, Waiting
 from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.room import StartRoom, room_to_start, still_lacking, to_make_room, until_it_starts
@@ -75,7 +76,8 @@ def plan_prestart(session: Session, facts: Facts) -> Prestart:
     """What is due and can be renamed now; on a file system with too little space for a start, what is due is removed
     first."""
     session.ask_leaders, session.reads.left = False, PRESTART_BYTES
-    due = session.due(facts)
+    known = session.candidates()
+    due = what_is_due(known, facts, new_uuid)
     inside = [p for p in due.strays.due if not facts.log_dirs[p.dir.log_dir].quarantine]
     renames = [*due.orphans.due, *(as_mark(p, new_uuid) for p in inside)]
     waiting = [w for w in due.strays.waiting if not facts.log_dirs[w.log_dir].quarantine]
@@ -83,7 +85,7 @@ def plan_prestart(session: Session, facts: Facts) -> Prestart:
     lacking = lacks(session)
     if not lacking:
         return Prestart(_without_approval(session.plan(renames, waiting, facts=facts)))
-    whole = session.due(facts, waits_over=True).marked.due
+    whole = what_is_due(known, facts, new_uuid, waits_over=True).marked.due
     removals = [*due.marked.due, *due.strays.due]
     return _making_room(session, facts, removals, whole, renames, [*waiting, *due.marked.waiting], lacking)
 
@@ -145,6 +147,7 @@ def as_mark(removal: Proposal, uuid: Callable[[], str]) -> Proposal:
         due_at_ms=removal.due_at_ms,
         approved=removal.approved,
         removal_started=removal.removal_started,
+        flags=removal.flags,
     )
 
 

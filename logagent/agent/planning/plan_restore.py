@@ -65,6 +65,7 @@ def plan_restore(
         deletes_unassigned=any(deletes_strays(v, zookeeper=zookeeper) for v in _possible_versions(facts)),
         version_doubt=facts.known_version.doubt(),
         zookeeper=zookeeper,
+        settings_as_of=_as_of(session, wanted, marks, options, answered),
     )
     known = Wanted(wanted, session.dirs, marks, copies, session.removal_intents())
     proposals, refusals = restorations(known, facts, owner, options, new_uuid)
@@ -110,6 +111,29 @@ def _ask_settings(
     answers = reader.topic_settings(names) if reader is not None else {}
     defaults = session.assignments.broker_defaults
     return {topic: as_answered(topic, found, defaults) for topic, found in answers.items()}
+
+
+def _as_of(
+    session: Session,
+    chosen: Sequence[PartitionDir],
+    marks: Mapping[DirKey, Mark],
+    options: RestoreOptions,
+    answered: Mapping[str, TopicConfigs],
+) -> dict[str, str]:
+    """A remark for each topic whose settings are known only from the metadata log here, which ends when its broker
+    stopped.
+
+    They count as long as assignments do (`assignments.max_age`, 15 minutes), by decision. Where nobody else can be
+    asked, as on a cluster of one node, nobody else can have changed them either; and elsewhere what can have been
+    changed since is a topic's retention, in the minutes in which an operator brings that topic back. Older than that,
+    they are unknown, and the restore is refused.
+    """
+    log = session.assignments.own_log
+    if log is None or not session.assignments.topic_configs.complete:
+        return {}
+    topics = (full_topic(d, marks.get(d.key)) or options.topic for d in chosen)
+    said = f"; its retention is that of {rfc3339(log.at_ms)}, when the metadata log here ends"
+    return {topic: said for topic in topics if topic is not None and topic not in answered}
 
 
 def _why_unknown(session: Session, *, zookeeper: bool) -> str:

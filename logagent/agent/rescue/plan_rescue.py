@@ -20,14 +20,16 @@ from logagent.agent.rescue.rescue_looks import (
     brokers_part,
     file_systems,
     free_room,
+    leftover_files,
     plain_files,
     room_given_back,
 )
 from logagent.agent.session.session import Session, new_uuid
 from logagent.host.brokers.broker_process import look_at_process
 from logagent.model.assignments.doubles import Doubles, doubles, pairs
+from logagent.model.claims import Claim
 from logagent.model.facts import Facts
-from logagent.model.planning.due import RETRY, Part
+from logagent.model.planning.due import RETRY, Part, what_is_due
 from logagent.model.planning.plan import Execution, Flags, Plan, Proposal, Refusal, Waiting, action_id, plan_id
 from logagent.model.planning.rescue_steps import (
     Kept,
@@ -38,6 +40,7 @@ from logagent.model.planning.rescue_steps import (
     in_order,
     kept,
     offer_double,
+    offer_leftovers,
     removal_of,
     up_to,
     with_approval,
@@ -148,10 +151,14 @@ def _possible(session: Session, facts: Facts, flags: Flags, leave_out: Collectio
     offers, waiting = _offers(session, facts, flags)
     double_offers, decided = _doubles(session, facts, flags)
     offers = [o for o in (*offers, *double_offers) if o.key not in leave_out]
+    known = {*leave_out, *(o.key for o in offers)}
+    offers += [offer_leftovers(d, *found) for d, found in leftover_files(session, facts) if d.key not in known]
     offers, only_copies = _without_only_copies(session, facts, offers)
     whole = session.plan([o.proposal for o in offers], waiting, only_copies, facts=facts)
     passed = {p.key for p in whole.actions}
-    concerned = {x.key for some in (offers, waiting, only_copies) for x in some}
+    # A directory of which only leftovers go is kept all the same.
+    whole_dirs = [o for o in offers if o.step is not Step.LEFTOVERS]
+    concerned = {x.key for some in (whole_dirs, waiting, only_copies) for x in some}
     refusals = [r for r in whole.refusals if r.name]
     return _Possible(in_order(o for o in offers if o.key in passed), refusals, waiting, concerned, decided)
 
@@ -198,8 +205,8 @@ _Found = tuple[Step, Proposal, str | None]
 def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], list[Waiting]]:
     """Every step but doubles, before the guards check it, and what cannot be a step now. While the clock is in doubt
     nothing is due: everything would be early, and needs approval."""
-    now = session.due(facts, flags=flags)
-    whole = session.due(facts, flags=flags, waits_over=True)
+    known = session.candidates(flags=flags)
+    now, whole = (what_is_due(known, facts, new_uuid, waits_over=over) for over in (False, True))
     doubt = session.clock_watch.doubt()
     why = f" ({doubt.why})" if doubt is not None else ""
     past, within = Step.STRAY_PAST_RETENTION, Step.STRAY_WITHIN_RETENTION
@@ -223,10 +230,12 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
         hint = "it stays, as it may be the only copy; logagent cleanup sets it aside when it is due"
         return hint if asked is None else f"{hint}; its leader could not be asked: {asked}"
 
-    return [o for o in offers if o not in kept_back], [
-        Refusal(*o.key, "assigned", (found := rulings[o.key]).detail, hint(found.hint), o.proposal.dir.bytes)
-        for o in kept_back
-    ]
+    def refusal(o: Offer) -> Refusal:
+        found = rulings[o.key]
+        lacks = Claim.COVERED if found.covered is not None else None
+        return Refusal.of(o.proposal.dir, "assigned", found.detail, hint(found.hint), claim=lacks)
+
+    return [o for o in offers if o not in kept_back], [refusal(o) for o in kept_back]
 
 
 def _due_first(now: Part, whole: Part, past: Step, within: Step, setting: str) -> list[_Found]:
@@ -387,6 +396,7 @@ def _removals(session: Session, plan: Plan, aside: Sequence[Proposal]) -> Plan:
     session.take_inventory()
     before = {(p.new_dir or p.dir.log_dir, p.new_name): p for p in aside}
     removals = [removal_of(d, p) for d in session.dirs if (p := before.get(d.key)) is not None]
+    session.doubles |= {r.key: session.doubles[before[r.key].key] for r in removals if r.double}
     return replace(session.plan(removals, facts=session.facts()), plan_id=plan.plan_id)
 
 

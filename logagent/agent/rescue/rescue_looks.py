@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from logagent.errors import LogAgentError
 from logagent.host.log_dir.log_dir import BROKER_FILES, OpenLogDir
 from logagent.host.removal.unlink import gives_back
 from logagent.model.facts import Facts
-from logagent.model.naming.dir_names import REMOTE_LOG_METADATA, classify
+from logagent.model.naming.dir_names import REMOTE_LOG_METADATA, classify, leftovers
 from logagent.model.planning.topic_retention import (
     LARGEST_TOPICS,
     LOCAL_RETENTION,
@@ -30,7 +31,7 @@ from logagent.model.planning.topic_retention import (
     advise,
     loaded,
 )
-from logagent.model.records import DirKey, HolderState, Kind, PartitionDir
+from logagent.model.records import DirKey, HolderState, Kind, PartitionDir, Verdict
 from logagent.model.space import Space
 
 T = TypeVar("T")
@@ -84,6 +85,29 @@ def room_given_back(session: Session, facts: Facts, dirs: Iterable[PartitionDir]
         return gives_back(fd, held=held, truncates_held=truncates)
 
     return look_into(session, dirs, look)
+
+
+def leftover_files(session: Session, facts: Facts) -> list[tuple[PartitionDir, tuple[list[str], int]]]:
+    """Of assigned directories on log dirs that no broker uses now: the files that a start would drop, and the bytes
+    that their file system gets back."""
+
+    def look(fd: int, d: PartitionDir) -> tuple[list[str], int]:
+        names = leftovers(os.listdir(fd))
+        size = 0
+        for name in names:
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+                size += found.st_blocks * 512
+        return names, size
+
+    free = {p for p, where in facts.log_dirs.items() if where.holder.state is HolderState.FREE and not where.quarantine}
+    loaded = [
+        d
+        for d in session.of_kind(Kind.CURRENT, Kind.FUTURE)
+        if d.log_dir in free and facts.ruling(d).verdict is Verdict.ASSIGNED
+    ]
+    seen = look_into(session, loaded, look)
+    return [(d, seen[d.key]) for d in loaded if d.key in seen and seen[d.key][0]]
 
 
 @dataclass(frozen=True, slots=True)

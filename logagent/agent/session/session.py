@@ -28,15 +28,20 @@ from logagent.host.removal.work_control import ByteBudget, WorkControl
 from logagent.host.state.journal import CheckpointEntry, Journal
 from logagent.host.state.version_seen import (
     read_brokers_seen,
+    read_lineage,
     read_version_seen,
     write_brokers_seen,
+    write_lineage,
     write_version_seen,
 )
 from logagent.model.assignments.identity import BrokerPlace, directory_ids
+from logagent.model.assignments.lineage import remember
 from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
+from logagent.model.assignments.without_directory import WithoutDirectory, without_directory
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
+from logagent.model.health.clock_doubt import TRUST_CLOCK
 from logagent.model.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
@@ -45,7 +50,7 @@ from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import NO_FLAGS, Flags, Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling
 from logagent.model.planning.queue import Mark, QueueEntry, RemovalIntents, build_queue
-from logagent.model.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
+from logagent.model.records import DirKey, HolderState, Kind, PartitionDir, Verdict
 from logagent.settings import DAY_MS, Settings
 
 if TYPE_CHECKING:
@@ -106,11 +111,12 @@ VALID_READINGS = 10
 
 @dataclass(slots=True)
 class Session:
-    """`ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `brokers`: who can be
-    asked, as of the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be
-    removed because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads
-    the copies here that a removal rests on. `acting`: it holds the executor lock and may write the journal. `whole`:
-    the inventory covers all directories, so what it does not show does not exist.
+    """`ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `network_seconds`: how long
+    one reading of the cluster may take in all, None = as long as its requests do; `brokers`: who can be asked, as of
+    the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be removed
+    because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads the copies
+    here that a removal rests on. `acting`: it holds the executor lock and may write the journal. `whole`: the inventory
+    covers all directories, so what it does not show does not exist.
     """
 
     target: Target
@@ -132,6 +138,7 @@ class Session:
     _read_from: tuple[str, ...] | None = None
     _read_until: float | None = None
     ask_leaders: bool = True
+    network_seconds: float | None = None
     brokers: BrokersToAsk | None = None
     reads: CopyReads = field(default_factory=CopyReads)
     doubles: dict[DirKey, PartitionDir] = field(default_factory=dict)
@@ -184,6 +191,10 @@ class Session:
     def renamed_by(self, plan_id: str) -> list[DirKey]:
         return dir_history.renamed_by(self.journal, self.dirs, plan_id)
 
+    def restored_topics(self) -> list[tuple[str | None, int]]:
+        """The topic id of every directory that was restored on this host, and when (ms)."""
+        return [(e.intent.topic_id, e.at_ms) for e in self.journal.restores().values()]
+
     def removal_intents(self) -> RemovalIntents:
         return dir_history.removal_intents(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
 
@@ -203,18 +214,15 @@ class Session:
             corrected=self.clock_watch.corrected,
         )
 
-    def due(
-        self,
-        facts: Facts,
-        *,
-        sightings: Mapping[DirKey, Sighting] | None = None,
-        flags: Flags = NO_FLAGS,
-        waits_over: bool = False,
-    ) -> Due:
-        """What is due here, and what waits (`what_is_due`). `sightings`: those that count (default: those of earlier
-        cycles)."""
+    def due(self, facts: Facts, *, sightings: Mapping[DirKey, Sighting] | None = None, flags: Flags = NO_FLAGS) -> Due:
+        """What is due on this host, and what waits (`what_is_due`). `sightings`: those that count (default: those of
+        earlier cycles)."""
+        return what_is_due(self.candidates(sightings=sightings, flags=flags), facts, new_uuid)
+
+    def candidates(self, *, sightings: Mapping[DirKey, Sighting] | None = None, flags: Flags = NO_FLAGS) -> Candidates:
+        """What may fall due, from one reading of the journal: for those who also ask what would be due later."""
         cleanup, doubt = self.settings.cleanup, self.clock_watch.doubt()
-        known = Candidates(
+        return Candidates(
             queue=self.queue(),
             dirs=self.dirs,
             marks=self.marks(),
@@ -224,10 +232,16 @@ class Session:
             retention_ms=cleanup.stray_retention,
             ages=Ages(cleanup.sightings, cleanup.min_age),
             corrected=self.clock_watch.corrected,
-            doubt=f"{doubt.why} (logagent cleanup --trust-clock if it is right now)" if doubt is not None else None,
+            doubt=f"{doubt.why} ({TRUST_CLOCK})" if doubt is not None else None,
             flags=flags,
+            never_shown=self._never_shown(),
         )
-        return what_is_due(known, facts, new_uuid, waits_over=waits_over)
+
+    def _never_shown(self) -> frozenset[str]:
+        """Topic ids of strays that the metadata log of this host never had, where that log decides."""
+        image = self.assignments.first
+        strays = (d.topic_id for d in self.of_kind(Kind.STRAY) if d.topic_id is not None)
+        return frozenset(i for i in strays if image.never_showed(i)) if image is not None else frozenset()
 
     # Assignments and verdicts
 
@@ -248,7 +262,11 @@ class Session:
             cluster_id=cluster.cluster_id,
             node_id=cluster.node_id,
             now_ms=self.clock.now_ms(),
+            stopped=self.log_dirs.unlocked(),
             may_read_log=not hangs,
+            lineage=read_lineage(self.state_dir, cluster.cluster_id, cluster.node_id),
+            directory_ids=cluster.directory_ids,
+            network_seconds=self.network_seconds,
         )
         began = self.clock.monotonic()
         try:
@@ -313,13 +331,14 @@ class Session:
         """Everything that guards look at, gathered now; verdicts for `dirs`, which are about to be acted on (default:
         all, to plan or to show).
 
-        `to_plan`: also gather what the blast radius of a plan needs.
+        `to_plan`: also gather what the blast radius of a plan needs, which `dirs` no longer need.
         """
         now = self.clock.now_ms()
-        looked = self.log_dirs.log_dir_facts()
+        looked = self.log_dirs.log_dir_facts("now" if dirs is None else "held")
         host = self._host()
         identify(self.assignments, host, self.dirs, looked, self._brokers_seen(), now)
         self._remember_brokers()
+        self._remember_lineage()
         log_dirs = self._mark_serving(looked, now)
         version = self.kafka_version(log_dirs)
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
@@ -327,8 +346,11 @@ class Session:
             self.dirs if dirs is None else dirs, self.assignments, host, log_dirs, now, proven_absent=proven
         )
         images = (*self.assignments.usable, *self.assignments.unusable)
-        recent = self._taken_since(self.clock_watch.reaching_back(now - DAY_MS))
-        had_dirs, had_bytes = dirs_of_a_day(self.dirs, RecentDirs(recent))
+        recent: tuple[RecentAction, ...] = ()
+        had_dirs = had_bytes = 0
+        if dirs is None and to_plan:
+            recent = self._taken_since(self.clock_watch.reaching_back(now - DAY_MS))
+            had_dirs, had_bytes = dirs_of_a_day(self.dirs, RecentDirs(recent))
         return replace(
             self.log_dirs.facts(log_dirs),
             cluster_problems=self.log_dirs.cluster.problems_for(
@@ -345,7 +367,8 @@ class Session:
             partition_bytes=had_bytes,
             assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
             strays=self.rule_on_strays(self._going(dirs or (), rulings), now, to_act=True),
-            doubles=self._rule_on_doubles(dirs or self.dirs, to_act=dirs is not None),
+            doubles=self._rule_on_doubles(dirs or self.dirs, now, to_act=dirs is not None),
+            max_age_ms=host.max_age_ms,
         )
 
     def _going(self, dirs: Sequence[PartitionDir], rulings: Mapping[DirKey, Ruling]) -> list[PartitionDir]:
@@ -400,15 +423,44 @@ class Session:
         if answering.places != self._brokers_seen():
             write_brokers_seen(os.path.dirname(self.journal.path), cluster_id, answering.places)
 
+    def _remember_lineage(self) -> None:
+        """How far the metadata log reaches, and which topic ids of this host it had, for later readings."""
+        found, own, cluster = self.assignments, self.assignments.own_log, self.log_dirs.cluster
+        if not self.acting or not self.whole or self.state_dir is None or own is None:
+            return
+        if cluster.cluster_id is None or cluster.node_id is None or own.cluster_id != cluster.cluster_id:
+            return
+        if found.lineage_problem is not None or not found.mode_known:
+            return
+        here = {d.topic_id for d in self.dirs if d.topic_id is not None}
+        known = remember(found.lineage, found.newest_committed, own.by_id, here)
+        if known != found.lineage:
+            write_lineage(self.state_dir, cluster.cluster_id, cluster.node_id, known)
+            found.lineage = known
+
     def rule_on_strays(
         self, strays: Sequence[PartitionDir], now_ms: int, *, to_act: bool = False
     ) -> dict[DirKey, StrayRuling]:
         """Whether the strays that are about to be removed may be; `to_act`: right now."""
-        if not strays:
-            return {}
+        return self._questions(strays, now_ms, to_act).rule_on(strays) if strays else {}
+
+    def stray_verdicts(self, now_ms: int) -> dict[DirKey, Ruling]:
+        """The verdict on every stray of the inventory."""
+        strays = self.of_kind(Kind.STRAY)
+        return self._questions(strays, now_ms, False).verdicts(strays) if strays else {}
+
+    def without_directory(self, facts: Facts) -> list[WithoutDirectory]:
+        """What is assigned to this node and has no directory here; none while a log dir cannot be seen. Assignments too
+        old for verdicts count too: nothing is done because of it."""
+        image, cluster = self.assignments.shown, self.log_dirs.cluster
+        if image is None or cluster.cluster_id is None or image.cluster_id != cluster.cluster_id or not self.whole:
+            return []
+        return [] if facts.not_seen() is not None else without_directory(image, cluster.node_id, self.dirs)
+
+    def _questions(self, strays: Sequence[PartitionDir], now_ms: int, to_act: bool) -> StrayQuestions:
         host = self._host()
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
-        questions = StrayQuestions(
+        return StrayQuestions(
             self.assignments,
             host,
             # With the current directories, for canaries.
@@ -424,11 +476,14 @@ class Session:
             to_act,
             self.brokers,
         )
-        return questions.rule_on(strays)
 
-    def _rule_on_doubles(self, dirs: Sequence[PartitionDir], *, to_act: bool = False) -> dict[DirKey, StrayRuling]:
+    def _rule_on_doubles(
+        self, dirs: Sequence[PartitionDir], now_ms: int, *, to_act: bool = False
+    ) -> dict[DirKey, StrayRuling]:
         asked = [(d, other) for d in dirs if (other := self.doubles.get(d.key)) is not None]
-        return rule_on_doubles(asked, self.ours(), self.calls, self.reads, to_act=to_act) if asked else {}
+        if not asked:
+            return {}
+        return rule_on_doubles(asked, self.ours(), self.calls, self.reads, to_act=to_act, now_ms=now_ms)
 
     def ours(self) -> dict[str, OpenLogDir]:
         """The readable log dirs that have this broker's ids, and that it uses as far as we know: nothing may rest on a
@@ -473,7 +528,8 @@ class Session:
             self.brokers = brokers
         own_log, host = self.assignments.own_log, self._host()
         registration = None
-        if own_log is not None and host.node_id is not None and own_log.cluster_id == host.cluster_id:
+        ours = own_log is not None and own_log.cluster_id == host.cluster_id and not self.assignments.lineage_problem
+        if ours and own_log is not None and host.node_id is not None:
             registration = own_log.brokers.get(host.node_id)
         settle_ms, journal = self.settings.guard.settle, self.journal
         questions = ServingQuestions(journal, self.brokers, registration, settle_ms, self.acting, now_ms)
@@ -502,8 +558,8 @@ class Session:
         proposals = [p for p in proposals if p.dir.log_dir not in spared]
         waiting = [w for w in waiting if w.log_dir not in spared]
         going = [p.dir for p in proposals if needs_ruling(p, facts)]
-        self.marked |= {p.key for p in proposals if p.action is ActionKind.MARK and p.dir.kind is not Kind.STRAY}
-        doubles = self._rule_on_doubles([p.dir for p in proposals if p.double])
+        self.marked |= {p.key for p in proposals if p.dir.kind is not Kind.STRAY and needs_ruling(p, facts)}
+        doubles = self._rule_on_doubles([p.dir for p in proposals if p.double], facts.now_ms)
         facts = replace(facts, strays=self.rule_on_strays(going, facts.now_ms), doubles=doubles)
         return assemble(proposals, waiting, facts, GUARDS, self.limits, approve=approve, refusals=refusals)
 

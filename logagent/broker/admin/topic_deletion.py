@@ -76,8 +76,8 @@ class TopicDeletions:
                 for answer in response.responses:
                     topic_id = topic_id_of(answer)
                     if topic_id is not None:
-                        said = answer_of(answer.error_code, getattr(answer, "error_message", None))
-                        answers[topic_id] = replace(said, live_brokers=live) if said.outcome == "again" else said
+                        result = answer_of(answer.error_code, getattr(answer, "error_message", None))
+                        answers[topic_id] = replace(result, live_brokers=live) if result.outcome == "again" else result
         return answers
 
     def reassigning(self, topics: Mapping[str, str]) -> frozenset[str]:

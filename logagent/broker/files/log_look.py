@@ -70,10 +70,10 @@ def look_at_log(dir_fd: int, *, whole: bool = False) -> LogLook:
     if not epochs:
         return LogLook(start, end.offset, problem=f"its {LEADER_EPOCH_CHECKPOINT} is missing or empty")
     if end.epoch is not None and epochs[-1][0] != end.epoch:
-        said = (
+        problem = (
             f"its last record is of leader epoch {end.epoch}, its {LEADER_EPOCH_CHECKPOINT} ends with {epochs[-1][0]}"
         )
-        return LogLook(start, end.offset, problem=said)
+        return LogLook(start, end.offset, problem=problem)
     gaps = tuple((end_there, after) for end_there, after in ends if end_there < after)
     return LogLook(start, end.offset, epochs, log_bytes=size, gaps=gaps)
 
@@ -91,21 +91,24 @@ class _End:
 
 
 def parse_leader_epochs(data: bytes) -> tuple[tuple[int, int], ...]:
-    """(epoch, start offset) as `LeaderEpochCheckpointFile` writes them. Raises UnreadableError."""
+    """(epoch, start offset) as `LeaderEpochCheckpointFile` writes them, ascending. Raises UnreadableError.
+
+    Not `checkpoint_files.parse_epochs`, which says what a broker makes of any file, for twice the memory.
+    """
     try:
         lines = data.decode("ascii").splitlines()
         if not lines:
             return ()
         if parse_int(lines[0]) != 0:
             raise ValueError(f"unrecognized version {lines[0]}")
-        found = tuple((int(epoch), int(start)) for epoch, start in (line.split() for line in lines[2:]))
-        if len(found) != parse_int(lines[1]):
-            raise ValueError(f"{lines[1]} entries announced, {len(found)} found")
-        if any(a[0] >= b[0] or a[1] > b[1] for a, b in itertools.pairwise(found)):
+        epochs = tuple((int(number), int(start)) for number, start in (line.split() for line in lines[2:]))
+        if len(epochs) != parse_int(lines[1]):
+            raise ValueError(f"{lines[1]} entries announced, {len(epochs)} found")
+        if any(a[0] >= b[0] or a[1] > b[1] for a, b in itertools.pairwise(epochs)):
             raise ValueError("the entries do not ascend")
     except (ValueError, IndexError) as error:
         raise UnreadableError(f"{LEADER_EPOCH_CHECKPOINT} cannot be read: {error}") from None
-    return found
+    return epochs
 
 
 def _epochs(dir_fd: int) -> tuple[tuple[int, int], ...]:
@@ -185,12 +188,12 @@ class SegmentReading:
     is_last: bool = False
     epochs: tuple[EpochRun, ...] = ()
 
-    def holds(self, found: os.stat_result, end: int, *, is_last: bool) -> bool:
-        """Whether it still tells about the offsets below `end` of the file `found`. A broker changes only the last
-        segment, by appending: what was read of that stays."""
+    def holds(self, status: os.stat_result, end: int, *, is_last: bool) -> bool:
+        """Whether it is still true of the offsets below `end` of the file with this `status`. A broker changes only the
+        last segment, by appending: what was read of that stays."""
         if is_last and self.is_last and self.problem is None:
-            return self.sound_to >= end and found.st_size >= self.stamp[0]
-        return _stamp(found) == self.stamp and (self.whole or self.problem is not None)
+            return self.sound_to >= end and status.st_size >= self.stamp[0]
+        return _stamp(status) == self.stamp and (self.whole or self.problem is not None)
 
 
 # A leader epoch is an election: a segment has few of them.
@@ -230,19 +233,19 @@ def read_log_between(
         name = base + LOG
         try:
             with opened_regular(name, SEGMENT, dir_fd=dir_fd) as fd:
-                found = os.fstat(fd)
-                segment = known.get((found.st_dev, found.st_ino))
-                if segment is None or not segment.holds(found, end, is_last=after is None):
+                status = os.fstat(fd)
+                segment = known.get((status.st_dev, status.st_ino))
+                if segment is None or not segment.holds(status, end, is_last=after is None):
                     segment = None
-                    if found.st_size <= most - read and not stop():
-                        read += found.st_size
+                    if status.st_size <= most - read and not stop():
+                        read += status.st_size
                         segment = _read_segment(fd, int(base), end, after, stop)
         except (UnreadableError, FileNotFoundError, PermissionError) as error:
             return LogReading(f"{name}: {error}", unread, read)
         if segment is None:
-            unread += found.st_size
+            unread += status.st_size
             continue
-        known[found.st_dev, found.st_ino] = segment
+        known[status.st_dev, status.st_ino] = segment
         problem = segment.problem or common.contradiction(segment.epochs)
         if problem is not None:
             return LogReading(f"{name} {problem}", unread, read)
@@ -296,5 +299,5 @@ def _read_segment(fd: int, base: int, end: int, after: int | None, stop: Callabl
     return reading(True, f"ends at offset {reached}, below {end}" if ends_early else None)
 
 
-def _stamp(found: os.stat_result) -> tuple[int, int, int]:
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns

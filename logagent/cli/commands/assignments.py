@@ -29,12 +29,13 @@ def assignments() -> None:
 @reads_assignments
 @common
 def export(call: Call, file: str) -> None:
-    """Write the assignments to FILE or stdout, for a host that cannot read them itself (there: --assignments FILE)."""
+    """Write the assignments to FILE or stdout (with --json to both), for a host that cannot read them itself (there:
+    --assignments FILE)."""
     image, now = _image(call)
-    if file == "-":
-        for piece in document_pieces(image):
-            sys.stdout.buffer.write(piece)
+    if file == "-" or call.json:
+        sys.stdout.buffer.writelines(document_pieces(image))
         sys.stdout.buffer.flush()
+    if file == "-":
         return
     if Path(file).is_dir():
         raise UsageError(f"{file} is a directory", hint="give a file name")
@@ -69,8 +70,8 @@ def show(call: Call) -> None:
 
 
 def _image(call: Call) -> tuple[AssignmentImage, int]:
-    """The image to show, and the time. A metadata log that the broker may not use is refused, however it looks: another
-    host would take an export of it for what the cluster says."""
+    """The image to show, and the time. A metadata log that the broker may not use is refused, however recent it is:
+    another host would take an export of it for what the cluster says."""
     settings = load_valid_part(call.config_file)[0].settings
     elsewhere = call.assignments or settings.kafka.bootstrap_servers or "file" in settings.assignments.sources
     if not elsewhere:

@@ -93,6 +93,7 @@ def duplicates(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
 OVERDUE_SECONDS = 60 + CleanupSettings().leftover_grace // 1000
 """`-delete` dirs older than Kafka's default delay (60 s) plus that of `cleanup.leftover_grace` are overdue."""
 _COLUMNS = [*HOST, "host", "log_dir", "name", "kind", "topic", "topic_id", "partition", "bytes", "allocated"]
+_COLUMNS += ["inode", "end_offset"]
 
 
 def leftovers(scope: Scope, judged: DataFrame) -> DataFrame:

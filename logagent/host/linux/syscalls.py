@@ -3,7 +3,7 @@
 They take file descriptors, so that no path is resolved twice. `ctypes` is imported on first use, because commands that
 only read do not need it.
 
-And what else only the system can tell or do: who holds an `flock` (every user who may read a file or directory may
+And what else only the system knows or does: who holds an `flock` (every user who may read a file or directory may
 lock it, too), and returning freed memory (glibc only).
 """
 
@@ -133,8 +133,8 @@ def mount_id(fd: int) -> int:
 
 def is_hole(fd: int, start: int, end: int) -> bool:
     """Whether no disk space is allocated to the file from `start` to `end`. Space that was allocated in advance
-    (`fallocate`) and never written is no hole, although SEEK_DATA says so: that is asked only where FIEMAP is not
-    supported (tmpfs). False if the file system tells neither."""
+    (`fallocate`) and never written is no hole, although SEEK_DATA says so: that is used only where FIEMAP is not
+    supported (tmpfs). False if the file system supports neither."""
     try:
         answer = fcntl.ioctl(fd, _FS_IOC_FIEMAP, _FIEMAP.pack(start, end - start, 0, 0, 0, 0))
         return int(_FIEMAP.unpack(answer)[3]) == 0
@@ -158,7 +158,7 @@ def _fdinfo_mount_id(fd: int) -> int:
 def close_unlocked(fd: int) -> None:
     """Close a descriptor with which an `flock` may have been taken. A child of ours that hangs (`host.linux.child`) has
     it open, too, and would keep the lock."""
-    with suppress(OSError):
+    with suppress(OSError):  # on a dead disk; closing it releases what nobody else has open
         fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
 
@@ -166,8 +166,8 @@ def close_unlocked(fd: int) -> None:
 def flock_holders(fd: int) -> list[int]:
     """The visible processes that took an `flock` on the file open as `fd`. A process that has ended is still listed
     while a child of it keeps the descriptor open."""
-    found = os.fstat(fd)
-    device, inode = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}", str(found.st_ino)
+    status = os.fstat(fd)
+    device, inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", str(status.st_ino)
     with open("/proc/locks", encoding="ascii", errors="replace") as file:
         rows = [words for line in file if len(words := line.split()) >= 6 and words[1] == "FLOCK"]
     same = [(words[4], *words[5].rpartition(":")) for words in rows]
@@ -187,7 +187,7 @@ def _is_stranger(pid: int, users: Collection[int]) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass
+        pass  # it exists, and belongs to another user
     try:
         return effective_user(pid) not in users
     except OSError:

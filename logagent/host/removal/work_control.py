@@ -76,7 +76,7 @@ class WorkControl:
     stop: asked between two actions and between two files; work ends there, and the rest stays queued. given_up: asked
     before each change, even in the middle of a file; true when nobody waits for this work any more because its log dir
     hung. budget: bytes per second, shared by all workers. workers: threads for one large directory. on_progress(files,
-    bytes): what was removed since its last call.
+    bytes): what was removed since its last call, and the blocks that it had.
 
     held: the exception of guard `in-use` for a `-stray` directory that a serving broker has open: `.log` files with one
     link are truncated to nothing first (truncate_held=False: unlinked only, for brokers with which that is untested),

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from logagent.model.assignments.covered import LogLook, covers, end_of_epoch, why_not_covered
 from logagent.model.assignments.verdict import Reason
+from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Facts, StrayRuling
 from logagent.model.naming.dir_names import current_name
 from logagent.model.records import DirKey, Kind, PartitionDir, Verdict
@@ -110,9 +111,9 @@ def is_loaded_as(d: PartitionDir, other: PartitionDir) -> bool:
     return other.kind is Kind.CURRENT and other.name == current_name(d.topic, d.partition)
 
 
-def decide_double(own: LogLook | None, other: LogLook | None, where: PartitionDir) -> StrayRuling:
-    """Whether the copy with log `own` may be deleted because of the copy at `where` with log `other`. None: a log could
-    not be read."""
+def decide_double(own: LogLook | None, other: LogLook | None, where: PartitionDir, at_ms: int = 0) -> StrayRuling:
+    """Whether the copy with log `own` may be deleted because of the copy at `where` with log `other`, both read at
+    `at_ms`. None: a log could not be read."""
     there = f"{where.log_dir}/{where.name}"
     if own is None or other is None:
         return StrayRuling(False, f"its log, or that of {there}, cannot be read, or lies in no log dir of its broker")
@@ -132,7 +133,8 @@ def decide_double(own: LogLook | None, other: LogLook | None, where: PartitionDi
     if other.log_bytes < own.log_bytes:
         fact = f"{there} has {other.log_bytes} bytes of segments, this one {own.log_bytes}: it may lack some of them"
         return StrayRuling(False, fact)
-    return StrayRuling(True, f"{there} has all of it")
+    covered_by = Held(Claim.COVERED, Witness.OTHER_LOG_DIR, at_ms)
+    return StrayRuling(True, f"{there} has all of it", proof=(covered_by,))
 
 
 def as_loaded(log: LogLook, log_start: int) -> LogLook:

@@ -12,7 +12,7 @@ Whether a journal belongs to this host: state dirs can be swapped, copied or res
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -38,13 +38,14 @@ class ClusterFacts:
     """The ids that all log dirs agree on, and by log dir why nothing may be done there. `copied`: log dirs with the
     same directory.id as another one, so that one is a copy, and nobody can tell which. `by_node`: log dirs whose only
     problem is that they have no cluster.id, where no log dir has one and all name the same node: what a broker before
-    2.4 leaves."""
+    2.4 leaves. `directory_ids`: those of all log dirs."""
 
     cluster_id: str | None
     node_id: int | None
     problems: Mapping[str, str] = field(default_factory=dict)
     copied: Collection[str] = ()
     by_node: AbstractSet[str] = frozenset()
+    directory_ids: AbstractSet[str] = frozenset()
 
     def problems_for(self, version: KafkaVersion, *, zookeeper: bool) -> Mapping[str, str]:
         """`problems`, without those that brokers of `version` leave: before 2.4 the node id alone identifies the host.
@@ -97,6 +98,7 @@ def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> Clus
         problems,
         _copied(readable),
         frozenset(readable) if by_node else frozenset(),
+        frozenset(m.directory_id for m in readable.values() if m.directory_id is not None),
     )
 
 
@@ -148,9 +150,15 @@ class BrokerPlace(NamedTuple):
 
 
 def partitions_on_disk(
-    dirs: Iterable[PartitionDir], log_dirs: Iterable[str], now_ms: int
+    dirs: Iterable[PartitionDir],
+    log_dirs: Iterable[str],
+    now_ms: int,
+    name_of: Callable[[str], str | None] = lambda topic_id: None,
 ) -> dict[str, frozenset[Partition]]:
     """What a broker that has loaded the log dirs must list: by log dir, the partitions of its current directories.
+
+    `name_of`: the name under which a topic id lives. What has it under another name was copied by hand: the broker
+    that runs meanwhile never made it.
 
     Only settled directories count; if there are none (a broker touches each when it starts), all of them do, as a host
     could not be recognised otherwise.
@@ -159,6 +167,8 @@ def partitions_on_disk(
     young: dict[str, set[Partition]] = {path: set() for path in found}
     for d in dirs:
         if d.kind is not Kind.CURRENT or d.error is not None or d.log_dir not in found:
+            continue
+        if d.topic_id is not None and name_of(d.topic_id) not in (None, d.topic):
             continue
         settled = max(d.ctime_ns, d.mtime_ns) // 1_000_000 <= now_ms - SETTLED_MS
         if d.topic is not None and d.partition is not None:

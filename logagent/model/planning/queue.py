@@ -97,8 +97,8 @@ class Mark:
     `old_name`: the exact name before: `zzz-01` is partition 1 too, and is restored as `zzz-01`. `original_dir`: the log
     dir that it was quarantined from (its path then), if it was moved to another directory. `reason`: why it was an
     orphan then, if it still has the same topic id. `intact`: the broker had stopped cleanly before the rename, and it
-    never had a `-delete` name since. `ordered`: an order of the fleet renamed it. `files_with_bit`: how many files it
-    had when we took its current name, if it had the mode bit then that marks the start of a removal.
+    never had a `-delete` name since. `request`: the id of the fleet's request that renamed it. `files_with_bit`: how
+    many files it had when we took its current name, if it had the mode bit then that marks the start of a removal.
     """
 
     at_ms: int
@@ -109,7 +109,7 @@ class Mark:
     original_dir: str | None = None
     reason: str | None = None
     intact: bool = False
-    ordered: bool = False
+    request: str | None = None
     files_with_bit: int | None = None
 
 

@@ -68,6 +68,7 @@ class Step(StrEnum):
     MARKED = "marked"
     STRAY_PAST_RETENTION = "stray-past-retention"
     STRAY_WITHIN_RETENTION = "stray-within-retention"
+    LEFTOVERS = "leftovers"
     ORPHAN = "orphan"
     DOUBLE = "double"
 
@@ -76,6 +77,8 @@ _COSTS: Mapping[Step, str] = {
     Step.MARKED: "none: it was deleted already, and only its files are left",
     Step.STRAY_PAST_RETENTION: "it can no longer be restored; its retention is over",
     Step.STRAY_WITHIN_RETENTION: "it can no longer be restored, although its retention is not over",
+    Step.LEFTOVERS: "what retention or compaction took, and its broker drops at its next start; after a retention that"
+    " was set by mistake these files are the last copy",
     Step.ORPHAN: "it is removed at once, without the period in which an orphan can be restored",
     Step.DOUBLE: "this host keeps one copy of the partition, in the other log dir",
 }
@@ -164,6 +167,13 @@ def with_approval(plan: Plan, offers: Mapping[DirKey, Offer], approve: str | Non
     return replace(plan, refusals=(*plan.refusals, stop), needs_approval=stop)
 
 
+def offer_leftovers(d: PartitionDir, names: Sequence[str], size: int) -> Offer:
+    """Always with an approval, which lists the files."""
+    files = replace(d, bytes=size, allocated=size, files=len(names))
+    what = Proposal(ActionKind.REMOVE_LEFTOVERS, files, "dropped at its broker's next start", leftovers=tuple(names))
+    return Offer(Step.LEFTOVERS, what, size, "files that a start would drop: may be the last copy after a mistake")
+
+
 def offer_double(double: Double, gives_back: int, new_uuid: NewUuid, flags: Flags, facts: Facts) -> Offer:
     away = rename_away(
         double.dir,
@@ -240,4 +250,5 @@ def removal_of(set_aside: PartitionDir, before: Proposal) -> Proposal:
         full_topic=before.full_topic,
         approved=before.approved,
         flags=before.flags,
+        double=before.double,
     )

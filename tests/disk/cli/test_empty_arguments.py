@@ -51,7 +51,7 @@ def test_an_empty_argument_is_a_usage_error(
     assert "is empty" in said.err and "an empty value never means all" in said.err and said.out == ""
 
 
-def test_all_commands_are_looked_at() -> None:
+def test_every_command_is_listed() -> None:
     words = set(arguments())
     for known in ("topics purge --id", "topics delete --topic", "delete --partition", "restore --plan",
                   "fleet ingest --date", "cleanup --log-dir", "check --kafka-config"):  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from logagent.fleet.ingest.ingest import ingest_dates
+from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.tables.store import Store
 from logagent.store.shared import init_store
 from tests.cli_host import CliHost

@@ -104,8 +104,8 @@ def test_every_problem_at_once_each_with_its_place(tmp_path: Path) -> None:
         f"{file}: cleanup.sightngs: there is no such setting", f"{file}: delete.bytes_per_second: ",
         f"{file}: delete.workers: ", f"{file}: nonsense: there is no such setting",
         "environment variable LOGAGENT_GUARD__SETTLE: ",
-        "environment variable LOGAGENT_GUARD__STTLE: there is no setting guard.sttle",
-        "environment variable LOGAGENT_X__Y: there is no setting x.y",
+        "environment variable LOGAGENT_GUARD__STTLE: there is no such setting",
+        "environment variable LOGAGENT_X__Y: there is no such setting",
         f"{file}: cleanup.quarantine_dirs: relative is not an absolute path",
     ):  # fmt: skip
         assert [p for p in found if p.startswith(place)], (place, found)
@@ -219,8 +219,29 @@ def test_every_key_has_its_variable(tmp_path: Path, place: str) -> None:
     assert as_document(loaded.settings)[section][key] == as_document(from_file)[section][key]
 
 
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "LOGAGENT_CLEANUP_MODE",
+        "LOGAGENT_CLEANUP.MODE",
+        "LOGAGENT.CLEANUP.MODE",
+        "logagent_cleanup__mode",
+        "LOGAGENT_CLEANUP__MODUS",
+        "LOGAGENT_MODE",
+    ],
+)
+def test_a_variable_that_is_no_setting_is_an_error_with_the_nearest_one(tmp_path: Path, variable: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(write(tmp_path, ""), {variable: "enforce"})
+    (problem,) = raised.value.problems
+    assert variable in problem and "did you mean LOGAGENT_CLEANUP__MODE?" in problem
+
+
 def test_variables_of_others_are_not_ours(tmp_path: Path) -> None:
-    environ = {"LOGAGENT_TESTS_REQUIRE_ALL": "1", "LOGAGENTS__X": "1", "PATH": "/bin"}
+    environ = {"LOGAGENT_TESTS_REQUIRE_ALL": "1", "LOGAGENTS__X": "1", "PATH": "/bin", "LOGAGENT_ORDERS_KEY_FILE": "f"}
+    # In a pod beside services that are called logagent and logagent-fleet.
+    environ |= dict.fromkeys(("LOGAGENT_SERVICE_HOST", "LOGAGENT_SERVICE_PORT_METRICS", "LOGAGENT_PORT"), "x")
+    environ |= {"LOGAGENT_PORT_9640_TCP_ADDR": "x", "LOGAGENT_FLEET_SERVICE_HOST": "x"}
     assert load(write(tmp_path, ""), environ).settings == Settings()
 
 

@@ -48,7 +48,9 @@ def test_metrics_are_served_and_a_reload_moves_them(host: CliHost, tmp_path: Pat
         assert daemon.stop()[0] == 0
 
 
-def test_a_port_that_is_taken_and_a_file_that_cannot_be_written_are_said_once(host: CliHost, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_and_a_file_that_cannot_be_written_are_reported_once(
+    host: CliHost, tmp_path: Path
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -61,7 +61,7 @@ def look_nowhere() -> None:
     return None
 
 
-def test_an_entry_goes_and_is_told(log_dir: LogDir) -> None:
+def test_a_dropped_entry_is_returned(log_dir: LogDir) -> None:
     assert log_dir.drop_a() == {A: 10}
     assert log_dir.file.read_bytes() == WITHOUT_A
     assert log_dir.names() == [RECOVERY_POINT]
@@ -142,7 +142,7 @@ def test_a_broker_that_comes_stops_it_and_nothing_half_done_stays(log_dir: LogDi
     assert log_dir.names() == [RECOVERY_POINT]
 
 
-def test_a_leftover_is_removed_after_a_look(log_dir: LogDir) -> None:
+def test_a_leftover_is_removed_after_a_check(log_dir: LogDir) -> None:
     (log_dir.path / TEMP).write_bytes(b"0\n1\nhalf a li")
     assert log_dir.drop_a() == {A: 10}
     assert log_dir.names() == [RECOVERY_POINT]

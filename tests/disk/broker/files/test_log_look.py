@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.broker.files.log_look import look_at_log, parse_leader_epochs
-from logagent.broker.files.segment_files import IndexLook, SegmentsLook, look_at_segments
+from logagent.broker.files.segment_files import IndexFile, SegmentsLook, look_at_segments
 from logagent.errors import UnreadableError
 from logagent.model.assignments.covered import LogLook
 from tests import metadata_writer
@@ -177,16 +177,16 @@ def test_epochs_that_do_not_ascend_are_refused() -> None:
 @pytest.mark.parametrize(
     ("suffix", "content", "expected"),
     [
-        (".index", b"", IndexLook(0, True)),
-        (".index", b"\0\0\0\1\0\0\0\1", IndexLook(8, True)),
-        (".index", bytes(4096), IndexLook(4096, False)),
-        (".index", b"\1" * 9, IndexLook(9, False)),
-        (".timeindex", b"\1" * 12, IndexLook(12, True)),
-        (".timeindex", b"\1" * 8, IndexLook(8, False)),
-        (".timeindex", b"\1" * 12 + bytes(12), IndexLook(24, False)),
+        (".index", b"", IndexFile(0, True)),
+        (".index", b"\0\0\0\1\0\0\0\1", IndexFile(8, True)),
+        (".index", bytes(4096), IndexFile(4096, False)),
+        (".index", b"\1" * 9, IndexFile(9, False)),
+        (".timeindex", b"\1" * 12, IndexFile(12, True)),
+        (".timeindex", b"\1" * 8, IndexFile(8, False)),
+        (".timeindex", b"\1" * 12 + bytes(12), IndexFile(24, False)),
     ],
 )
-def test_how_an_index_ends(tmp_path: Path, suffix: str, content: bytes, expected: IndexLook) -> None:
+def test_how_an_index_ends(tmp_path: Path, suffix: str, content: bytes, expected: IndexFile) -> None:
     write(tmp_path, b"x" * 7)
     (tmp_path / f"{0:020d}{suffix}").write_bytes(content)
     (found,) = segments(tmp_path).segments
@@ -199,17 +199,17 @@ def test_an_index_that_is_no_file_is_not_sound(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.index").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / f"{0:020d}.timeindex")
     (found,) = segments(tmp_path).segments
-    assert found.index == found.timeindex == IndexLook(0, False)
+    assert found.index == found.timeindex == IndexFile(0, False)
 
 
-def test_indexes_whose_log_is_gone_are_told(tmp_path: Path) -> None:
+def test_indexes_whose_log_is_gone_are_reported(tmp_path: Path) -> None:
     write(tmp_path, b"x", base=10)
     for name in (f"{0:020d}.index", f"{5:020d}.txnindex", f"{10:020d}.timeindex", f"{7:020d}.snapshot", "x.index"):
         (tmp_path / name).write_bytes(b"")
     assert segments(tmp_path).without_log == (f"{0:020d}.index", f"{5:020d}.txnindex")
 
 
-def test_files_below_the_first_segment_that_a_broker_was_about_to_unlink_are_told(tmp_path: Path) -> None:
+def test_files_below_the_first_segment_that_a_broker_was_about_to_unlink_are_reported(tmp_path: Path) -> None:
     """Not those of compaction (it puts their records into another segment) or of a truncated end."""
     write(tmp_path, b"x", base=10)
     below = [f"{0:020d}.log.deleted", f"{5:020d}.timeindex.deleted", f"{9:020d}.index.deleted"]

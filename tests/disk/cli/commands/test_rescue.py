@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from logagent.agent.evidence.brokers_to_ask import BrokersToAsk
 from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.broker.files.checkpoint_files import CLEANER, parse_checkpoint, render_checkpoint
 from logagent.broker.files.log_look import look_at_log
@@ -34,6 +35,7 @@ from tests.disk.messes import (
     Mess,
     Sort,
     Thing,
+    ThisNodeLeads,
     content,
     fill_all_but,
     fill_bytes,
@@ -157,7 +159,7 @@ def test_files_below_with_a_second_link_are_not_promised(point: Path, tmp_path: 
         shutil.rmtree(root)
 
 
-def test_what_gives_nothing_back_is_said_where_something_is_needed(tmp_path: Path) -> None:
+def test_what_gives_nothing_back_is_reported_where_something_is_needed(tmp_path: Path) -> None:
     mess = make(tmp_path, [Thing("stray", 512), Thing("orphan", 256), Thing("stray", 64), Thing("assigned")])
     (linked,), (orphan,), (helpful,) = mess.may_go
     for path in (linked, orphan):
@@ -359,7 +361,9 @@ def test_nothing_is_offered_while_a_broker_may_be_starting(point: Path, tmp_path
 HOLD_OPEN = "import sys; file = open(sys.argv[1]); print('ready', flush=True); sys.stdin.read()"
 
 
-def test_what_is_removed_but_open_is_told_by_process_and_never_part_of_the_plan(point: Path, tmp_path: Path) -> None:
+def test_what_is_removed_but_open_is_reported_by_process_and_never_part_of_the_plan(
+    point: Path, tmp_path: Path
+) -> None:
     root = point / tmp_path.name
     root.mkdir()
     try:
@@ -419,7 +423,7 @@ def test_what_was_removed_by_hand_is_to_be_copied_and_no_room(point: Path, tmp_p
 
 
 def test_processes_that_may_not_be_read_are_counted(tmp_path: Path) -> None:
-    """What root's process keeps open is seen by root alone; with --execute root becomes the user of the state dir."""
+    """What root's process keeps open is seen by root alone, who becomes the user of the state dir, also to look."""
     with doctor_host(tmp_path) as host:
         gone = f"{DISK}/d1/gone"
         host.path(gone).write_bytes(b"x" * MIB)
@@ -431,13 +435,19 @@ def test_processes_that_may_not_be_read_are_counted(tmp_path: Path) -> None:
             def shown(*words: str, user: str | None = None) -> Ran:
                 return host.logagent("rescue", "--config", TOML, "--state-dir", STATE, *words, user=user)
 
-            seen = shown("--json").json["rescue"]
-            assert [o["bytes"] for o in seen["open_removed"]] == [MIB] and seen["unread_processes"] == 0
-            blind = shown("--json", user="kafka"), shown("--json", "--execute", "--need", "1")
+            everybodys = "processes of other users cannot be read, nor what removed"
+            blind = shown("--json"), shown("--json", user="kafka"), shown("--json", "--execute", "--need", "1")
             for found in (ran.json["rescue"] for ran in blind):
                 # Its init, the holder and the shell or nsenter above it.
                 assert found["open_removed"] == [] and 2 <= found["unread_processes"] <= 4, found
-            assert "processes of other users cannot be read, nor what removed" in shown(user="kafka").err
+            assert everybodys in shown(user="kafka").err and everybodys in shown().err
+            assert "scan --json as root counts those" in shown().err
+            counted = host.logagent("scan", "--config", TOML, "--state-dir", STATE, "--json").json["log_dirs"]
+            assert [where["ledger"]["open_removed"] for where in counted] == [MIB, 0]
+            for tree in (STATE, DISK):
+                host.own(tree, 0)
+            seen = shown("--json").json["rescue"]
+            assert [o["bytes"] for o in seen["open_removed"]] == [MIB] and seen["unread_processes"] == 0
             assert "of other users" not in shown().err
             # Root in a container may lack the capability: no advice to be root.
             rescue_there = host.logagent_command("rescue", "--config", TOML, "--state-dir", STATE)
@@ -533,13 +543,29 @@ def with_a_decayed_copy(root: Path, *strays: Thing) -> tuple[Mess, Path, list[Pa
     data = bytearray(log.read_bytes())
     data[5000] ^= 0xFF
     log.write_bytes(data)
-    (bad,), *others = mess.may_go
-    return mess, bad, [path for (path,) in others]
+    (bad,) = mess.if_led
+    return mess, bad, [path for (path,) in mess.may_go]
+
+
+@pytest.fixture
+def led_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host's broker leads every partition, whoever is asked."""
+    monkeypatch.setattr(BrokersToAsk, "leaders", lambda _: ThisNodeLeads())
+
+
+def test_what_another_copy_here_has_goes_where_this_node_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mess = make(tmp_path, ALL)
+    claims = {Path(r["log_dir"]) / r["name"]: r["claim"] for r in rescue(mess).json["refusals"]}
+    assert {claims[path] for path in mess.if_led} == {"covered"}
+    monkeypatch.setattr(BrokersToAsk, "leaders", lambda _: ThisNodeLeads())
+    found = offered(rescue(mess).json)
+    assert found >= set(mess.if_led) and found <= {path for group in mess.may_go for path in group} | set(mess.if_led)
 
 
 DUE = 'max_fraction = 1.0\nstray_retention = "0s"'
 
 
+@pytest.mark.usefixtures("led_here")
 def test_it_goes_on_until_enough_was_really_freed(tmp_path: Path) -> None:
     mess, bad, (first, second) = with_a_decayed_copy(tmp_path, Thing("stray", 600), Thing("stray", 600))
     shown = rescue(mess, "--need", "400KiB", settings=DUE)
@@ -564,6 +590,7 @@ def test_a_script_sees_whether_enough_was_freed(tmp_path: Path, need: str, statu
     assert list(done.outcomes().values()) == ["done"] and done.status == status, done.json["refusals"]
 
 
+@pytest.mark.usefixtures("led_here")
 def test_going_on_takes_nothing_that_needs_an_approval(tmp_path: Path) -> None:
     """By the blast radius, or because it would go early."""
     limits = 'max_fraction = 1.0\nmax_dirs = 2\nstray_retention = "0s"'
@@ -581,6 +608,7 @@ def test_going_on_takes_nothing_that_needs_an_approval(tmp_path: Path) -> None:
     assert not others[0].exists() and not others[1].exists()
 
 
+@pytest.mark.usefixtures("led_here")
 def test_an_approval_is_of_exactly_the_plan_that_was_shown(tmp_path: Path) -> None:
     mess, bad, others = with_a_decayed_copy(tmp_path, Thing("stray", 600), Thing("stray", 600))
     shown = rescue(mess, "--need", "400KiB", settings=DUE)
@@ -719,7 +747,7 @@ def test_what_a_stop_of_the_broker_would_free_is_shown_with_its_size(tmp_path: P
         shown, text = rescue(mess), rescue_text(mess)
     (waits,) = shown.json["waiting"]
     assert waits["name"] == "t0-0" and waits["bytes"] >= 4096 << 10 and waits["reason"].endswith("next stop")
-    assert "/t0-0 4.0 MiB topic-absent: waiting for the broker's next stop" in flat(text.out)
+    assert "/t0-0 4.0 MiB 4.0 MiB topic-absent: waiting for the broker's next stop" in flat(text.out)
     assert "0 B can be freed; 4.0 MiB wait, see above: nothing has been done yet" in text.err
     assert "t0" not in [a["topic"] for a in shown.json["rescue"]["retention"]]
 
@@ -733,7 +761,7 @@ def test_a_directory_of_an_internal_topic_is_no_orphan(tmp_path: Path) -> None:
         assert any(k["name"] == internal.name and "internal" in k["reason"] for k in shown.json["rescue"]["kept"])
 
 
-def test_what_else_takes_room_in_a_log_dir_is_told_and_never_taken(tmp_path: Path) -> None:
+def test_what_else_takes_room_in_a_log_dir_is_reported_and_never_taken(tmp_path: Path) -> None:
     mess = make(tmp_path, [Thing("assigned"), Thing("delete"), Thing("double-diverged"), Thing("invalid")])
     core, link = mess.log_dirs[0] / "core.1234", mess.log_dirs[0] / "link"
     core.write_bytes(b"x" * (9 * MIB))
@@ -761,7 +789,7 @@ def with_brokers_retention(found: Any) -> Any:
 
 
 @pytest.mark.parametrize("default", ["compact", "delete"])
-def test_what_no_retention_frees_is_said(tmp_path: Path, default: str) -> None:
+def test_what_no_retention_frees_is_reported(tmp_path: Path, default: str) -> None:
     """By the host's own metadata log, and server.properties for topics that have no policy of their own."""
     host = CliHost(tmp_path)
     host.configure(**{"assignments.max_age": "36500d"})
@@ -940,7 +968,7 @@ def test_a_backup_by_another_name_is_no_copy(tmp_path: Path, sort: Sort, name: s
 
 
 @pytest.mark.parametrize("where", ["not configured", "a copy of the log dir"])
-@pytest.mark.parametrize("sort", ["double-alike", "stray-covered-elsewhere"])
+@pytest.mark.parametrize("sort", ["double-alike"])
 def test_a_log_dir_that_the_broker_does_not_use_has_no_copies(tmp_path: Path, sort: Sort, where: str) -> None:
     mess = make(tmp_path, [Thing(sort), Thing("assigned")])
     both = {path for group in mess.may_go for path in group}
@@ -964,7 +992,7 @@ def test_deleted_records_do_not_return_from_a_copy_that_begins_earlier(tmp_path:
     assert gone not in offered(rescue(mess).json)
 
 
-@pytest.mark.parametrize("sort", ["double", "stray-covered-elsewhere"])
+@pytest.mark.parametrize("sort", ["double"])
 @pytest.mark.parametrize("state", ["sound", "read-only", "unformatted", "foreign"])
 def test_a_copy_counts_only_in_a_log_dir_that_the_broker_can_use(
     loop_fs: LoopFs, bind_mount: Callable[[Path, Path], None], sort: Sort, state: str

@@ -61,7 +61,7 @@ def test_direct_calls_run_in_the_thread_that_asks() -> None:
     assert DirectCalls().look("/d", threading.get_ident) == threading.get_ident()
 
 
-def test_a_look_that_hangs_takes_its_log_dir_offline_and_no_second_one_is_sent(
+def test_a_call_that_hangs_takes_its_log_dir_offline_and_no_second_one_is_made(
     hanging: HangingFs, failures: LogDirFailures, bounded: BoundedCalls
 ) -> None:
     path = str(hanging.point)

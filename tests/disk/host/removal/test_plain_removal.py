@@ -57,7 +57,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_they_are_not_looked_at_twice(log_dir_path: Path, open_log_dir: Open, looks: list[str]) -> None:
     path = partition(log_dir_path)
-    allocated = sum(entry.stat().st_blocks * 512 for entry in path.iterdir())
+    allocated = sum(entry.stat().st_blocks * 512 for entry in (path, *path.iterdir()))
     log_dir = open_log_dir(log_dir_path)
     seen = seen_by_an_inventory(log_dir, path)
     assert seen.plain
@@ -67,7 +67,7 @@ def test_they_are_not_looked_at_twice(log_dir_path: Path, open_log_dir: Open, lo
     removed = remove_dir(log_dir, MARKED, seen.identity, interlock_of(log_dir), control=control, seen=seen)
     assert looks == []
     assert removed == Removed(12, 9000 + 1 + 4 + 44, allocated)
-    assert (sum(f for f, _ in progress), sum(b for _, b in progress)) == (removed.files, removed.bytes)
+    assert (sum(f for f, _ in progress), sum(b for _, b in progress)) == (removed.files, removed.freed_bytes)
     assert not path.exists()
 
 

@@ -208,7 +208,7 @@ def test_a_first_log_dir_whose_disk_is_dead_stops_nobody(owned: Path, tmp_path: 
     assert done.returncode == 0 and str(KAFKA) in done.stdout, done.stderr
 
 
-def test_a_disk_that_hangs_after_it_was_looked_at_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_disk_that_hangs_after_it_was_read_holds_up_nobody(tmp_path: Path) -> None:
     with hanging_fs(tmp_path / "fuse") as hanging:
         seen = {str(hanging.point): look_at_directory(str(hanging.point))}
         hanging.hang()
@@ -318,7 +318,7 @@ def test_a_command_run_as_root_leaves_nothing_of_roots(owned: Path, tmp_path: Pa
     assert (owned / "log-start-offset-checkpoint").read_text() == "0\n0\n"
 
 
-def test_what_cannot_be_used_is_said_with_a_hint(tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_reported_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(JournalError, match="cannot be used") as caught:

@@ -150,6 +150,16 @@ def test_our_own_broker_settles_what_its_disk_holds() -> None:
     assert found.log_dir_served(1, "/d1") is True
 
 
+def test_a_copy_made_by_hand_under_another_name_does_not_make_our_broker_another() -> None:
+    """`cp -a lives-0 backup-0` beside it, more than a minute ago: our broker never loaded that one."""
+    copied = [*DIRS, replace(LIVES, name="backup-0", topic="backup")]
+    told, _ = rulings(Reader(), held=True, dirs=copied)
+    assert told == {**DECIDED, "backup-0": ("unknown", "no-assignments")}
+    told, found = rulings(Reader(shown=ALL_HERE - {("lives", 0)}), held=True, dirs=copied)
+    assert set(told.values()) == set(NOTHING.values())
+    assert "does not show lives-0" in found.problems[0]
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -15,7 +15,8 @@ from logagent.model.records import Kind, Verdict
 from tests.hosts import HEX, TOPIC_ID, directory
 
 OWN = LogLook(0, 100, ((0, 0),))
-COVERS, SHORTER = EpochEnd("the leader", 0, 100, 0), EpochEnd("the leader", 0, 99, 0)
+COVERS = EpochEnd("the leader", 0, 100, 0, high_watermark=100)
+SHORTER = EpochEnd("the leader", 0, 99, 0, high_watermark=99)
 ASSIGNED = Ruling(Verdict.ASSIGNED)
 WRONG_DIRECTORY = Ruling(Verdict.UNKNOWN, "wrong-directory", "elsewhere")
 ABSENT, RECREATED = Ruling(Verdict.ORPHAN, "topic-absent"), Ruling(Verdict.ORPHAN, "topic-recreated")

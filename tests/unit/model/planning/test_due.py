@@ -26,7 +26,9 @@ from logagent.model.planning.due import (
 from logagent.model.planning.guards import assigned
 from logagent.model.planning.queue import NO_REMOVALS, Attempts, Mark, QueueEntry, RemovalIntent, build_queue
 from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, PartitionDir
+from logagent.settings import CleanupSettings
 from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir, proposal
+from tests.verdict_table import STRAYS_DUE
 
 HOUR, DAY = 3_600_000, 86_400_000
 # In ns: a time before 1970, by which a clock read as 0 would find everything due.
@@ -96,6 +98,15 @@ def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, 
         assert (due[0].removal_started, due[0].approved) == (begun and marked, ours)
     else:
         assert waiting[0].until_ms is not None and waiting[0].until_ms > NOW
+
+
+@pytest.mark.parametrize(("age", "due"), STRAYS_DUE)
+def test_a_stray_is_due_when_the_fleet_says_so(age: int, due: bool) -> None:
+    """`tests/spark/report/test_verdict_table.py` reads the same table."""
+    found = directory(STRAY, ctime_ns=(NOW - age) * 10**6, mtime_ns=0, newest_mtime_ns=0)
+    part = strays(Candidates(dirs=[found]), CleanupSettings().stray_retention, NOW)
+    assert bool(part.due) is due
+    assert due or part.waiting[0].until_ms == NOW - age + 7 * DAY
 
 
 def test_a_stray_whose_removal_failed_waits_before_the_next_try() -> None:

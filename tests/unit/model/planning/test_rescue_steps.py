@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.assignments.doubles import Doubles
+from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.guards import assigned
@@ -131,6 +132,9 @@ def test_what_it_costs_to_remove_a_marked_directory_before_its_delay_is_over() -
     assert all(offer(1, step).cost for step in Step)
 
 
+COVERED = Held(Claim.COVERED, Witness.OTHER_LOG_DIR, NOW)
+
+
 def test_a_double_is_set_aside_only_as_long_as_the_other_copy_has_all_of_it() -> None:
     found = directory("orders-0")
     away = replace(proposal(ActionKind.QUARANTINE, found, new_name=stray_name("orders", 0, HEX)), double=True)
@@ -140,7 +144,7 @@ def test_a_double_is_set_aside_only_as_long_as_the_other_copy_has_all_of_it() ->
     no = replace(living, doubles={DirKey(LOG_DIR, "orders-0"): StrayRuling(False, "it ends later")})
     refusal = assigned(away, no)
     assert refusal is not None and refusal.fact == "it ends later"
-    yes = replace(living, doubles={DirKey(LOG_DIR, "orders-0"): StrayRuling(True, "covered")})
+    yes = replace(living, doubles={DirKey(LOG_DIR, "orders-0"): StrayRuling(True, "covered", proof=(COVERED,))})
     assert assigned(away, yes) is None
     # It permits nothing else.
     assert assigned(replace(away, action=ActionKind.MARK), yes) is not None

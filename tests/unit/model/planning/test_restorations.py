@@ -369,7 +369,7 @@ def test_what_its_broker_would_delete_needs_consent(owner: Owner, refused: bool,
     assert restored([directory(STRAY)], owner=owner, marks=marks)[1] == []
 
 
-END_OF_LEADER = EpochEnd("the leader, node 2", 3, 99, 0)
+END_OF_LEADER = EpochEnd("the leader, node 2", 3, 99, 0, high_watermark=10**6)
 
 
 @pytest.mark.parametrize(
@@ -526,3 +526,9 @@ def test_retention_deletes_nothing_of_what_the_broker_sets_aside_again() -> None
     for loads in (replace(elsewhere, zookeeper=True), NOBODY):
         (refusal,) = restored([directory(STRAY)], copy=copy, owner=loads)[1]
         assert "first retention check" in refusal.fact
+
+
+def test_a_restore_says_as_of_when_its_retention_is_known() -> None:
+    owner = replace(living(), settings_as_of={"orders": "; its retention is that of 14:02"})
+    ((p,), _) = restored([directory(STRAY)], owner=owner)
+    assert "its retention is that of 14:02" in p.reason
