@@ -36,7 +36,14 @@ from logagent.model.assignments.answerer import StoppedBroker, as_of_stop
 from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.identity import BrokerPlace, Partition, partitions_on_disk, why_not_ours
 from logagent.model.assignments.image import AssignmentImage, Source
-from logagent.model.assignments.lineage import NOTHING_REMEMBERED, LogPoint, Remembered, why_not_our_lineage
+from logagent.model.assignments.lineage import (
+    NOTHING_REMEMBERED,
+    LogPoint,
+    Remembered,
+    other_history,
+    said_with_hint,
+    why_not_our_lineage,
+)
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
 from logagent.model.claims import Claim, Held, Proof, Witness
 from logagent.model.facts import LogDirFacts
@@ -123,11 +130,11 @@ def mode_unknown(target: Target) -> str | None:
     return MODE_UNKNOWN if target.config is None else None
 
 
-def read_own_log(target: Target, host: Host, now_ms: int) -> MetadataImage | None:
+def read_own_log(target: Target, host: Host, now_ms: int, remembered: int | None = None) -> MetadataImage | None:
     """What it says; None if there is none, or if the broker's configuration says that it is in ZooKeeper mode.
 
     Without that configuration it is read, but `mode_unknown` says why it proves nothing. Its cluster id comes from the
-    `meta.properties` beside it: the log itself has none. Raises UnreadableError.
+    `meta.properties` beside it: the log itself has none. `remembered`: see `read_metadata_log`. Raises UnreadableError.
     """
     if target.config is not None and not target.server.process_roles:
         return None
@@ -147,6 +154,7 @@ def read_own_log(target: Target, host: Host, now_ms: int) -> MetadataImage | Non
         configured_voters=len(target.server.quorum_voters) or None,
         fetch_timeout_ms=target.server.quorum_fetch_timeout_ms,
         booted_ms=now_ms - time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+        remembered=remembered,
     )
 
 
@@ -174,7 +182,8 @@ class Assignments:
     on this host; `broker_defaults`: those of this broker by `server.properties`, and by that log, however old.
     `own_log`: that log, however old, where it was read: as a source, or as evidence of what the others are about.
     `lineage`: what the state dir remembers of it; `lineage_problem`: why it is not the log that is remembered, and
-    proves nothing; `newest_committed`: what to remember of it. `ours`: this host's broker by that log, if nobody
+    proves nothing; `other_history`: why its cluster has another history than that, so that nobody's answer proves
+    anything; `newest_committed`: what to remember of it. `ours`: this host's broker by that log, if nobody
     holds its log dirs; `nobody`: why no other broker could be asked in its place; `tried_others`: the addresses that
     the log names were tried.
     """
@@ -193,6 +202,7 @@ class Assignments:
     lineage: Remembered = NOTHING_REMEMBERED
     lineage_problem: str | None = None
     newest_committed: LogPoint | None = None
+    other_history: str | None = None
     mode_known: bool = False
 
     ours: StoppedBroker | None = None
@@ -329,6 +339,8 @@ def load_assignments(
         topic_configs=replace(static, policy=None, retention_bytes=None),
         broker_defaults=[static],
         lineage=lineage,
+        # Until its log is read, which may be impossible now.
+        other_history=lineage.other_history if target.server.process_roles else None,
     )
     for source in settings.assignments.sources:
         try:
@@ -346,11 +358,11 @@ def load_assignments(
         if image is not None:
             doubt = mode_unknown(target) or found.lineage_problem if image.source is Source.KRAFT_LOG else None
             found.sort_in(image, _unusable(image, host, now_ms) or doubt)
-    if found.of(Source.FILE) or found.own_broker_silent:
-        _read_own_log_aside(ask, found)
+    _read_own_log_aside(ask, found)
     if stopped:
         found.ours = _stopped_broker(ask, found)
     _compare_file_with_own_log(found, host, now_ms)
+    _believe_nobody_of_another_history(found)
     return found
 
 
@@ -379,11 +391,12 @@ def _read_own_log_aside(ask: _Ask, found: Assignments) -> None:
     """As evidence of what the sources are about. It is none itself, so what it lacks is no problem of theirs."""
     if found.own_log is not None or not ask.may_read_log:
         return
-    aside = Assignments(topic_configs=found.topic_configs, lineage=found.lineage)
+    aside = Assignments(topic_configs=found.topic_configs, lineage=found.lineage, other_history=found.other_history)
     with suppress(LogAgentError, OSError):
         _kraft_log(ask, aside)
         found.own_log, found.topic_configs = aside.own_log, aside.topic_configs
         found.lineage_problem, found.newest_committed = aside.lineage_problem, aside.newest_committed
+        found.mode_known, found.other_history = aside.mode_known, aside.other_history
         found.broker_defaults += aside.broker_defaults[1:]
 
 
@@ -397,6 +410,15 @@ def _compare_file_with_own_log(found: Assignments, host: Host, now_ms: int) -> N
     elif (why := why_not_our_log(file.offset, own.offset, "the file")) is not None:
         found.usable.remove(file)
         found.sort_in(file, why)
+
+
+def _believe_nobody_of_another_history(found: Assignments) -> None:
+    """Every broker, and what another host exported, follows the quorum that wrote the log here."""
+    if found.other_history is not None:
+        why = said_with_hint(found.other_history, found.lineage)
+        for image in (*found.usable,):
+            found.usable.remove(image)
+            found.sort_in(image, why)
 
 
 def _read(source: str, ask: _Ask, found: Assignments) -> AssignmentImage | None:
@@ -460,7 +482,8 @@ def open_reader(settings: Settings) -> AdminReader:
 
 def _kraft_log(ask: _Ask, found: Assignments) -> None:
     target, host = ask.target, ask.host
-    metadata = read_own_log(target, host, ask.now_ms)
+    point = found.lineage.point
+    metadata = read_own_log(target, host, ask.now_ms, point.offset if point is not None else None)
     if metadata is None:
         found.problems.append(f"kraft-log: {why_no_source(target)}")
         return
@@ -471,6 +494,8 @@ def _kraft_log(ask: _Ask, found: Assignments) -> None:
         registration = image.brokers.get(host.node_id) if host.node_id is not None else None
         why = why_not_our_lineage(metadata.history, found.lineage, registration, ask.directory_ids)
         found.lineage_problem, found.newest_committed = why, metadata.newest_committed
+        if found.mode_known:
+            found.other_history = other_history(metadata.history, found.lineage)
     rests_on_it = found.mode_known and found.lineage_problem is None
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)

@@ -81,6 +81,8 @@ def identify(
             if why is None and not held:
                 why = "this host's broker is down, so that one runs on another host"
             problem = why and f"node {node_id} of the cluster that answers is not this host's broker: {why}"
+            if problem is None and found.lineage_problem is not None:
+                problem = f"this host's broker answers from its metadata log: {found.lineage_problem}"
             if problem is None:
                 found.answering = Answering(node_id, True, on_disk, places=found.reader.places())
     except LogAgentError as e:

@@ -238,8 +238,8 @@ class Session:
         )
 
     def _never_shown(self) -> frozenset[str]:
-        """Topic ids of strays that the metadata log of this host never had, where that log decides."""
-        image = self.assignments.first
+        """Topic ids of strays that the metadata log of this host never had, whoever decides."""
+        image = self.assignments.own_log
         strays = (d.topic_id for d in self.of_kind(Kind.STRAY) if d.topic_id is not None)
         return frozenset(i for i in strays if image.never_showed(i)) if image is not None else frozenset()
 
@@ -424,16 +424,19 @@ class Session:
             write_brokers_seen(os.path.dirname(self.journal.path), cluster_id, answering.places)
 
     def _remember_lineage(self) -> None:
-        """How far the metadata log reaches, and which topic ids of this host it had, for later readings."""
+        """How far the metadata log reaches, and which topic ids of this host it had, for later readings; or that it is
+        of another history than that."""
         found, own, cluster = self.assignments, self.assignments.own_log, self.log_dirs.cluster
         if not self.acting or not self.whole or self.state_dir is None or own is None:
             return
         if cluster.cluster_id is None or cluster.node_id is None or own.cluster_id != cluster.cluster_id:
             return
-        if found.lineage_problem is not None or not found.mode_known:
+        if not found.mode_known or (found.lineage_problem is not None and found.other_history is None):
             return
         here = {d.topic_id for d in self.dirs if d.topic_id is not None}
         known = remember(found.lineage, found.newest_committed, own.by_id, here)
+        if found.other_history is not None:
+            known = replace(found.lineage, other_history=found.other_history)
         if known != found.lineage:
             write_lineage(self.state_dir, cluster.cluster_id, cluster.node_id, known)
             found.lineage = known

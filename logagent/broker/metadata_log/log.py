@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -151,6 +151,7 @@ class LogState:
     at_ms: int | None = None
     written_ms: int | None = None
     torn_bytes: int = 0
+    remembered: LogPoint | None = None
 
     def apply(self, batch: Batch) -> None:
         """Apply a batch of the log, or the part of it after the snapshot."""
@@ -241,6 +242,19 @@ def _accept_torn_tail(file: BatchFile, defect: BatchDefect, expected: int) -> No
         )
 
 
+def batch_with(dir_fd: int, bases: list[int], end: int) -> LogPoint | None:
+    """The batch with the record before the offset `end`; None if the segments do not have it any more."""
+    base = max((base for base in bases if base < end), default=None)
+    if base is None:
+        return None
+    with suppress(BatchDefect, UnreadableError), open_file(dir_fd, f"{base:020}.log") as file:
+        begins_at, position = _beginning(dir_fd, file, base, end - 1)
+        for batch in file.batches(begins_at, 0, position):
+            if batch.next_offset >= end:
+                return LogPoint(batch.next_offset, batch.epoch, batch.raw.crc)
+    return None
+
+
 ATTEMPTS = 5
 DEFAULT_FETCH_TIMEOUT_MS = 2_000
 """Kafka's default of `controller.quorum.fetch.timeout.ms`."""
@@ -292,16 +306,18 @@ def read_metadata_log(
     configured_voters: int | None = None,
     fetch_timeout_ms: int = DEFAULT_FETCH_TIMEOUT_MS,
     booted_ms: int | None = None,
+    remembered: int | None = None,
 ) -> MetadataImage:
     """Read `__cluster_metadata-0` (a path or a directory descriptor).
 
     `cluster_id` is that of the `meta.properties` beside it; `now_ms` is a time before the log is first read;
     `configured_voters` counts `controller.quorum.voters`. `booted_ms`: when this host started. A broker does not fsync
     this log, so one last written to before then may have lost its end, at the end of a batch too (seen on xfs).
+    `remembered`: the end of a batch that the log had earlier, to be compared, although a snapshot may cover it by now.
 
     Works beside a live broker. Raises `UnreadableError` with the place and what is wrong; `OSError` for disk errors.
     """
-    state, quorum, label = _read_unchanged(directory, booted_ms)
+    state, quorum, label = _read_unchanged(directory, booted_ms, remembered)
     at_ms, replay = _time_of(state, label), state.replay
     voters = state.voters.number(quorum, configured_voters)
     committed = committed_offset(
@@ -322,11 +338,13 @@ def read_metadata_log(
         voters=voters,
         committed_offset=committed,
         torn_bytes=state.torn_bytes,
-        history=LogHistory(state.times, state.end, state.snapshot_end, state.snapshot_epoch),
+        history=LogHistory(state.times, state.end, state.snapshot_end, state.snapshot_epoch, state.remembered),
     )
 
 
-def _read_unchanged(directory: str | int, booted_ms: int | None) -> tuple[LogState, QuorumState, str]:
+def _read_unchanged(
+    directory: str | int, booted_ms: int | None, remembered: int | None
+) -> tuple[LogState, QuorumState, str]:
     """The state, of a log that did not change while it was read (if files vanish, shrink or are replaced meanwhile,
     reading starts over); and what to call it."""
     opened = nullcontext(directory) if isinstance(directory, int) else opened_directory(directory, follow=True)
@@ -335,7 +353,7 @@ def _read_unchanged(directory: str | int, booted_ms: int | None) -> tuple[LogSta
         for _ in range(ATTEMPTS):
             before, names = _marks(dir_fd), sorted(os.listdir(dir_fd))
             try:
-                state = _read_once(dir_fd, names, booted_ms)
+                state = _read_once(dir_fd, names, booted_ms, remembered)
             except (FileNotFoundError, FileShrank):
                 continue
             except UnreadableError as error:
@@ -360,7 +378,7 @@ def _marks(dir_fd: int) -> tuple[bytes | None, bytes | None]:
     return contents[0], contents[1]
 
 
-def _read_once(dir_fd: int, names: list[str], booted_ms: int | None) -> LogState:
+def _read_once(dir_fd: int, names: list[str], booted_ms: int | None, remembered: int | None) -> LogState:
     segments = sorted(int(m[1]) for m in map(_SEGMENT.fullmatch, names) if m)
     snapshots = sorted((m[0] for m in map(_SNAPSHOT.fullmatch, names) if m), reverse=True)
     if not segments and not snapshots:
@@ -384,6 +402,8 @@ def _read_once(dir_fd: int, names: list[str], booted_ms: int | None) -> LogState
         raise UnreadableError(f"no snapshot is complete and there is no log: {'; '.join(refused)}")
     needed = [base for base in segments if start is not None and base >= start]
     read_segments(dir_fd, state, needed)
+    if remembered is not None and remembered <= state.snapshot_end:
+        state.remembered = batch_with(dir_fd, segments, remembered)
     # A producer snapshot is named after the end of the log at that time, so the log was longer once.
     longest = max((int(m[1]) for m in map(_PRODUCER_SNAPSHOT.fullmatch, names) if m), default=0)
     state.written_ms = _written_ms(dir_fd, names)

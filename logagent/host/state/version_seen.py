@@ -58,7 +58,9 @@ def read_lineage(state_dir: str | None, cluster_id: str | None, node_id: int | N
             return Remembered(file=path)
         crc = None if found["crc"] is None else int(found["crc"])
         point = LogPoint(int(found["offset"]), int(found["epoch"]), crc)
-        return Remembered(point, frozenset(map(str, found["topic_ids"])), file=path)
+        other = found.get("other_history")
+        ids = frozenset(map(str, found["topic_ids"]))
+        return Remembered(point, ids, file=path, other_history=None if other is None else str(other))
     except (FileNotFoundError, NotADirectoryError):
         return Remembered(file=path)
     except OSError as e:
@@ -73,7 +75,7 @@ def write_lineage(state_dir: str, cluster_id: str, node_id: int, known: Remember
         return
     point = known.point
     said = {"cluster_id": cluster_id, "node_id": node_id, "offset": point.offset, "epoch": point.epoch}
-    said |= {"crc": point.crc, "topic_ids": sorted(known.topic_ids)}
+    said |= {"crc": point.crc, "topic_ids": sorted(known.topic_ids), "other_history": known.other_history}
     with suppress(OSError), whole_file(os.path.join(state_dir, LINEAGE_FILE_NAME), mode=0o640) as file:
         file.write(json.dumps(said).encode())
 

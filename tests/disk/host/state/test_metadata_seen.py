@@ -19,6 +19,9 @@ def test_it_is_of_one_node_of_one_cluster(tmp_path: Path) -> None:
     assert read_lineage(str(tmp_path), "c", 1) == nothing
     write_lineage(str(tmp_path), "c", 1, SEEN)
     assert read_lineage(str(tmp_path), "c", 1) == replace(SEEN, file=file)
+    other = replace(SEEN, other_history="it has other records there", file=file)
+    write_lineage(str(tmp_path), "c", 1, other)
+    assert read_lineage(str(tmp_path), "c", 1) == other
     assert read_lineage(str(tmp_path), "c", 2) == read_lineage(str(tmp_path), "d", 1) == nothing
 
 

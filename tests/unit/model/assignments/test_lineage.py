@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.assignments.commitment import BatchTimes
 from logagent.model.assignments.image import BrokerRegistration
-from logagent.model.assignments.lineage import LogHistory, LogPoint, Remembered, remember, why_not_our_lineage
+from logagent.model.assignments.lineage import (
+    LogHistory,
+    LogPoint,
+    Remembered,
+    other_history,
+    remember,
+    why_not_our_lineage,
+)
 
 Batch = tuple[int, int, int]  # next offset, leader epoch, CRC
 LOG: list[Batch] = [(10, 1, 11), (20, 1, 22), (30, 2, 33), (40, 4, 44)]
@@ -19,6 +28,10 @@ def history(batches: list[Batch], snapshot_end: int = 0, snapshot_epoch: int = 0
     for end, epoch, crc in batches:
         times.append(end, 0, epoch, crc)
     return LogHistory(times, max([snapshot_end, *(end for end, _, _ in batches)]), snapshot_end, snapshot_epoch)
+
+
+def contradicts(found: LogHistory, known: LogPoint) -> str | None:
+    return found.is_another(known) or found.is_behind(known)
 
 
 @pytest.mark.parametrize(
@@ -35,18 +48,37 @@ def history(batches: list[Batch], snapshot_end: int = 0, snapshot_epoch: int = 0
         (history([*LOG[:2], (30, 3, 33)]), "has other records there now"),
         (history([*LOG[:2], (35, 2, 33)]), "has other records there now"),
         (history([(70, 1, 77)], 60, 1), "its snapshot at 60 is of epoch 1"),
+        # The restored quorum has not come that far, but no log has an epoch 3 before a record of epoch 2.
+        (history([*LOG[:2], (25, 3, 99)]), "ends at 25 in epoch 3 now: it was restored from a backup"),
+        # The segments still have what its snapshot covers.
+        (replace(history([(70, 5, 77)], 60, 5), beneath=LogPoint(30, 2, 33)), None),
+        (replace(history([(70, 5, 77)], 60, 5), beneath=LogPoint(30, 2, 99)), "has other records there now"),
     ],
 )
 def test_a_log_continues_the_one_that_was_known_or_contradicts_it(found: LogHistory, says: str | None) -> None:
     known = LogPoint(30, 2, 33)
-    why = found.contradicts(known)
+    why = contradicts(found, known)
     assert (why is None) if says is None else (why is not None and says in why and "offset 30 (leader epoch 2)" in why)
 
 
 def test_of_a_snapshot_only_the_epoch_of_its_last_record_is_compared() -> None:
     """It may end within a batch of the log that has it, too."""
-    assert history(LOG).contradicts(LogPoint(25, 2)) is None
-    assert history(LOG).contradicts(LogPoint(25, 1)) is not None
+    assert contradicts(history(LOG), LogPoint(25, 2)) is None
+    assert contradicts(history(LOG), LogPoint(25, 1)) is not None
+
+
+def test_another_history_stays_one_once_a_snapshot_covers_it_until_the_record_is_seen_again() -> None:
+    known = Remembered(LogPoint(30, 2, 33), file="f")
+    restored = history([*LOG[:2], (30, 2, 99), (40, 4, 98)])
+    why = other_history(restored, known)
+    assert why is not None and "restored from a backup" in why
+    assert other_history(history(LOG[:2]), known) is None, "it may catch up"
+    known = replace(known, other_history=why)
+    for later in (history([(70, 5, 77)], 60, 5), history([*LOG[:2]])):
+        assert other_history(later, known) == why
+        assert why in (why_not_our_lineage(later, known, None, ()) or "")
+    assert other_history(history(LOG), known) is None is why_not_our_lineage(history(LOG), known, None, ())
+    assert remember(known, LogPoint(40, 4, 44), set(), set()).other_history is None
 
 
 BATCHES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1), st.integers(0, 99)), min_size=1, max_size=8)
@@ -65,8 +97,8 @@ def test_what_is_remembered_of_a_log_never_contradicts_what_it_becomes(
     read = data.draw(st.integers(1, len(batches)))
     point = history(batches[:read]).newest(committed)
     if point is not None:
-        assert point.offset <= committed and history(batches).contradicts(point) is None
-        assert history(batches[: read - 1]).contradicts(point) is None or point.offset > (
+        assert point.offset <= committed and contradicts(history(batches), point) is None
+        assert contradicts(history(batches[: read - 1]), point) is None or point.offset > (
             batches[read - 2][0] if read > 1 else 0
         )
 
