@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,7 +13,7 @@ from logagent.agent.evidence.brokers_to_ask import BrokersToAsk
 from logagent.agent.evidence.copy_reads import CopyReads, Overlap
 from logagent.agent.evidence.judge import rule
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
-from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.log_look import checksum_of_batch, look_at_log
 from logagent.broker.files.meta_properties import same_topic_id
 from logagent.errors import LogAgentError, NotAsPlanned, UnreadableError
 from logagent.host.log_dir.calls import DiskCalls
@@ -27,7 +28,7 @@ from logagent.model.assignments.strays import (
     needs_cover,
     stray_verdict,
 )
-from logagent.model.assignments.verdict import Host
+from logagent.model.assignments.verdict import Host, Reason
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.planning.queue import Mark
 from logagent.model.records import DirKey, PartitionDir, TopicPartition, Verdict
@@ -68,7 +69,9 @@ class StrayQuestions:
         named = {d.key: self._under_its_name(was[d.key]) for d in living}
         # What else lies here of a partition that this node is no replica of is an orphan, too, and covers nothing.
         here = frozenset(key for key, d in named.items() if is_assigned_here(self._rule(d)))
-        answers = self._answers([*named.values()], logs, here)
+        answers = self._answers([*named.values()], logs, here) | self._which_copies(
+            [named[d.key] for d in living if rulings[d.key].reason == Reason.COPY_OF], logs
+        )
         nobody = self._nobody_to_ask()
         decided = {
             d.key: decide_stray(
@@ -107,7 +110,7 @@ class StrayQuestions:
 
     def _proof(self, d: PartitionDir) -> str | None:
         mark = self.marks.get(d.key)
-        if mark is None or contradicted(d, mark.at_ms, self.assignments.usable, self.assignments.unusable):
+        if mark is None or contradicted(d, mark.at_ms, self.assignments.usable, self.assignments.doubted):
             return None
         return mark.reason
 
@@ -123,6 +126,38 @@ class StrayQuestions:
             and not d.removal_started
             and (d.topic_id, d.partition) == (stray.topic_id, stray.partition)
         ]
+
+    def _which_copies(
+        self, copies: Sequence[PartitionDir], logs: Mapping[DirKey, LogLook]
+    ) -> dict[DirKey, list[EpochEnd]]:
+        """What counts instead of any answer for those of `copies`, made by hand, of which nothing shows the partition.
+        Its number is only in the name, which somebody chose (`cp -a orders-0 orders-0-1`), and another partition of
+        the topic may be as long, in the same epoch. The last batch tells, where the partition itself lies here."""
+        image = self.assignments.first
+        several = [
+            (d, end)
+            for d in copies
+            if (own := logs.get(d.key)) is not None and (end := own.log_end) is not None and not own.has_no_records
+            if image is None or d.topic_id is None or len(image.by_id[d.topic_id].partitions) > 1
+        ]
+        pairs = [(d, other, end) for d, end in several for other in self._beside(d)]
+        asked = {(x.key, end): x for d, other, end in pairs for x in (d, other)}
+        found = _checksums(asked, self.opened, self.calls)
+        shown = {
+            d.key
+            for d, other, end in pairs
+            if other.log_dir in self.ours
+            and (last := found.get((d.key, end))) is not None
+            and last == found.get((other.key, end))
+        }
+        why = (
+            "only its name says that this is a copy of it, and its topic has other partitions; the last batch shows it"
+        )
+        return {
+            d.key: [EpochEnd(f"{d.topic}-{d.partition}", None, None, problem=why)]
+            for d, _ in several
+            if d.key not in shown
+        }
 
     def _answers(
         self, living: Sequence[PartitionDir], logs: Mapping[DirKey, LogLook], here: frozenset[DirKey]
@@ -215,6 +250,31 @@ def look_as_loaded(
             if d.log_dir == path and d.key in logs:
                 partition = TopicPartition(d.topic or "", d.partition if d.partition is not None else -1)
                 found[d.key] = as_loaded(logs[d.key], starts.get(partition, 0))
+    return found
+
+
+def _checksums(
+    asked: Mapping[tuple[DirKey, int], PartitionDir], opened: Mapping[str, OpenLogDir], calls: DiskCalls
+) -> dict[tuple[DirKey, int], int | None]:
+    """Of each directory, and offset at which one of its batches ends, the checksum of that batch."""
+
+    def read(path: str) -> dict[tuple[DirKey, int], int | None]:
+        there: dict[tuple[DirKey, int], int | None] = {}
+        for (key, end), d in asked.items():
+            if d.log_dir == path:
+                with opened[path].acting("read", d.name), suppress(NotAsPlanned):
+                    fd = opened[path].open_child(d.name, d.identity)
+                    try:
+                        there[key, end] = checksum_of_batch(fd, end)
+                    finally:
+                        os.close(fd)
+        return there
+
+    paths = {d.log_dir for d in asked.values()} & opened.keys()
+    found: dict[tuple[DirKey, int], int | None] = {}
+    for looked in calls.looks({path: partial(read, path) for path in paths}).values():
+        if not isinstance(looked, LogAgentError):
+            found |= looked
     return found
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logagent.broker.files.segment_files import LOG, OFFSET_INDEX, last_index_entry, segment_bases
-from logagent.broker.metadata_log.batches import BatchDefect, BatchFile, RecordBatch
+from logagent.broker.metadata_log.batches import BatchDefect, BatchFile, RecordBatch, position_before
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import LEADER_EPOCHS, SEGMENT, opened_regular, read_regular
 from logagent.model.assignments.covered import EpochRun, InCommon, LogLook
@@ -173,6 +173,25 @@ def _read(fd: int, position: int, count: int) -> bytes:
     if len(data) < count:
         raise _UnknownEnd("it became shorter while it was read")
     return bytes(data)
+
+
+def checksum_of_batch(dir_fd: int, end: int) -> int | None:
+    """The checksum of the batch that ends at the offset `end`, which is the same in every replica of its partition and
+    hardly in any other; None if there is no such sound batch. Raises OSError only if the disk fails."""
+    base = next((base for base in reversed(segment_bases(os.listdir(dir_fd))) if int(base) < end), None)
+    if base is None:
+        return None
+    try:
+        with opened_regular(base + LOG, SEGMENT, dir_fd=dir_fd) as fd:
+            file, position = BatchFile(fd, "it"), position_before(dir_fd, int(base), end - 1)
+            begins_at = file.offset_at(position) if position else None
+            at = (int(base), 0) if begins_at is None or not int(base) <= begins_at < end else (begins_at, position)
+            for batch in file.batches(at[0], -1, at[1], gaps=True):
+                if batch.next_offset >= end:
+                    return batch.raw.crc if batch.next_offset == end and batch.raw.validate_crc() else None
+    except (BatchDefect, UnreadableError, FileNotFoundError, PermissionError):
+        return None
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,7 +287,8 @@ def _of_another_name(directory: PartitionDir, topic: Topic, image: AssignmentIma
             Reason.NO_ASSIGNMENTS,
             f"{whose}; {_origin(image)} does not list a topic {directory.topic}, which proves nothing",
         )
-    return Ruling(Verdict.ORPHAN, Reason.COPY_OF, f"a copy of {topic.name}-{directory.partition}: {whose}")
+    by_name = "by its name " if len(topic.partitions) > 1 else ""  # no file of it says of which partition
+    return Ruling(Verdict.ORPHAN, Reason.COPY_OF, f"{by_name}a copy of {topic.name}-{directory.partition}: {whose}")
 
 
 def _of_living_replica(

@@ -127,3 +127,39 @@ def test_what_a_start_drops_goes_before_it_with_an_approval(kafka: Callable[...,
         node.restart()
     assert values(node, "orders") == written[kept:]
     assert values(node, "lost") == [], "a start made it anew, empty"
+
+
+@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
+def test_a_copy_is_not_covered_by_another_partition_of_its_topic(kafka: Callable[..., KafkaNode], version: str) -> None:
+    """`cp -a orders-0 orders-0-1` is called partition 1 of a topic `orders-0`, and has its topic's id: partition 1 of
+    `orders` is longer, in the same epoch, and has none of its records."""
+    from kafka import TopicPartition
+
+    node = kafka(version, log_dirs=1, props=PROPERTIES).start()
+    (here,) = node.log_dirs
+    node.create_topic("canary-1", config={"retention.ms": "1000"})
+    node.create_topic("orders", partitions=2, config={"retention.ms": "-1"})
+    written = write(node, "orders", 0, COUNT)
+    node.produce("orders", 1, n=3 * COUNT)
+    run("cp", "-a", here / "orders-0", here / "orders-0-1")
+    # And one that is what its name says.
+    run("cp", "-a", here / "orders-1", here / "backup-1")
+    node.restart()
+    node.ask(lambda admin: admin.delete_records({TopicPartition("orders", 0): COUNT}))
+    assert values(node, "orders") == []
+    node.stop()
+
+    assert "by its name a copy of orders-1" in said(node, "orders-0-1")[2]
+    aside = act(node, "cleanup", **AT_ONCE)
+    assert {*aside} == {"orders-0-1", "backup-1"}
+    node.start()
+    assert said(node, "orders-0-1.")[2].count("only its name says that this is a copy of it") == 1
+    assert said(node, "backup-1.")[2].endswith("another copy has all of it")
+    for _ in range(2):
+        done = logagent(node, "cleanup", "--execute", allow=(0, 3, 4), settings=AT_ONCE)
+        assert aside["orders-0-1"] in {r["name"] for r in done["refusals"]}, done
+    assert not (here / aside["backup-1"]).exists()
+    # What was deleted by mistake is still in it.
+    node.stop()
+    (log,) = (here / aside["orders-0-1"]).glob("*.log")
+    assert all(record in log.read_bytes() for record in written if record is not None)
