@@ -67,6 +67,7 @@ class PlanJournal:
             new_dir=p.new_dir,
             through=p.through,
             files=p.dir.files,
+            segments=p.dir.segments,
             removal_started=p.dir.removal_started,
             allocated=p.dir.allocated,
         )

@@ -334,16 +334,16 @@ class Journal:
                 cursor = db.execute(
                     "INSERT INTO actions (at_ms, action, log_dir, name, new_name, new_dir, topic, partition, topic_id,"
                     " device, inode, bytes, plan_id, actor, approved, through_dir, through_name, closed_cleanly,"
-                    " reason, files, removal_started, claims, allocated)"
-                    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    " reason, files, removal_started, segments, claims, allocated)"
+                    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     (
                         now_ms, i.action.value, put(i.log_dir), put(i.name), put(i.new_name), put(i.new_dir),
                         put(i.topic), i.partition, i.topic_id, signed(i.identity.device), signed(i.identity.inode),
                         in_64_bits(i.bytes), i.plan_id, i.actor, int(i.approved),
                         *((put(i.through[0]), put(i.through[1])) if i.through is not None else (None, None)),
                         None if i.closed_cleanly is None else int(i.closed_cleanly), i.reason, i.files,
-                        None if i.removal_started is None else int(i.removal_started), claims_text(i.claims),
-                        None if i.allocated is None else in_64_bits(i.allocated),
+                        None if i.removal_started is None else int(i.removal_started), i.segments,
+                        claims_text(i.claims), None if i.allocated is None else in_64_bits(i.allocated),
                     ),
                 )  # fmt: skip
                 action_id = cursor.lastrowid
@@ -396,15 +396,15 @@ class Journal:
     def removal_intents(self, inodes: AbstractSet[int]) -> dict[tuple[str, int], list[RemovalIntent]]:
         """(name, inode) of every directory among `inodes` that we ever meant to remove; see `removal_begun`."""
         sql = (
-            "SELECT name, inode, files, bytes FROM actions"
+            "SELECT name, inode, files, bytes, segments FROM actions"
             " WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
         )
         intents: dict[tuple[str, int], list[RemovalIntent]] = {}
         with self._lock, as_journal_error(self.path):
             # Row by row: there can be as many as the journal keeps, and only a few matter.
-            for name, inode, files, size in self._db.execute(sql):
+            for name, inode, *had in self._db.execute(sql):
                 if inode % (1 << 64) in inodes:
-                    intents.setdefault((text_of(name), inode % (1 << 64)), []).append(RemovalIntent(files, size))
+                    intents.setdefault((text_of(name), inode % (1 << 64)), []).append(RemovalIntent(*had))
         return intents
 
     def of_plan(self, plan_id: str) -> list[Entry]:

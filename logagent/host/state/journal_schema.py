@@ -35,9 +35,10 @@ class Intent:
     (directory, name) that it has for a moment on the way (what `restore --replace` displaces). `closed_cleanly`:
     whether the broker's last stop before it was clean; None if not known. `reason`: why it was an orphan right
     before it lost its name (`model.assignments.reasons`); None if it was not one. `bytes`: its file sizes, which tell
-    whether it is still whole; `allocated`: what it took up. `files`, `removal_started`: how many files it had, and
-    whether it had the mode bit that marks the start of a removal; None, as `allocated`, if nobody noted it. `claims`:
-    what it rests on (claim, witness, as of which ms; `model.claims`), as words of the release that wrote them.
+    whether it is still whole; `allocated`: what it took up. `files`, `segments`, `removal_started`: how many it had,
+    and whether it had the mode bit that marks the start of a removal; None, as `allocated`, if nobody noted it.
+    `claims`: what it rests on (claim, witness, as of which ms; `model.claims`), as words of the release that wrote
+    them.
     """
 
     action: ActionKind
@@ -59,6 +60,7 @@ class Intent:
     reason: str | None = None
     files: int | None = None
     removal_started: bool | None = None
+    segments: int | None = None
     claims: tuple[tuple[str, str, int], ...] = ()
     allocated: int | None = None
 
@@ -107,6 +109,7 @@ def entry_of(row: sqlite3.Row) -> Entry:
         closed_cleanly=None if row["closed_cleanly"] is None else bool(row["closed_cleanly"]),
         reason=row["reason"],
         files=row["files"],
+        segments=row["segments"],
         removal_started=None if row["removal_started"] is None else bool(row["removal_started"]),
         claims=claims_of(row["claims"]),
         allocated=row["allocated"],
@@ -153,7 +156,7 @@ def text_or_none(value: str | bytes | None) -> str | None:
 
 
 FILE_NAME = "journal.db"
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 # An in-memory file system, which every Linux has: for copies that need no disk.
 MEMORY_DIR = "/dev/shm"
 _BUSY_SECONDS = 10.0
@@ -274,7 +277,10 @@ _SIXTH = """
 ALTER TABLE actions ADD COLUMN claims TEXT;
 ALTER TABLE actions ADD COLUMN allocated INTEGER;
 """
-_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
+_SEVENTH = """
+ALTER TABLE actions ADD COLUMN segments INTEGER;
+"""
+_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
 
 
 def bring_up_to_date(db: sqlite3.Connection, version: int) -> None:

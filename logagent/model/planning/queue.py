@@ -8,8 +8,8 @@ broker for `cleanup.leftover_grace` beyond its own delay.
 Whether part of a directory is gone: what the mark on disk, the journal and the number of files say together.
 
 The mark alone says nothing: it is a mode bit, and `chmod -R ug+s` sets it everywhere. An intent in the journal alone
-says nothing either, it may have come to nothing. So a removal has started if both are there and files are missing since
-the intent; only then does it go on unasked. Restoring asks more: everything must still be there.
+says nothing either, it may have come to nothing. So a removal has started if both are there and segments are missing
+since the intent; only then does it go on unasked. Restoring asks more: everything must still be there.
 
 What the journal may forget: old settled actions on directories that no longer exist.
 """
@@ -28,14 +28,19 @@ from logagent.model.records import DirKey, PartitionDir
 
 @dataclass(frozen=True, slots=True)
 class RemovalIntent:
-    """One removal that was meant, and what the directory had then. files: None in journals of earlier releases."""
+    """One removal that was meant, and what the directory had then. `files`, `segments`: None in journals of earlier
+    releases."""
 
     files: int | None
     bytes: int
+    segments: int | None = None
 
     def has_taken(self, d: PartitionDir) -> bool:
-        """Whether files are missing since. (Sizes alone prove it only where no number is known: a broker that stops
-        shortens the indexes of what it has loaded.)"""
+        """Whether segments are missing since, whose `.log` a removal takes first, or files where there was none. Other
+        files a broker drops when it loads a stray (`.deleted`, snapshots of producers). Sizes alone prove it only where
+        no number is known: a broker that stops shortens the indexes of what it has loaded."""
+        if self.segments:
+            return d.segments < self.segments
         return d.files < self.files if self.files is not None else d.bytes < self.bytes
 
     def left_all(self, d: PartitionDir) -> bool:
@@ -70,7 +75,8 @@ def why_not_whole(d: PartitionDir, intents: RemovalIntents, *, files_with_bit: i
         return None
     if meant:
         most = max(intent.files or 0 for intent in meant)
-        left = f"{d.files} of {most} files are left" if d.files < most else "some of its records may be gone"
+        begun = any(intent.has_taken(d) for intent in meant)
+        left = f"{d.files} of {most} files are left" if begun else "some of its records may be gone"
         hint = "it cannot be made whole again: copy what is left of it elsewhere before its removal goes on"
         return NotWhole(f"its removal has started: {left}", f"{hint}, if that may be the only copy")
     if files_with_bit is not None and d.files >= files_with_bit:
