@@ -121,7 +121,7 @@ def read_assignments(session: Session, call: Call, *, to_show: bool = False, qui
     for problem in read.problems:
         chosen = problem == ADMIN_NOT_CONFIGURED and len(read.problems) > 1
         # `say_where_they_end` says it in full.
-        quiet = quiet or read.ends_at_stop is not None
+        quiet = quiet or (read.ends_at_stop is not None and not to_show)
         (call.detail if read.usable or chosen or quiet else call.say)(f"assignments: {problem}")
 
 

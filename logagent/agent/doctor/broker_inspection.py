@@ -15,7 +15,7 @@ from logagent.broker.process.version import launch_of_java, version_of_process
 from logagent.host.brokers.discovery import BrokerConfigLook, brokers_of, same_file, version_installed
 from logagent.host.linux.access import user_name
 from logagent.host.linux.child import Identity, ask_as, readable_process
-from logagent.host.state.version_seen import read_brokers_seen, read_version_seen
+from logagent.host.state.version_seen import read_brokers_seen, read_lineage, read_version_seen
 from logagent.model.assignments.identity import ClusterFacts
 from logagent.model.doctor.doctor_facts import AssignmentsFacts, BrokerFacts, DoctorLogDirFacts, HolderFacts
 from logagent.model.kafka_version import KafkaVersion, which_version
@@ -147,7 +147,14 @@ def inspect_assignments(
 ) -> tuple[AssignmentsFacts, Assignments]:
     """Read the sources as a command would. Raises ConfigError for a wrong `kafka.client` file."""
     read = load_assignments(
-        target, settings, cluster_id=cluster.cluster_id, node_id=cluster.node_id, now_ms=now_ms, stopped=stopped
+        target,
+        settings,
+        cluster_id=cluster.cluster_id,
+        node_id=cluster.node_id,
+        now_ms=now_ms,
+        stopped=stopped,
+        lineage=read_lineage(state_dir, cluster.cluster_id, cluster.node_id),
+        directory_ids=cluster.directory_ids,
     )
     identify_stopped(read, read_brokers_seen(state_dir, cluster.cluster_id), now_ms)
     document = read.document(now_ms)
@@ -166,6 +173,7 @@ def inspect_assignments(
         kraft=bool(target.server.process_roles),
         empty=document["source"] != "none" and document["topics"] == 0,
         ends_at_stop=read.ends_at_stop,
+        not_our_lineage=read.lineage_problem is not None or read.other_history is not None,
     )
     return facts, read
 

@@ -232,7 +232,8 @@ class Assignments:
         """What to say if nothing younger decides than the metadata log on this host, which ends when its broker
         stopped: it says what was assigned then."""
         own, shown = self.own_log, self.shown
-        if self.ours is None or own is None or shown is not own:
+        # What is wrong with a log of another history is not that it ends.
+        if self.ours is None or own is None or shown is not own or self.lineage_problem is not None:
             return None
         return as_of_stop(own.at_ms, usable=bool(self.usable), nobody=self.nobody)
 
@@ -362,7 +363,7 @@ def load_assignments(
     if stopped:
         found.ours = _stopped_broker(ask, found)
     _compare_file_with_own_log(found, host, now_ms)
-    _believe_nobody_of_another_history(found)
+    _believe_nobody_of_another_history(found, stopped=stopped)
     return found
 
 
@@ -412,11 +413,14 @@ def _compare_file_with_own_log(found: Assignments, host: Host, now_ms: int) -> N
         found.sort_in(file, why)
 
 
-def _believe_nobody_of_another_history(found: Assignments) -> None:
-    """Every broker, and what another host exported, follows the quorum that wrote the log here."""
-    if found.other_history is not None:
-        why = said_with_hint(found.other_history, found.lineage)
-        for image in (*found.usable,):
+def _believe_nobody_of_another_history(found: Assignments, *, stopped: bool) -> None:
+    """Every broker, and what another host exported, follows the quorum that wrote the log here. Our own broker knows
+    what is in that log, however early that ends."""
+    own_answers = not stopped and not found.own_broker_silent
+    for image in (*found.usable,):
+        why = found.lineage_problem if image.source is Source.ADMIN and own_answers else None
+        why = said_with_hint(found.other_history, found.lineage) if found.other_history is not None else why
+        if why is not None:
             found.usable.remove(image)
             found.sort_in(image, why)
 

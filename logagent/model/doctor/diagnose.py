@@ -215,6 +215,9 @@ def _no_assignments(f: DoctorFacts) -> Finding:
     if a.empty and not stale:
         hint = 'an empty answer is never taken to mean "all orphans"; it is usable once the cluster has a topic'
         return warning("assignments-empty", a.source, says, hint)
+    if a.not_our_lineage:
+        hint = "bring the true metadata back, or say as described that this is it; nothing is an orphan until then"
+        return fatal("assignments-none", a.source, says, hint)
     if a.stopped and (stale or a.bootstrap_set or a.kraft):
         hint = "expected while the broker is stopped; `logagent assignments export` on another host of the cluster"
         hint += " writes a file for --assignments"

@@ -233,7 +233,7 @@ class AssignmentsFacts:
     """The source of verdicts. bootstrap: an address of one of the broker's listeners; secure: that listener is not
     PLAINTEXT. stopped: nobody holds a log dir. kraft: the broker has its own metadata log and updates it while it runs.
     empty: the source was read and lists no topics. ends_at_stop: it ends when the broker stopped, and why no living one
-    could be asked."""
+    could be asked. not_our_lineage: the metadata log contradicts what is remembered of it, or ends before that."""
 
     usable: bool
     source: Source | Literal["none"] = "none"
@@ -248,6 +248,7 @@ class AssignmentsFacts:
     kraft: bool = False
     empty: bool = False
     ends_at_stop: str | None = None
+    not_our_lineage: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import replace
@@ -15,7 +16,9 @@ from logagent.agent.target import resolve_target
 from logagent.broker.exported.file import read_assignments, write_assignments
 from logagent.broker.files.meta_properties import parse_meta_properties
 from logagent.errors import ServiceUnreachable
+from logagent.host.state.version_seen import LINEAGE_FILE_NAME
 from logagent.model.assignments.image import AssignmentImage, Source
+from logagent.model.assignments.lineage import LogPoint, Remembered
 from logagent.settings import AssignmentsSettings, KafkaSettings, Settings
 from tests.cli_host import CliHost, Ran, run_here
 from tests.kafka_disks import metadata_dir
@@ -72,6 +75,22 @@ def test_it_is_read_where_another_broker_answers_in_place_of_ours(host: CliHost)
     assert [image.source for image in found.usable] == [Source.ADMIN] and found.problems == []
     assert load(host, "admin", own_answers=True).own_log is not None
     assert load(host, "admin", may_read_log=False).own_log is None
+
+
+def test_our_own_broker_knows_no_more_than_the_log_that_it_answers_from(host: CliHost) -> None:
+    end = read_assignments(str(host.root / "assignments.json")).offset
+    assert end is not None
+    later, other = LogPoint(end + 1, 99), LogPoint(end, 0)
+    for point, own_answers, believed in (
+        (LogPoint(end, 99, 0), True, False),
+        (later, True, False),
+        # It may catch up, and another broker's quorum is asked how far it is.
+        (later, False, True),
+        (other, False, False),
+    ):
+        found = load(host, "admin", own_answers=own_answers, lineage=Remembered(point))
+        assert bool(found.usable) is believed, (point, own_answers, found.problems)
+    assert "restored from a backup" in found.problems[0]
 
 
 def test_a_file_that_ends_before_it_is_of_a_clone_or_of_the_past(host: CliHost) -> None:
@@ -133,6 +152,26 @@ def test_it_is_a_source_where_the_brokers_configuration_says_that_it_uses_it(hos
         refused = assignments(host, *command)
         assert refused.status == 1 and "no process.roles" in refused.err and "hint: " in refused.err, refused.err
     assert not (host.root / "out").exists()
+
+
+def test_what_is_of_another_history_is_not_exported(host: CliHost) -> None:
+    """Another host, whose own log ends earlier, would find topics absent that were made since a backup. It is shown,
+    with what is wrong with it: not that it ends where the broker stopped."""
+    host.configure(**ANY_AGE)
+    host.run("cleanup", "--execute")
+    (seen,) = host.root.rglob(LINEAGE_FILE_NAME)
+    known = json.loads(seen.read_bytes())
+    seen.write_text(json.dumps(known | {"crc": known["crc"] ^ 1}))
+    refused = assignments(host, "export", str(host.root / "out"))
+    assert refused.status == 1 and "has other records there now" in refused.err, refused.err
+    assert f"remove {seen}" in refused.err and not (host.root / "out").exists()
+    assert "has other records there now" in host.run("scan").err
+    said = " ".join(host.run("doctor", "--json").out.split())
+    assert "has other records there now" in said and "bring the true metadata back" in said, said
+    shown = assignments(host, "show")
+    assert shown.status == 1 and "has other records there now" in shown.err and "topics" in shown.out
+    seen.unlink()
+    assert assignments(host, "export", str(host.root / "out")).status == 0
 
 
 def test_it_is_no_evidence_in_zookeeper_mode_either(host: CliHost) -> None:
