@@ -327,7 +327,7 @@ def test_a_journal_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: 
         for table in ("host", "clock_doubt", "clock_jumps", "incarnations"):
             db.execute(f"DROP TABLE {table}")
         later = ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started", "claims")
-        for column in (*later, "allocated"):
+        for column in (*later, "allocated", "segments"):
             db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
         db.execute("PRAGMA user_version=1")
     db.close()
@@ -468,7 +468,7 @@ def test_a_journal_of_the_second_schema_knows_nothing_of_exchanges(tmp_path: Pat
         journal.finish([(number, Outcome.DONE, None)], 2)
     db = sqlite3.connect(tmp_path / FILE_NAME)
     later = ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started", "claims")
-    for column in (*later, "allocated"):
+    for column in (*later, "allocated", "segments"):
         db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
     db.execute("DROP TABLE incarnations")
     db.execute("PRAGMA user_version=2")
