@@ -152,6 +152,7 @@ class LogState:
     written_ms: int | None = None
     torn_bytes: int = 0
     remembered: LogPoint | None = None
+    last_beneath: LogPoint | None = None
 
     def apply(self, batch: Batch) -> None:
         """Apply a batch of the log, or the part of it after the snapshot."""
@@ -338,7 +339,9 @@ def read_metadata_log(
         voters=voters,
         committed_offset=committed,
         torn_bytes=state.torn_bytes,
-        history=LogHistory(state.times, state.end, state.snapshot_end, state.snapshot_epoch, state.remembered),
+        history=LogHistory(
+            state.times, state.end, state.snapshot_end, state.snapshot_epoch, state.remembered, state.last_beneath
+        ),
     )
 
 
@@ -404,6 +407,7 @@ def _read_once(dir_fd: int, names: list[str], booted_ms: int | None, remembered:
     read_segments(dir_fd, state, needed)
     if remembered is not None and remembered <= state.snapshot_end:
         state.remembered = batch_with(dir_fd, segments, remembered)
+    state.last_beneath = batch_with(dir_fd, segments, state.snapshot_end)
     # A producer snapshot is named after the end of the log at that time, so the log was longer once.
     longest = max((int(m[1]) for m in map(_PRODUCER_SNAPSHOT.fullmatch, names) if m), default=0)
     state.written_ms = _written_ms(dir_fd, names)

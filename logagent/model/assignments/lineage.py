@@ -49,19 +49,23 @@ NOTHING_REMEMBERED = Remembered()
 @dataclass(frozen=True, slots=True)
 class LogHistory:
     """What a metadata log has: its batches after the snapshot that it was read from, and where those end. `beneath`:
-    the batch of a remembered record that the snapshot covers, if the segments still have it."""
+    the batch of a remembered record that the snapshot covers, `last_beneath`: its last one, if the segments still have
+    them."""
 
     batches: BatchTimes
     end: int
     snapshot_end: int = 0
     snapshot_epoch: int = 0
     beneath: LogPoint | None = None
+    last_beneath: LogPoint | None = None
 
     def newest(self, committed: int) -> LogPoint | None:
         """The newest record known to be committed, if `committed` is the offset up to which all are."""
         last = bisect_right(self.batches.next_offsets, committed) - 1
         if last >= 0:
             return self._at(last)
+        if self.last_beneath is not None and self.last_beneath.offset == self.snapshot_end:
+            return self.last_beneath
         return LogPoint(self.snapshot_end, self.snapshot_epoch) if self.snapshot_end > 0 else None
 
     def is_behind(self, known: LogPoint) -> str | None:
@@ -86,9 +90,9 @@ class LogHistory:
         return None
 
     def has(self, known: LogPoint) -> bool:
-        """Whether it is seen to have the record `known`: not if only a snapshot may have it."""
+        """Whether it is seen to have the record `known`: not if only a snapshot has, or had it."""
         here = self._batch_of(known)
-        return here is not None and _is_same(here, known)
+        return here is not None and known.crc is not None and _is_same(here, known)
 
     def _batch_of(self, known: LogPoint) -> LogPoint | None:
         """The batch with the record before the offset of `known`; None if it is not there, or not any more."""

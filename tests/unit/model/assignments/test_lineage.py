@@ -81,6 +81,16 @@ def test_another_history_stays_one_once_a_snapshot_covers_it_until_the_record_is
     assert remember(known, LogPoint(40, 4, 44), set(), set()).other_history is None
 
 
+def test_of_a_snapshot_its_last_batch_is_remembered_where_the_segments_have_it() -> None:
+    """A restored quorum can be in the same epoch there."""
+    at_its_end = replace(history([], 30, 2), last_beneath=LogPoint(30, 2, 33))
+    assert at_its_end.newest(30) == LogPoint(30, 2, 33)
+    # It may end within a batch, of which only a part is committed then.
+    assert replace(at_its_end, last_beneath=LogPoint(35, 2, 33)).newest(30) == LogPoint(30, 2)
+    known = Remembered(LogPoint(30, 2), other_history="it has other records there")
+    assert other_history(history(LOG), known) == "it has other records there", "an epoch alone takes nothing back"
+
+
 BATCHES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1), st.integers(0, 99)), min_size=1, max_size=8)
 
 
