@@ -238,8 +238,8 @@ class Session:
         )
 
     def _never_shown(self) -> frozenset[str]:
-        """Topic ids of strays that the metadata log of this host never had, whoever decides."""
-        image = self.assignments.own_log
+        """Topic ids of strays that the metadata log of this host never had, where that log decides."""
+        image = self.assignments.first
         strays = (d.topic_id for d in self.of_kind(Kind.STRAY) if d.topic_id is not None)
         return frozenset(i for i in strays if image.never_showed(i)) if image is not None else frozenset()
 
