@@ -32,11 +32,17 @@ from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_pro
 from logagent.broker.files.server_properties import parsed_ms
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import opened_directory
-from logagent.model.assignments.answerer import StoppedBroker, as_of_stop
+from logagent.model.assignments.answerer import StoppedBroker, as_of_stop, why_live
 from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.identity import BrokerPlace, Partition, partitions_on_disk, why_not_ours
 from logagent.model.assignments.image import AssignmentImage, Source
-from logagent.model.assignments.lineage import NOTHING_REMEMBERED, LogPoint, Remembered, why_not_our_lineage
+from logagent.model.assignments.lineage import (
+    NOTHING_REMEMBERED,
+    LogPoint,
+    Remembered,
+    why_not_our_lineage,
+    why_other_log_dirs,
+)
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
 from logagent.model.claims import Claim, Held, Proof, Witness
 from logagent.model.facts import LogDirFacts
@@ -242,9 +248,12 @@ class Assignments:
     def own_end(self, cluster_id: str | None) -> int | None:
         """How far this host's own metadata log reaches, or was known to reach, if it is of that cluster."""
         own, known = self.own_log, self.lineage.point
-        if own is None or own.cluster_id != cluster_id or own.offset is None:
+        remembered = None if known is None else known.offset
+        if own is None:
+            return remembered
+        if own.cluster_id != cluster_id or own.offset is None:
             return None
-        return own.offset if known is None else max(own.offset, known.offset)
+        return max(own.offset, remembered or 0)
 
     def sort_in(self, image: AssignmentImage, problem: str | None) -> None:
         """Add an image to the usable ones, or with its `problem` to the others."""
@@ -346,11 +355,12 @@ def load_assignments(
         if image is not None:
             doubt = mode_unknown(target) or found.lineage_problem if image.source is Source.KRAFT_LOG else None
             found.sort_in(image, _unusable(image, host, now_ms) or doubt)
-    if found.of(Source.FILE) or found.own_broker_silent:
+    if found.of(Source.FILE) or found.own_broker_silent or (found.usable and lineage.is_known):
         _read_own_log_aside(ask, found)
     if stopped:
         found.ours = _stopped_broker(ask, found)
-    _compare_file_with_own_log(found, host, now_ms)
+    _compare_file_with_own_log(ask, found)
+    _follow_our_lineage(found)
     return found
 
 
@@ -387,16 +397,41 @@ def _read_own_log_aside(ask: _Ask, found: Assignments) -> None:
         found.broker_defaults += aside.broker_defaults[1:]
 
 
-def _compare_file_with_own_log(found: Assignments, host: Host, now_ms: int) -> None:
-    """A file has to agree with a newer metadata log of our own, and be of the same log as an older one."""
+def _compare_file_with_own_log(ask: _Ask, found: Assignments) -> None:
+    """A file has to be of our cluster's log as far as that can be seen, and to agree with a newer one of our own."""
     file, own = found.of(Source.FILE), found.own_log
-    if file is None or own is None or own in found.usable or own.cluster_id != file.cluster_id:
+    if file is None or (own is not None and own in found.usable):
         return
-    if own.at_ms >= file.at_ms and _unusable(own, host, now_ms) is None:
-        found.usable.append(own)
-    elif (why := why_not_our_log(file.offset, own.offset, "the file")) is not None:
+    if own is not None and own.cluster_id == file.cluster_id and own.at_ms >= file.at_ms:
+        if _unusable(own, ask.host, ask.now_ms) is None:
+            found.usable.append(own)
+            return
+    if (why := _not_our_file(file, ask, found)) is not None:
         found.usable.remove(file)
         found.sort_in(file, why)
+
+
+def _not_our_file(file: AssignmentImage, ask: _Ask, found: Assignments) -> str | None:
+    """Why it is not known to be of our cluster; None if nothing contradicts that."""
+    if (why := why_not_our_log(file.offset, found.own_end(file.cluster_id), "the file")) is not None:
+        return why
+    registration = file.brokers.get(ask.host.node_id) if ask.host.node_id is not None else None
+    if (why := why_other_log_dirs(registration, ask.directory_ids)) is not None:
+        return why
+    live = [node_id for node_id, broker in file.brokers.items() if broker.fenced is False]
+    late = found.ours is not None and file.at_ms > found.ours.forgotten_ms
+    return why_live(live, found.ours, file.at_ms) if late and found.ours is not None else None
+
+
+def _follow_our_lineage(found: Assignments) -> None:
+    """Our broker follows the cluster's metadata log: where that is not the one that is remembered, whoever else knows
+    the cluster may know only the quorum that somebody restored from a backup."""
+    why = found.lineage_problem
+    if why is None:
+        return
+    doubted, found.usable = found.usable, []
+    for image in doubted:
+        found.sort_in(image, why)
 
 
 def _read(source: str, ask: _Ask, found: Assignments) -> AssignmentImage | None:

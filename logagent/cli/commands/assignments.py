@@ -70,8 +70,8 @@ def show(call: Call) -> None:
 
 
 def _image(call: Call) -> tuple[AssignmentImage, int]:
-    """The image to show, and the time. A metadata log that the broker may not use is refused, however recent it is:
-    another host would take an export of it for what the cluster says."""
+    """The image to show, and the time. A metadata log that the broker may not use is refused, however recent it is, and
+    so is whatever contradicts what is remembered: another host would take an export for what the cluster says."""
     settings = load_valid_part(call.config_file)[0].settings
     elsewhere = call.assignments or settings.kafka.bootstrap_servers or "file" in settings.assignments.sources
     if not elsewhere:
@@ -79,6 +79,8 @@ def _image(call: Call) -> tuple[AssignmentImage, int]:
     with session_of(call) as session:
         read_assignments(session, call, to_show=True)
         image, now = session.assignments.shown, session.clock.now_ms()
+        if (contradicted := session.assignments.lineage_problem) is not None:
+            raise LogAgentError(f"nothing is known of the assignments: {contradicted}")
         doubt = mode_unknown(session.target)
         if image is not None and doubt is not None and image is session.assignments.own_log:
             raise LogAgentError(

@@ -39,6 +39,11 @@ class Remembered:
     unread: str | None = None
     file: str | None = None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a log can contradict it."""
+        return self.point is not None or self.unread is not None
+
 
 NOTHING_REMEMBERED = Remembered()
 
@@ -95,11 +100,18 @@ def why_not_our_lineage(
     hint = f"; if it is the true one all the same, remove {known.file}" if known.file is not None else ""
     if known.unread is not None:
         return f"{known.unread}{hint}"
+    if (other := why_other_log_dirs(registration, directory_ids)) is not None:
+        return other
+    why = history.contradicts(known.point) if known.point is not None else None
+    return None if why is None else f"{why}{hint}"
+
+
+def why_other_log_dirs(registration: BrokerRegistration | None, directory_ids: Collection[str]) -> str | None:
+    """Why this node's registration in some metadata is not of our log dirs; None if it is, or if either says none."""
     theirs = set(registration.directory_ids) if registration is not None else set[str]()
     if theirs and directory_ids and theirs.isdisjoint(directory_ids):
         return "this node registered other log dirs in it: none of their directory ids is here"
-    why = history.contradicts(known.point) if known.point is not None else None
-    return None if why is None else f"{why}{hint}"
+    return None
 
 
 def remember(known: Remembered, newest: LogPoint | None, lived: Collection[str], here: Collection[str]) -> Remembered:
