@@ -38,8 +38,10 @@ from logagent.model.assignments.identity import BrokerPlace, Partition, partitio
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.lineage import (
     NOTHING_REMEMBERED,
+    LogHistory,
     LogPoint,
     Remembered,
+    contradiction,
     why_not_our_lineage,
     why_other_log_dirs,
 )
@@ -180,9 +182,9 @@ class Assignments:
     on this host; `broker_defaults`: those of this broker by `server.properties`, and by that log, however old.
     `own_log`: that log, however old, where it was read: as a source, or as evidence of what the others are about.
     `lineage`: what the state dir remembers of it; `lineage_problem`: why it is not the log that is remembered, and
-    proves nothing; `newest_committed`: what to remember of it. `ours`: this host's broker by that log, if nobody
-    holds its log dirs; `nobody`: why no other broker could be asked in its place; `tried_others`: the addresses that
-    the log names were tried.
+    proves nothing; `newest_committed`, `contradiction`: what to remember of it. `ours`: this host's broker by that log,
+    if nobody holds its log dirs; `nobody`: why no other broker could be asked in its place; `tried_others`: the
+    addresses that the log names were tried.
     """
 
     usable: list[AssignmentImage] = field(default_factory=list)
@@ -198,6 +200,7 @@ class Assignments:
     own_broker_silent: bool = False
     lineage: Remembered = NOTHING_REMEMBERED
     lineage_problem: str | None = None
+    contradiction: str | None = None
     newest_committed: LogPoint | None = None
     mode_known: bool = False
 
@@ -394,6 +397,7 @@ def _read_own_log_aside(ask: _Ask, found: Assignments) -> None:
         _kraft_log(ask, aside)
         found.own_log, found.topic_configs = aside.own_log, aside.topic_configs
         found.lineage_problem, found.newest_committed = aside.lineage_problem, aside.newest_committed
+        found.contradiction = aside.contradiction
         found.broker_defaults += aside.broker_defaults[1:]
 
 
@@ -402,10 +406,10 @@ def _compare_file_with_own_log(ask: _Ask, found: Assignments) -> None:
     file, own = found.of(Source.FILE), found.own_log
     if file is None or (own is not None and own in found.usable):
         return
-    if own is not None and own.cluster_id == file.cluster_id and own.at_ms >= file.at_ms:
-        if _unusable(own, ask.host, ask.now_ms) is None:
-            found.usable.append(own)
-            return
+    newer = own if own is not None and own.cluster_id == file.cluster_id and own.at_ms >= file.at_ms else None
+    if newer is not None and _unusable(newer, ask.host, ask.now_ms) is None:
+        found.usable.append(newer)
+        return
     if (why := _not_our_file(file, ask, found)) is not None:
         found.usable.remove(file)
         found.sort_in(file, why)
@@ -504,8 +508,10 @@ def _kraft_log(ask: _Ask, found: Assignments) -> None:
     image.gone_ids = (image.gone_ids or frozenset()) | found.lineage.topic_ids
     if image.cluster_id == host.cluster_id:
         registration = image.brokers.get(host.node_id) if host.node_id is not None else None
-        why = why_not_our_lineage(metadata.history, found.lineage, registration, ask.directory_ids)
+        history = _with_what_is_remembered(metadata.history, found.lineage, image.origin)
+        why = why_not_our_lineage(history, found.lineage, registration, ask.directory_ids)
         found.lineage_problem, found.newest_committed = why, metadata.newest_committed
+        found.contradiction = contradiction(history, found.lineage)
     rests_on_it = found.mode_known and found.lineage_problem is None
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
@@ -514,6 +520,14 @@ def _kraft_log(ask: _Ask, found: Assignments) -> None:
             found.topic_configs = configs
         if image.cluster_id == host.cluster_id and rests_on_it:
             found.broker_defaults.append(configs)
+
+
+def _with_what_is_remembered(history: LogHistory, known: Remembered, directory: str) -> LogHistory:
+    from logagent.broker.metadata_log.log import batch_below_snapshot
+
+    if known.point is None or known.point.offset > history.snapshot_end:
+        return history
+    return replace(history, below=batch_below_snapshot(directory, known.point.offset))
 
 
 def _topic_configs(static: TopicConfigs, metadata: MetadataImage, node_id: int) -> TopicConfigs:

@@ -426,11 +426,14 @@ class Session:
     def _remember_lineage(self) -> None:
         """How far the metadata log reaches, and which topic ids of this host it had, for later readings."""
         found, own, cluster = self.assignments, self.assignments.own_log, self.log_dirs.cluster
-        if not self.acting or not self.whole or self.state_dir is None or own is None:
+        if not self.acting or self.state_dir is None or own is None or not found.mode_known:
             return
         if cluster.cluster_id is None or cluster.node_id is None or own.cluster_id != cluster.cluster_id:
             return
-        if found.lineage_problem is not None or not found.mode_known:
+        if found.contradiction not in (None, found.lineage.contradicted):
+            contradicted = replace(found.lineage, contradicted=found.contradiction)
+            write_lineage(self.state_dir, cluster.cluster_id, cluster.node_id, contradicted)
+        if found.lineage_problem is not None or not self.whole:
             return
         here = {d.topic_id for d in self.dirs if d.topic_id is not None}
         known = remember(found.lineage, found.newest_committed, own.by_id, here)

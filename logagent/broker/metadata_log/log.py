@@ -392,6 +392,24 @@ def _read_once(dir_fd: int, names: list[str], booted_ms: int | None) -> LogState
     return state
 
 
+def batch_below_snapshot(directory: str, offset: int) -> LogPoint | None:
+    """The batch with the record before `offset`, which `read_metadata_log` has not read because a snapshot covers it;
+    None if the log no longer has it, or not whole."""
+    try:
+        with opened_directory(directory, follow=True) as dir_fd:
+            segments = [int(m[1]) for m in map(_SEGMENT.fullmatch, os.listdir(dir_fd)) if m]
+            base = max(base for base in segments if base < offset)
+            with open_file(dir_fd, f"{base:020}.log") as file:
+                expected, position = _beginning(dir_fd, file, base, offset - 1)
+                for batch in file.batches(expected, 0, position):
+                    if batch.next_offset >= offset:
+                        found = LogPoint(batch.next_offset, batch.epoch, batch.raw.crc)
+                        return found if batch.raw.validate_crc() else None
+    except (OSError, UnreadableError, BatchDefect, ValueError):
+        return None
+    return None
+
+
 def _written_ms(dir_fd: int, names: list[str]) -> int | None:
     """When the newest segment was last written to; None if there is none."""
     newest = max((name for name in names if _SEGMENT.fullmatch(name)), default=None)

@@ -58,7 +58,9 @@ def read_lineage(state_dir: str | None, cluster_id: str | None, node_id: int | N
             return Remembered(file=path)
         crc = None if found["crc"] is None else int(found["crc"])
         point = LogPoint(int(found["offset"]), int(found["epoch"]), crc)
-        return Remembered(point, frozenset(map(str, found["topic_ids"])), file=path)
+        contradicted = found.get("contradicted")
+        said = None if contradicted is None else str(contradicted)
+        return Remembered(point, frozenset(map(str, found["topic_ids"])), said, file=path)
     except (FileNotFoundError, NotADirectoryError):
         return Remembered(file=path)
     except OSError as e:
@@ -74,6 +76,8 @@ def write_lineage(state_dir: str, cluster_id: str, node_id: int, known: Remember
     point = known.point
     said = {"cluster_id": cluster_id, "node_id": node_id, "offset": point.offset, "epoch": point.epoch}
     said |= {"crc": point.crc, "topic_ids": sorted(known.topic_ids)}
+    if known.contradicted is not None:
+        said["contradicted"] = known.contradicted
     with suppress(OSError), whole_file(os.path.join(state_dir, LINEAGE_FILE_NAME), mode=0o640) as file:
         file.write(json.dumps(said).encode())
 

@@ -6,6 +6,10 @@ committed, by its leader epoch, offset and checksum: committed records are never
 it is behind, and one that has another batch there is of another history. Then it proves nothing, until it has caught up
 or an operator says that it is the true one.
 
+A snapshot hides the record: within an hour a restored quorum has one of a late enough epoch. So the record is looked up
+in the log below its snapshot, which keeps it for days, and a contradiction that was seen once is remembered too, until
+the log has that very record again.
+
 The log forgets what it removed once it is in a snapshot, so topic ids that lived here are remembered as well.
 """
 
@@ -32,10 +36,12 @@ class LogPoint:
 @dataclass(frozen=True, slots=True)
 class Remembered:
     """What the state dir knows of this host's metadata log: the newest committed record that was read, and topic ids
-    that lived then. `unread`: why that is not known, although there is a file of it; `file`: which."""
+    that lived then; `contradicted`: how a later reading did. `unread`: why that is not known, although there is a file
+    of it; `file`: which."""
 
     point: LogPoint | None = None
     topic_ids: frozenset[str] = frozenset()
+    contradicted: str | None = None
     unread: str | None = None
     file: str | None = None
 
@@ -50,12 +56,14 @@ NOTHING_REMEMBERED = Remembered()
 
 @dataclass(frozen=True, slots=True)
 class LogHistory:
-    """What a metadata log has: its batches after the snapshot that it was read from, and where those end."""
+    """What a metadata log has: its batches after the snapshot that it was read from, and where those end. `below`: the
+    one with the record that is remembered, if the snapshot covers it and the log still has it."""
 
     batches: BatchTimes
     end: int
     snapshot_end: int = 0
     snapshot_epoch: int = 0
+    below: LogPoint | None = None
 
     def newest(self, committed: int) -> LogPoint | None:
         """The newest record known to be committed, if `committed` is the offset up to which all are."""
@@ -69,19 +77,34 @@ class LogHistory:
         had = f"this host's metadata log went up to offset {known.offset} (leader epoch {known.epoch})"
         if self.end < known.offset:
             return f"{had} and ends at {self.end} now: it was rolled back, or is another cluster's"
-        if known.offset <= self.snapshot_end:
+        here = self._with(known)
+        if here is None:
             if self.snapshot_epoch < known.epoch:
                 return f"{had}, and its snapshot at {self.snapshot_end} is of epoch {self.snapshot_epoch}"
             return None
-        # The batch with the record before that offset. Of a snapshot only that record is known, not its batch.
-        here = self._at(bisect_left(self.batches.next_offsets, known.offset))
-        same = known.crc is None or (here.offset, here.crc) == (known.offset, known.crc)
-        if here.epoch != known.epoch or not same:
+        if not _is_same(here, known):
             return f"{had}, and has other records there now: it was restored from a backup, or is another cluster's"
         return None
 
+    def has(self, known: LogPoint) -> bool:
+        """Whether it shows that very record, so that it is not only not known to contradict."""
+        here = self._with(known) if known.offset <= self.end else None
+        return here is not None and _is_same(here, known)
+
+    def _with(self, known: LogPoint) -> LogPoint | None:
+        """The batch with the record before that offset; None if only a snapshot has it."""
+        if known.offset <= self.snapshot_end:
+            return self.below
+        return self._at(bisect_left(self.batches.next_offsets, known.offset))
+
     def _at(self, index: int) -> LogPoint:
         return LogPoint(self.batches.next_offsets[index], self.batches.epoch_of(index), self.batches.crcs[index])
+
+
+def _is_same(here: LogPoint, known: LogPoint) -> bool:
+    # Of a snapshot only the record is known, not its batch.
+    same = known.crc is None or (here.offset, here.crc) == (known.offset, known.crc)
+    return here.epoch == known.epoch and same
 
 
 NO_HISTORY = LogHistory(BatchTimes(), 0)
@@ -102,8 +125,15 @@ def why_not_our_lineage(
         return f"{known.unread}{hint}"
     if (other := why_other_log_dirs(registration, directory_ids)) is not None:
         return other
-    why = history.contradicts(known.point) if known.point is not None else None
+    why = contradiction(history, known)
     return None if why is None else f"{why}{hint}"
+
+
+def contradiction(history: LogHistory, known: Remembered) -> str | None:
+    """How a metadata log contradicts what is remembered, or did when that was noted."""
+    if known.point is None or (why := history.contradicts(known.point)) is not None:
+        return None if known.point is None else why
+    return None if history.has(known.point) else known.contradicted
 
 
 def why_other_log_dirs(registration: BrokerRegistration | None, directory_ids: Collection[str]) -> str | None:

@@ -3,6 +3,7 @@ cluster. The broker that follows it makes strays of them, and logagent keeps tho
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -14,15 +15,26 @@ import pytest
 from tests.broker.evidence.test_orphans_live import logagent, verdicts, wait_serving
 from tests.broker.evidence.test_rolled_back_metadata import RECORDS, where
 from tests.broker.rig.kafka import KraftNode
+from tests.broker.rig.process import wait_until
 
 HOUR = 3_600
+
+
+def remembered_offset(node: KraftNode) -> int:
+    return int(json.loads((node.root / "state/metadata-seen.json").read_text())["offset"])
+
+
+def snapshot_end(node: KraftNode) -> int:
+    found = [int(p.name[:20]) for p in (node.metadata_dir / "__cluster_metadata-0").glob("*-*.checkpoint")]
+    return max(found, default=0)
 
 
 @pytest.mark.parametrize("version", ["3.9.1"])
 def test_what_a_restored_quorum_answers_takes_no_topic_that_it_never_had(
     kafka: Callable[..., KraftNode], version: str, tmp_path: Path
 ) -> None:
-    node = kafka(version).start()
+    # Snapshots come every hour otherwise, and what is in them is not read again.
+    node = kafka(version, props={"metadata.log.max.snapshot.interval.ms": "3000"}).start()
     node.create_topic("kept")
     node.produce("kept", n=RECORDS)
     node.stop()
@@ -42,6 +54,7 @@ def test_what_a_restored_quorum_answers_takes_no_topic_that_it_never_had(
     shutil.copytree(tmp_path / "yesterday", node.metadata_dir)
     node.start()
     (stray,) = home.glob("living-0.*-stray")
+    wait_until(lambda: snapshot_end(node) > remembered_offset(node), 60, "a snapshot covers what is remembered")
     wait_serving(node)
     for sources in ("kraft-log,admin", "admin"):
         settings = {**admin, "LOGAGENT_ASSIGNMENTS__SOURCES": sources}

@@ -15,6 +15,7 @@ from logagent.agent.evidence.assignment_sources import Assignments, load_assignm
 from logagent.agent.target import resolve_target
 from logagent.broker.exported.file import read_assignments, write_assignments
 from logagent.broker.files.meta_properties import parse_meta_properties
+from logagent.broker.metadata_log.log import batch_below_snapshot
 from logagent.errors import ServiceUnreachable
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.lineage import LogPoint, Remembered
@@ -130,6 +131,20 @@ def test_where_it_is_not_the_one_that_is_remembered_nobody_proves_anything(host:
         assert [i.source for i in load(host, source, own_answers=True).usable] == [Source(source)]
         found = load(host, source, own_answers=True, lineage=known)
         assert found.usable == [] and "went up to offset 1 (leader epoch 9)" in found.problems[-1], found.problems
+
+
+def test_what_is_remembered_is_compared_below_its_snapshot_too(host: CliHost) -> None:
+    """A restored quorum goes on, and within the hour it has a snapshot beyond what is remembered."""
+    directory = str(metadata_dir(host.disk))
+    there = batch_below_snapshot(directory, 100)
+    assert there is not None and 100 <= there.offset < 265 and batch_below_snapshot(directory, 487_000) is None
+    for known, ours in ((there, True), (replace(there, crc=1), False), (replace(there, epoch=9), False)):
+        found = load(host, "kraft-log", max_age=1 << 50, lineage=Remembered(known))
+        assert (found.usable != []) is ours and (found.contradiction is None) is ours
+    for segment in Path(directory).glob("*.log"):
+        segment.unlink()
+    found = load(host, "kraft-log", max_age=1 << 50, lineage=Remembered(replace(there, crc=1)))
+    assert found.usable != [], "only the snapshot is left"
 
 
 def test_where_it_is_newer_than_a_file_it_has_to_agree(host: CliHost) -> None:

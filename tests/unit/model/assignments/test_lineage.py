@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,38 @@ def test_of_a_snapshot_only_the_epoch_of_its_last_record_is_compared() -> None:
     """It may end within a batch of the log that has it, too."""
     assert history(LOG).contradicts(LogPoint(25, 2)) is None
     assert history(LOG).contradicts(LogPoint(25, 1)) is not None
+
+
+@pytest.mark.parametrize(
+    ("below", "contradicts"),
+    [
+        (None, False),  # the log no longer has it
+        (LogPoint(30, 2, 33), False),
+        (LogPoint(30, 2, 99), True),
+        (LogPoint(30, 3, 33), True),
+        (LogPoint(35, 2, 33), True),
+    ],
+)
+def test_a_snapshot_hides_no_other_records(below: LogPoint | None, contradicts: bool) -> None:
+    found = replace(history([(70, 5, 77)], 60, 5), below=below)
+    assert (found.contradicts(LogPoint(30, 2, 33)) is not None) is contradicts
+
+
+@pytest.mark.parametrize(
+    ("found", "counts"),
+    [
+        # Caught up: it has that very record again, in the log or still below its snapshot.
+        (history(LOG), False),
+        (replace(history([(70, 5, 77)], 60, 5), below=LogPoint(30, 2, 33)), False),
+        # The log of before the snapshot is gone with what contradicted.
+        (history([(70, 5, 77)], 60, 5), True),
+    ],
+)
+def test_a_contradiction_counts_until_that_very_record_is_there_again(found: LogHistory, counts: bool) -> None:
+    known = Remembered(LogPoint(30, 2, 33), contradicted="it had other records there", file="f")
+    why = why_not_our_lineage(found, known, None, ())
+    assert why == ("it had other records there; if it is the true one all the same, remove f" if counts else None)
+    assert counts or remember(known, LogPoint(70, 5, 77), (), ()).contradicted is None
 
 
 BATCHES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1), st.integers(0, 99)), min_size=1, max_size=8)
