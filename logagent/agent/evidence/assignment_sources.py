@@ -510,7 +510,7 @@ def _kraft_log(ask: _Ask, found: Assignments) -> None:
         registration = image.brokers.get(host.node_id) if host.node_id is not None else None
         history = _with_what_is_remembered(metadata.history, found.lineage, image.origin)
         why = why_not_our_lineage(history, found.lineage, registration, ask.directory_ids)
-        found.lineage_problem, found.newest_committed = why, metadata.newest_committed
+        found.lineage_problem, found.newest_committed = why, _with_checksum(metadata.newest_committed, image.origin)
         found.contradiction = contradiction(history, found.lineage)
     rests_on_it = found.mode_known and found.lineage_problem is None
     if host.node_id is not None:
@@ -520,6 +520,15 @@ def _kraft_log(ask: _Ask, found: Assignments) -> None:
             found.topic_configs = configs
         if image.cluster_id == host.cluster_id and rests_on_it:
             found.broker_defaults.append(configs)
+
+
+def _with_checksum(newest: LogPoint | None, directory: str) -> LogPoint | None:
+    """The batch that has it, where the log still has what its snapshot covers: an epoch alone is soon reached again."""
+    from logagent.broker.metadata_log.log import batch_below_snapshot
+
+    if newest is None or newest.crc is not None:
+        return newest
+    return batch_below_snapshot(directory, newest.offset) or newest
 
 
 def _with_what_is_remembered(history: LogHistory, known: Remembered, directory: str) -> LogHistory:

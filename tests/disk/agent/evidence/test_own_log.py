@@ -22,6 +22,7 @@ from logagent.model.assignments.lineage import LogPoint, Remembered
 from logagent.settings import AssignmentsSettings, KafkaSettings, Settings
 from tests.cli_host import CliHost, Ran, run_here
 from tests.kafka_disks import metadata_dir
+from tests.metadata_writer import write_quorum_state
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_a_file_in_which_our_stopped_broker_runs_on_or_has_other_disks_is_of_ano
     assert image.brokers[3].fenced and image.brokers[3].directory_ids
     brokers = {**image.brokers, 3: image.brokers[3]._replace(**changes)}
     write_assignments(str(file), replace(image, brokers=brokers, offset=(image.offset or 0) + 100_000))
-    known = {"stopped": True, "directory_ids": image.brokers[3].directory_ids}
+    known: dict[str, Any] = {"stopped": True, "directory_ids": image.brokers[3].directory_ids}
     found = load(host, "file", **known)
     assert found.usable == [] and says in found.problems[0], found.problems
     # Made before it stopped, it may call it live.
@@ -141,6 +142,10 @@ def test_what_is_remembered_is_compared_below_its_snapshot_too(host: CliHost) ->
     for known, ours in ((there, True), (replace(there, crc=1), False), (replace(there, epoch=9), False)):
         found = load(host, "kraft-log", max_age=1 << 50, lineage=Remembered(known))
         assert (found.usable != []) is ours and (found.contradiction is None) is ours
+    # Of what only a snapshot shows to be committed, the batch is remembered too.
+    write_quorum_state(Path(directory), 3, [1, 2, 3])
+    newest = load(host, "kraft-log", max_age=1 << 50).newest_committed
+    assert newest is not None and newest.crc is not None and newest.offset == 265
     for segment in Path(directory).glob("*.log"):
         segment.unlink()
     found = load(host, "kraft-log", max_age=1 << 50, lineage=Remembered(replace(there, crc=1)))
