@@ -308,6 +308,8 @@ class RequestBox:
         self, memory: RequestMemory, number: str, f: Filed, rows: Sequence[RequestedDirectory], session: Session,
         facts: Facts, stop: Callable[[], bool], in_prestart: bool,
     ) -> DirectoryRun | None:  # fmt: skip
+        if self._problem is not None:
+            return None  # a wrong clock's "it expired" would count for good
         self._tried.add(number)
         known = memory.of(number, f)
         known.at_ms = self.clock.now_ms()
@@ -315,8 +317,6 @@ class RequestBox:
         if why is not None:
             if f.request is not None and f.hold is None:
                 known.rows |= refuse_all(rows, known.rows, why)
-            return None
-        if self._problem is not None:
             return None
         assert f.request is not None
         halted = Halted(partial(self._still_open, number, in_prestart), self.clock, stop)

@@ -299,3 +299,15 @@ def test_the_outcome_closes_a_request_for_good(host: RequestedHost) -> None:
     host.place(number, "outcome.json").unlink()
     host.minute(restart=True)
     assert untouched(host)
+
+
+def test_a_clock_that_was_days_ahead_refuses_nothing_for_good(host: RequestedHost) -> None:
+    number = host.request(host.row(ORPHAN))
+    host.clock.off_ms = 9 * 86_400_000
+    host.minute(restart=True)
+    assert untouched(host)
+    host.clock.off_ms = 0
+    host.host.set_clock(seconds=0)
+    host.minute(restart=True)
+    host.minute()
+    assert host.results(number) == [("done", "quarantined")]
