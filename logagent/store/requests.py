@@ -350,7 +350,7 @@ class RequestFolder:
             is not None
         ]
         outcome = read(OUTCOME, lambda content: read_outcome(content, number, keys, cluster_id))
-        if REQUEST not in names and names:
+        if REQUEST not in names:
             problems.append("the request itself is gone")
         cancelled = next((d for d in decisions if d.decision == "cancelled"), None)
         decision = cancelled or (decisions[0] if decisions else None)

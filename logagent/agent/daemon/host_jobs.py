@@ -62,7 +62,7 @@ class HostJobs:
         self._publisher: Publisher | None = None
         self._snapshot_wanted = False
         self._box: RequestBox | None = None
-        self._standing: frozenset[str] = frozenset()
+        self._standing: frozenset[Any] = frozenset()
         self._holders: frozenset[tuple[int, int]] = frozenset()
         self._brokers: tuple[BrokerProcess, ...] = ()
         self._post: Callable[[str], None] = lambda job: None
@@ -248,7 +248,8 @@ class HostJobs:
         if self._events.changed("requests-held", tuple(sorted(summary.held))) and summary.held:
             request, why = min(summary.held.items())
             self._events.say("requests-held", "warning", requests=len(summary.held), example=request, reason=why)
-        known = frozenset(box.filed or ())
+        # What was decided is taken in at once, too: a cancellation is in force once it is remembered here.
+        known = frozenset((number, f.decision, f.outcome) for number, f in (box.filed or {}).items())
         new, self._standing = known - self._standing, known
         return ("new" if new else "open") if to_do else None
 

@@ -32,7 +32,7 @@ from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_pro
 from logagent.broker.files.server_properties import parsed_ms
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import opened_directory
-from logagent.model.assignments.answerer import StoppedBroker, as_of_stop
+from logagent.model.assignments.answerer import StoppedBroker, as_of_stop, why_live
 from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.identity import BrokerPlace, Partition, partitions_on_disk, why_not_ours
 from logagent.model.assignments.image import AssignmentImage, Source
@@ -43,6 +43,7 @@ from logagent.model.assignments.lineage import (
     other_history,
     said_with_hint,
     why_not_our_lineage,
+    why_other_log_dirs,
 )
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
 from logagent.model.claims import Claim, Held, Proof, Witness
@@ -253,9 +254,12 @@ class Assignments:
     def own_end(self, cluster_id: str | None) -> int | None:
         """How far this host's own metadata log reaches, or was known to reach, if it is of that cluster."""
         own, known = self.own_log, self.lineage.point
-        if own is None or own.cluster_id != cluster_id or own.offset is None:
+        remembered = None if known is None else known.offset
+        if own is None:
+            return remembered
+        if own.cluster_id != cluster_id or own.offset is None:
             return None
-        return own.offset if known is None else max(own.offset, known.offset)
+        return max(own.offset, remembered or 0)
 
     def sort_in(self, image: AssignmentImage, problem: str | None) -> None:
         """Add an image to the usable ones, or with its `problem` to the others."""
@@ -362,8 +366,8 @@ def load_assignments(
     _read_own_log_aside(ask, found)
     if stopped:
         found.ours = _stopped_broker(ask, found)
-    _compare_file_with_own_log(found, host, now_ms)
-    _believe_nobody_of_another_history(found, stopped=stopped)
+    _compare_file_with_own_log(ask, found)
+    _believe_nobody_of_another_history(found)
     return found
 
 
@@ -401,28 +405,40 @@ def _read_own_log_aside(ask: _Ask, found: Assignments) -> None:
         found.broker_defaults += aside.broker_defaults[1:]
 
 
-def _compare_file_with_own_log(found: Assignments, host: Host, now_ms: int) -> None:
-    """A file has to agree with a newer metadata log of our own, and be of the same log as an older one."""
+def _compare_file_with_own_log(ask: _Ask, found: Assignments) -> None:
+    """A file has to be of our cluster's log as far as that can be seen, and to agree with a newer one of our own."""
     file, own = found.of(Source.FILE), found.own_log
-    if file is None or own is None or own in found.usable or own.cluster_id != file.cluster_id:
+    if file is None or (own is not None and own in found.usable):
         return
-    if own.at_ms >= file.at_ms and _unusable(own, host, now_ms) is None:
-        found.usable.append(own)
-    elif (why := why_not_our_log(file.offset, own.offset, "the file")) is not None:
+    newer = own if own is not None and own.cluster_id == file.cluster_id and own.at_ms >= file.at_ms else None
+    if newer is not None and _unusable(newer, ask.host, ask.now_ms) is None:
+        found.usable.append(newer)
+    elif (why := _not_our_file(file, ask, found)) is not None:
         found.usable.remove(file)
         found.sort_in(file, why)
 
 
-def _believe_nobody_of_another_history(found: Assignments, *, stopped: bool) -> None:
-    """Every broker, and what another host exported, follows the quorum that wrote the log here. Our own broker knows
-    what is in that log, however early that ends."""
-    own_answers = not stopped and not found.own_broker_silent
-    for image in (*found.usable,):
-        why = found.lineage_problem if image.source is Source.ADMIN and own_answers else None
-        why = said_with_hint(found.other_history, found.lineage) if found.other_history is not None else why
-        if why is not None:
-            found.usable.remove(image)
-            found.sort_in(image, why)
+def _not_our_file(file: AssignmentImage, ask: _Ask, found: Assignments) -> str | None:
+    """Why it is not known to be of our cluster; None if nothing contradicts that."""
+    if (why := why_not_our_log(file.offset, found.own_end(file.cluster_id), "the file")) is not None:
+        return why
+    registration = file.brokers.get(ask.host.node_id) if ask.host.node_id is not None else None
+    if (why := why_other_log_dirs(registration, ask.directory_ids)) is not None:
+        return why
+    if found.ours is None or file.at_ms <= found.ours.forgotten_ms:
+        return None
+    live = [node_id for node_id, broker in file.brokers.items() if broker.fenced is False]
+    return why_live(live, found.ours, file.at_ms)
+
+
+def _believe_nobody_of_another_history(found: Assignments) -> None:
+    """Every broker, and what another host exported, may follow the quorum that wrote the log here. One that is only
+    behind may have been restored just now, and catches up otherwise."""
+    of_memory = said_with_hint(found.other_history, found.lineage) if found.other_history is not None else None
+    why = found.lineage_problem or of_memory
+    doubted, found.usable = found.usable, [] if why is not None else found.usable
+    for image in doubted if why is not None else []:
+        found.sort_in(image, why)
 
 
 def _read(source: str, ask: _Ask, found: Assignments) -> AssignmentImage | None:

@@ -31,7 +31,7 @@ from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
 from logagent.model.times import rfc3339
 from logagent.settings import DAY_MS, Settings
-from logagent.store.answers import SEEN, Answer, Answers, Seen, SeenLogDirs, TopicAnswer, as_text, as_words
+from logagent.store.answers import SEEN, Answer, Answers, Seen, SeenLogDirs, TopicAnswer, as_words
 from logagent.store.contract import CLOCKS_APART
 from logagent.store.control import Control, TooLarge
 from logagent.store.requests import (
@@ -196,10 +196,8 @@ class RequestBox:
 
     def _seen(self, memory: RequestMemory, filed: Mapping[str, Filed], looked: str) -> Seen:
         now_ms = self.clock.now_ms()
+        # Only what is remembered: what a file says that this agent has seen, it must still know without the store.
         contents = {n: r.contents for n, r in memory.requests.items() if r.expires_ms + DAY_MS >= now_ms}
-        for number, f in filed.items():
-            if f.signed and expires_ms(f) + DAY_MS >= now_ms:
-                contents[number] = tuple(dict.fromkeys((*contents.get(number, ()), *as_text(f.signed))))
         kept: dict[str, tuple[str, ...]] = {}
         room = SEEN_BYTES
         for number in sorted(contents, key=lambda n: sum(map(len, contents[n]))):
@@ -310,6 +308,8 @@ class RequestBox:
         self, memory: RequestMemory, number: str, f: Filed, rows: Sequence[RequestedDirectory], session: Session,
         facts: Facts, stop: Callable[[], bool], in_prestart: bool,
     ) -> DirectoryRun | None:  # fmt: skip
+        if self._problem is not None:
+            return None  # a wrong clock's "it expired" would count for good
         self._tried.add(number)
         known = memory.of(number, f)
         known.at_ms = self.clock.now_ms()
@@ -317,8 +317,6 @@ class RequestBox:
         if why is not None:
             if f.request is not None and f.hold is None:
                 known.rows |= refuse_all(rows, known.rows, why)
-            return None
-        if self._problem is not None:
             return None
         assert f.request is not None
         halted = Halted(partial(self._still_open, number, in_prestart), self.clock, stop)

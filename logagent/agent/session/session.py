@@ -427,16 +427,18 @@ class Session:
         """How far the metadata log reaches, and which topic ids of this host it had, for later readings; or that it is
         of another history than that."""
         found, own, cluster = self.assignments, self.assignments.own_log, self.log_dirs.cluster
-        if not self.acting or not self.whole or self.state_dir is None or own is None:
+        if not self.acting or self.state_dir is None or own is None or not found.mode_known:
             return
         if cluster.cluster_id is None or cluster.node_id is None or own.cluster_id != cluster.cluster_id:
             return
-        if not found.mode_known or (found.lineage_problem is not None and found.other_history is None):
-            return
-        here = {d.topic_id for d in self.dirs if d.topic_id is not None}
-        known = remember(found.lineage, found.newest_committed, own.by_id, here)
         if found.other_history is not None:
+            # However little of the host was seen: soon a snapshot hides it.
             known = replace(found.lineage, other_history=found.other_history)
+        elif found.lineage_problem is not None or not self.whole:
+            return
+        else:
+            here = {d.topic_id for d in self.dirs if d.topic_id is not None}
+            known = remember(found.lineage, found.newest_committed, own.by_id, here)
         if known != found.lineage:
             write_lineage(self.state_dir, cluster.cluster_id, cluster.node_id, known)
             found.lineage = known

@@ -139,11 +139,18 @@ def why_not_our_lineage(
     """
     if known.unread is not None:
         return said_with_hint(known.unread, known)
+    if (why := why_other_log_dirs(registration, directory_ids)) is not None:
+        return why
+    why = other_history(history, known) or (history.is_behind(known.point) if known.point is not None else None)
+    return None if why is None else said_with_hint(why, known)
+
+
+def why_other_log_dirs(registration: BrokerRegistration | None, directory_ids: Collection[str]) -> str | None:
+    """Why this node's registration in some metadata is not of our log dirs; None if it is, or if either says none."""
     theirs = set(registration.directory_ids) if registration is not None else set[str]()
     if theirs and directory_ids and theirs.isdisjoint(directory_ids):
         return "this node registered other log dirs in it: none of their directory ids is here"
-    why = other_history(history, known) or (history.is_behind(known.point) if known.point is not None else None)
-    return None if why is None else said_with_hint(why, known)
+    return None
 
 
 def said_with_hint(why: str, known: Remembered) -> str:

@@ -132,6 +132,19 @@ def test_a_cancellation_counts_until_the_cluster_is_asked(fleet: SmallFleet, mon
     assert len(fleet.admin.sent) == 1 and fleet.state(number).state == "cancelled"
 
 
+def test_a_request_that_is_removed_after_the_look_deletes_nothing(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    process = fleet.process()
+    process.round()
+    fleet.minute()
+    folder = fleet.place(number, "request.json").parent
+    monkeypatch.setattr(fleet.admin, "clock", lambda: shutil.rmtree(folder))
+    process.round()
+    assert fleet.admin.sent == [] and not folder.exists()
+
+
 def test_a_cancellation_that_was_removed_still_counts(fleet: SmallFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,51 @@ def test_a_file_that_ends_before_it_is_of_a_clone_or_of_the_past(host: CliHost) 
     assert found.usable == [] and "to this one's past" in found.problems[0]
     # Its disk hangs: nothing contradicts the file.
     assert load(host, "file", may_read_log=False).usable != []
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"fenced": False}, "it calls node 3 live"),
+        ({"directory_ids": ("OtherOtherOtherOther_A",)}, "this node registered other log dirs in it"),
+    ],
+)
+def test_a_file_in_which_our_stopped_broker_runs_on_or_has_other_disks_is_of_another_cluster(
+    host: CliHost, changes: dict[str, Any], says: str
+) -> None:
+    """The original of which these disks are a copy, or a cluster that was made anew with the same id, is ahead."""
+    file = host.root / "assignments.json"
+    image = read_assignments(str(file))
+    assert image.brokers[3].fenced and image.brokers[3].directory_ids
+    brokers = {**image.brokers, 3: image.brokers[3]._replace(**changes)}
+    write_assignments(str(file), replace(image, brokers=brokers, offset=(image.offset or 0) + 100_000))
+    known: dict[str, Any] = {"stopped": True, "directory_ids": image.brokers[3].directory_ids}
+    found = load(host, "file", **known)
+    assert found.usable == [] and says in found.problems[0], found.problems
+    # Made before it stopped, it may call it live.
+    own = found.own_log
+    assert own is not None
+    write_assignments(str(file), replace(image, brokers=brokers, at_ms=own.at_ms, known_until_ms=own.at_ms))
+    before = load(host, "file", max_age=1 << 50, **known)
+    assert before.usable != [] or "fenced" not in changes
+
+
+def test_what_is_remembered_of_a_log_that_is_lost_counts_against_a_file(host: CliHost) -> None:
+    image = read_assignments(str(host.root / "assignments.json"))
+    shutil.rmtree(metadata_dir(host.disk))
+    for ahead, problems in ((0, 0), (1, 1)):
+        known = Remembered(LogPoint((image.offset or 0) + ahead, 9))
+        found = load(host, "file", lineage=known)
+        assert len(found.usable) == 1 - problems and len(found.problems) == problems, found.problems
+
+
+def test_where_it_is_not_the_one_that_is_remembered_nobody_proves_anything(host: CliHost) -> None:
+    """Who answers or exported may follow the same quorum, which somebody restored from a backup."""
+    known = Remembered(LogPoint(1, 9))
+    for source in ("file", "admin"):
+        assert [i.source for i in load(host, source, own_answers=True).usable] == [Source(source)]
+        found = load(host, source, own_answers=True, lineage=known)
+        assert found.usable == [] and "went up to offset 1 (leader epoch 9)" in found.problems[-1], found.problems
 
 
 def test_where_it_is_newer_than_a_file_it_has_to_agree(host: CliHost) -> None:

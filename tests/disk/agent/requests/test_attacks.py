@@ -39,6 +39,28 @@ def test_a_cancellation_that_was_removed_or_rolled_back_revives_nothing(host: Re
     assert untouched(host) and number in (seen := host.answers.seen(3).decisions), seen  # type: ignore[union-attr]
 
 
+def test_what_an_agent_has_said_that_it_saw_it_knows_after_the_store_lost_it(host: RequestedHost) -> None:
+    """`topics cancel` says "in force" once a seen file carries it: also while the host's own work keeps the executor
+    lock, and nothing is remembered yet."""
+    number = host.request(host.row(ORPHAN))
+    assert host.box is not None
+    host.box.look()
+    host.decide(number, "cancelled")
+
+    def said() -> bool:
+        seen = host.answers.seen(3)
+        return seen is not None and number in seen.decisions
+
+    host.box.look()
+    host.box.send()
+    assert not said(), "nothing is remembered yet"
+    host.minute()
+    assert said()
+    host.place(number, "decision.json").unlink()
+    host.minute(restart=True)
+    assert said() and untouched(host)
+
+
 @pytest.mark.parametrize("what", ["cancelled", "dropped", "expired", "delete"])
 def test_a_decided_request_is_not_carried_out(host: RequestedHost, what: str) -> None:
     number = host.request(host.row(ORPHAN))
@@ -277,3 +299,15 @@ def test_the_outcome_closes_a_request_for_good(host: RequestedHost) -> None:
     host.place(number, "outcome.json").unlink()
     host.minute(restart=True)
     assert untouched(host)
+
+
+def test_a_clock_that_was_days_ahead_refuses_nothing_for_good(host: RequestedHost) -> None:
+    number = host.request(host.row(ORPHAN))
+    host.clock.off_ms = 9 * 86_400_000
+    host.minute(restart=True)
+    assert untouched(host)
+    host.clock.off_ms = 0
+    host.host.set_clock(seconds=0)
+    host.minute(restart=True)
+    host.minute()
+    assert host.results(number) == [("done", "quarantined")]
