@@ -172,7 +172,7 @@ class Deletions:
     def _delete(self, filed: Filed, names: Mapping[str, str]) -> None:
         """Own the decision to delete these topics, then have the cluster delete them."""
         assert filed.request is not None
-        admin, number = self.setting.admin, filed.request_id
+        admin, number, decided_before = self.setting.admin, filed.request_id, filed.decision is not None
         moving = admin.reassigning(names)
         if moving:
             which = ", ".join(sorted(names[i] for i in moving)[:5])
@@ -190,8 +190,9 @@ class Deletions:
             if decision is None or decision.decision != "delete":
                 return  # who loses obeys the winner
             names = {t.topic_id: t.topic for t in decision.topics}
-        # Only what this cluster listed just now: an unknown id of another cluster is no deleted topic.
-        sent = {i: n for i, n in names.items() if i in living and i not in other}
+        # What it does not list is asked again by whoever did not see its answer: a cluster that lists no topic at all
+        # does not show otherwise that it knows ids. Right after the decision it is what was listed just now.
+        sent = {i: n for i, n in names.items() if i not in other and (i in living or decided_before)}
         said = admin.delete_topics(sent) if sent else {}
         self._take(filed, sent, said)
 

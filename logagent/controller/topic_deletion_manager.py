@@ -193,7 +193,10 @@ class TopicDeletionManager:
         if topic_id in cluster.living:
             down = self._down(cluster.living[topic_id])
             return f"the cluster has not deleted it yet{down}"
-        return "the cluster does not say whether it has deleted it"
+        return (
+            "the cluster lists no topic that would show that it knows ids, so that it has deleted this one is not"
+            " proven: `logagent topics run` asks once more (within 24 hours of the request), or another topic shows it"
+        )
 
     def _down(self, topic: RequestedTopic) -> str:
         live = self.seen.cluster.live_brokers

@@ -78,6 +78,8 @@ class RequestBox:
     _topics: dict[str, tuple[TopicAnswer, ...]] = field(default_factory=dict)
     _rows: dict[str, dict[str, Row]] = field(default_factory=dict)
     _noted: str = ""
+    _told: frozenset[str] = frozenset()
+    """The requests that our seen file names, whole or as open: before that we do nothing about one."""
     _baselines: dict[str, dict[int, str]] = field(default_factory=dict)
     _testimonies: dict[str, tuple[float, Testimony]] = field(default_factory=dict)
     _sent: dict[str, Answer] = field(default_factory=dict)
@@ -114,6 +116,7 @@ class RequestBox:
         """`look` for `prestart`, which removes nothing and writes nothing to the store: what the daemon wrote there
         last must not be from the future."""
         work = self.look(ask_witnesses=False)
+        self._told = frozenset(self.filed or ())
         by_store = self.answers.modified(str(self.node_id), SEEN)
         if by_store is not None and by_store <= self._now() + CLOCKS_APART:
             self._problem = None
@@ -221,6 +224,7 @@ class RequestBox:
         """Also compare our clock with the store's."""
         try:
             self.answers.write_seen(self._seen(memory, filed, looked))
+            self._told = frozenset(filed)
             by_store, now = self.answers.modified(str(self.node_id), SEEN), self._now()
         except LogAgentError as error:
             self._problem = f"what it has seen cannot be written to the store: {error}"
@@ -293,7 +297,7 @@ class RequestBox:
             memory.save(self.state_dir)
         gone, runs, self._store_hangs = set(touched), list[DirectoryRun](), False
         for number, f in sorted(filed.items(), key=_oldest_first):
-            rows = [row for row in self._mine(f) if row.inode not in gone]
+            rows = [row for row in self._mine(f) if row.inode not in gone and number in self._told]
             if not rows or self._settled(memory, number, f):
                 continue
             if self._store_hangs or stop():
@@ -360,6 +364,10 @@ class RequestBox:
         """What an inventory shows is an answer only to what was decided before it began."""
         with self._mutex:
             self._filed_before = dict(self.filed or {})
+
+    def seen_before_inventory(self) -> list[str]:
+        """The requests that were known by then and have no outcome: the snapshot of the inventory says so."""
+        return sorted(n for n, f in self._filed_before.items() if f.hold is None and not f.is_over)
 
     def note(self, session: Session, facts: Facts, plan: Plan | None) -> None:
         """Take from a whole inventory, and the plan for it if there is one, what the answers say. Raises

@@ -51,9 +51,21 @@ def test_a_decision_right_before_the_act_counts(host: RequestedHost) -> None:
     number = host.request(host.row(ORPHAN))
     assert host.box is not None
     host.box.look()
+    host.box.send()
     host.decide(number, "cancelled")
     host.minute(look=False)
     assert untouched(host)
+
+
+def test_what_we_have_not_said_that_we_saw_is_not_carried_out(host: RequestedHost) -> None:
+    """Others could not tell of it if the store lost it. The loop that looks does not wait for the one that acts."""
+    number = host.request(host.row(ORPHAN))
+    assert host.box is not None
+    host.box.look()
+    host.minute(look=False)
+    assert untouched(host) and not host.runs
+    host.minute()
+    assert host.results(number) == [("done", "quarantined")]
 
 
 def test_what_stood_at_the_first_look_is_not_carried_out_and_newer_requests_are(tmp_path: Path) -> None:
