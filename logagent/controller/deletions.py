@@ -18,7 +18,6 @@ from logagent.controller.look import RUNNERS, Looker, Setting, TopicAnswerOfClus
 from logagent.controller.request_states import ends_at, request_state
 from logagent.controller.sightings import Sightings
 from logagent.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
-from logagent.controller.witnesses import testimony
 from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError
 from logagent.store.contract import CLOCKS_APART
 from logagent.store.records import LONGEST_WORDS, RequestedTopic, instant, moment
@@ -34,6 +33,7 @@ from logagent.store.requests import (
     write_outcome,
 )
 from logagent.store.signing import NotSigned, PrivateKey
+from logagent.store.witnesses import Asker, baseline_of, testimony
 
 LEFT_BEHIND = timedelta(days=1)
 RENAMED = "its id belongs to another name now: not the topic that was requested"
@@ -50,8 +50,8 @@ class Deletions:
     silent: tuple[str, ...] = ()
     closed: set[str] = field(default_factory=set)
     """The requests that the last round has ended."""
-    _began: dict[str, datetime] = field(default_factory=dict)
-    """When this process saw a request first, by the store's clock."""
+    _baselines: dict[str, dict[int, str]] = field(default_factory=dict)
+    """What was seen when this process saw a request first."""
     _said: str = ""
     _acknowledged: set[str] = field(default_factory=set)
     _runner: str = field(default_factory=lambda: f"{secrets.token_hex(16)}.json")
@@ -68,16 +68,16 @@ class Deletions:
     def round(self) -> Sightings:
         """Look, do what may be done, and look at what came of it. Raises ServiceUnreachable, ConfigError; ConfigError
         also for a wrong clock, and then nothing is written or sent."""
-        store_now = self.setting.control.prepare()
-        self._check_clock("store", store_now)
+        self._check_clock("store", self.setting.control.prepare())
         self._say_that_we_run()
         seen = self.looker.look()
         if any(f.request is not None and f.request.kind == "topics" and not f.is_over for f in seen.filed.values()):
             with suppress(ServiceUnreachable, UnreadableError):  # whoever does not answer is asked nothing else
                 self._check_clock("cluster", self.setting.admin.clock())
         self.waits, self.silent, self.closed = {}, (), set()
+        baseline = baseline_of({node: w.seen for node, w in seen.witnesses.items()})
         for number, filed in sorted(seen.filed.items()):
-            self._began.setdefault(number, store_now)
+            self._baselines.setdefault(number, baseline)
             self._carry_out(number, filed, seen)
         self._say_that_we_run()
         seen = self._with_acknowledged(self.looker.look())
@@ -154,16 +154,9 @@ class Deletions:
         if now.is_over or now.hold is not None:
             self.waits[number] = now.hold or "it was decided otherwise meanwhile, or an agent knows that it was"
             return False
-        said = testimony(
-            number,
-            filed.request,
-            witnesses.values(),
-            here=self.setting.host,
-            began=self._began[number],
-            now=self.setting.clock(),
-            silent_after=self.setting.silent_after,
-            wrote_it=number in self.setting.wrote,
-        )
+        asker = Asker(self.setting.host, self.setting.silent_after, wrote_it=number in self.setting.wrote)
+        files = {node: w.seen for node, w in witnesses.items()}
+        said = testimony(number, filed.request, files, self._baselines[number], asker, self.setting.clock())
         self.silent = said.silent
         if said.waits is not None:
             self.waits[number] = said.waits

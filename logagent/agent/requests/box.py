@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from logagent.agent.clock import Clock
 from logagent.agent.requests.directories import DirectoryRun, refuse_all, updated
-from logagent.agent.requests.judging import Testimony, is_settled, row_key, testimony, why_refused
+from logagent.agent.requests.judging import is_settled, row_key, why_refused
 from logagent.agent.requests.memory import KEPT_MS, NAME, RequestMemory, Row, expires_ms
 from logagent.agent.requests.topics import topic_answers
 from logagent.agent.session.session import Session
@@ -46,6 +46,7 @@ from logagent.store.requests import (
 )
 from logagent.store.shared import check_store
 from logagent.store.signing import public_key
+from logagent.store.witnesses import Asker, Testimony, baseline_of, testimony
 
 T = TypeVar("T")
 
@@ -153,6 +154,7 @@ class RequestBox:
         if not asking:
             return {}
         seen, _ = self.answers.all_seen(asking)
+        asker = Asker(as_words(self.host), self.settings.silent_after, memory.agent)
         learned: dict[str, Filed] = {}
         for number in asking:
             f = filed[number]
@@ -161,13 +163,9 @@ class RequestBox:
             told = f.told(known)
             if told.decision is not None or told.outcome is not None:
                 learned[number] = replace(told, signed=(*f.signed, *contents))
-            baseline = self._baselines.setdefault(number, {})
-            for node, s in seen.items():
-                baseline.setdefault(node, s.at)  # what is there when we first look was written before
-            found = testimony(
-                number, f, baseline, seen, known,
-                node_id=self.node_id, agent=memory.agent, now=self._now(),
-            )  # fmt: skip
+            baseline = self._baselines.setdefault(number, baseline_of(seen))
+            assert f.request is not None
+            found = testimony(number, f.request, seen, baseline, asker, self._now())
             self._testimonies[number] = (self.clock.monotonic(), found)
         return learned
 
@@ -338,10 +336,10 @@ class RequestBox:
 
     def _why_not_at_once(self, number: str) -> str | None:
         at, found = self._testimonies.get(number, (float("-inf"), Testimony("no other host was asked yet")))
-        if found.why_not is None and self.clock.monotonic() - at > TESTIMONY_LASTS_SECONDS:
+        if found.waits is None and self.clock.monotonic() - at > TESTIMONY_LASTS_SECONDS:
             return "what other hosts have seen was read too long ago"
-        silent = f" (silent: nodes {', '.join(map(str, found.silent))})" if found.silent else ""
-        return found.why_not and found.why_not + silent
+        silent = f" (silent: {', '.join(found.silent[:5])})" if found.silent else ""
+        return found.waits and found.waits + silent
 
     def _still_open(self, number: str, in_prestart: bool) -> bool:
         """Whether the store says now that nobody has decided the request. No answer in time counts as no."""

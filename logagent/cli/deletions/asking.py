@@ -18,12 +18,12 @@ from logagent.controller.deletions import Deletions
 from logagent.controller.request_states import FAILED, LIFETIME, SEND_WITHIN, RequestState, request_state
 from logagent.controller.sightings import Sightings
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
-from logagent.controller.witnesses import heard
 from logagent.documents.topics import LeftOut, PlannedDirectory, TopicsPlanDoc
 from logagent.errors import Exit, LogAgentError, ServiceUnreachable, UsageError
 from logagent.store.control import TooLarge
 from logagent.store.records import decode, encode, instant
 from logagent.store.requests import Approval, Request, write_request
+from logagent.store.witnesses import Asker, heard
 
 ROUND_SECONDS = 2.0
 FEWER = "ask for fewer at a time: topics by --topic, directories by --host, --kind, --reason or --larger too"
@@ -47,7 +47,7 @@ def standing(deletions: Deletions) -> Standing:
     requests = [f.request for f in filed if f.request is not None]
     at = setting.clock()
     still = [f.request for f in filed if f.request is not None and not f.told(known).is_over]
-    others = heard(witnesses.values(), setting.host, at, setting.silent_after)
+    others = heard((w.seen for w in witnesses.values()), Asker(setting.host, setting.silent_after), at)
     return Standing(
         tuple(r for r in still if at < datetime.fromisoformat(r.expires_at)),
         tuple(asked_lately(requests, at)),

@@ -16,12 +16,12 @@ from logagent.controller.deletions import Deletions
 from logagent.controller.request_states import ends_at, is_running, request_state
 from logagent.controller.sightings import Sightings
 from logagent.controller.topic_deletion_manager import Missing, TopicDeletionManager, TopicProgress
-from logagent.controller.witnesses import heard
 from logagent.documents.topics import MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
 from logagent.errors import ServiceUnreachable, UsageError
 from logagent.store.first_design import FirstRequest
 from logagent.store.records import LARGEST_COUNT, instant
 from logagent.store.requests import Filed, Request
+from logagent.store.witnesses import Asker, heard
 
 SHOWN_MISSING = 1000
 """Of one topic, in the table for a person; the document has all."""
@@ -65,7 +65,8 @@ def progress_document(
     requests = [row for f in wanted if (row := _request(f, manager, deletions, topic)) is not None]
     if number is None and topic is None:
         requests = [_first(r, seen.at) for r in seen.first] + requests
-    present = {w.seen.node_id for w in heard(seen.witnesses.values(), "", seen.at, setting.silent_after)}
+    files = (w.seen for w in seen.witnesses.values())
+    present = {each.node_id for each in heard(files, Asker("", setting.silent_after), seen.at)}
     return {
         "schema": "logagent.topics/2",
         "at": instant(seen.at),
