@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
+from logagent.broker.files.log_look import look_at_log
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.control import Control
 from logagent.store.records import RequestedTopic, instant
@@ -236,7 +237,7 @@ class Stage:
         cluster_id, folder = self.cluster.nodes[0].cluster_id, self.root / "report"
         folder.mkdir(exist_ok=True)
         columns = ["log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes", "kind"]
-        identity = ["inode", "directory_id"]
+        identity = ["inode", "directory_id", "end_offset"]
         tables: dict[str, list[list[Any]]] = {"orphans": [], "leftovers": [], "usage_hosts": []}
         for node in self.cluster.nodes:
             dirs = self.ordered.scan(node.node_id)["dirs"]
@@ -247,6 +248,9 @@ class Stage:
                     row = [cluster_id, node.node_id, f"kafka-{node.node_id}", *(d[name] for name in columns)]
                     meta = parse_meta_properties((Path(d["log_dir"]) / META_PROPERTIES).read_bytes())
                     row += [os.stat(f"{d['log_dir']}/{d['name']}").st_ino, meta.directory_id or ""]
+                    fd = os.open(f"{d['log_dir']}/{d['name']}", os.O_RDONLY)
+                    row.append(look_at_log(fd).log_end)
+                    os.close(fd)
                     tables[table].append(row)
         for name, rows in tables.items():
             head = ["cluster_id", "node_id", "host", *([*columns, *identity] if name != "usage_hosts" else ["dirs"])]
