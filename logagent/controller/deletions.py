@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from logagent.controller.look import RUNNERS, Looker, Setting, TopicAnswerOfCluster
-from logagent.controller.request_states import ends_at, request_state
+from logagent.controller.request_states import request_state
 from logagent.controller.sightings import Sightings
 from logagent.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
 from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError
@@ -127,9 +127,9 @@ class Deletions:
         if moment(request.at) > seen.at + CLOCKS_APART:
             self.waits[number] = f"it was made at {request.at}, which is in the future here"
             return
-        over = seen.at >= ends_at(request)
+        over = seen.at >= request.ends_at
         if decision is None and over:
-            self._decide(filed, "expired", f"it was not decided by {instant(ends_at(request))}")
+            self._decide(filed, "expired", f"it was not decided by {instant(request.ends_at)}")
             return
         if request.kind != "topics":
             return
@@ -178,7 +178,8 @@ class Deletions:
             if not asked:
                 self._decide(filed, "dropped", RENAMED)
                 return
-            now_there = tuple(_joined(topic, living.get(topic_id)) for topic_id, topic in asked.items())
+            # The assignments that were read right before; of what is no longer listed, those of the request.
+            now_there = tuple(living.get(topic_id, topic) for topic_id, topic in asked.items())
             decision = self._decide(filed, "delete", topics=now_there)
             if decision is None or decision.decision != "delete":
                 return  # who loses obeys the winner
@@ -253,7 +254,7 @@ class Deletions:
         """The results of a topics request, once each topic has one: it is complete, or was not deleted in time."""
         assert filed.request is not None and filed.decision is not None
         decided = {t.topic_id for t in filed.decision.topics}
-        late = seen.at >= ends_at(filed.request)
+        late = seen.at >= filed.request.ends_at
         results = []
         for topic in progress:
             if topic.topic_id not in decided:
@@ -290,11 +291,6 @@ class Deletions:
         if first is None or first.decision == "delete":
             cancel_beside(control, ours, self._key, secrets.token_hex(16))
         return first or ours
-
-
-def _joined(asked: RequestedTopic, living: RequestedTopic | None) -> RequestedTopic:
-    """The assignments that were read right before; those of the request where the cluster no longer lists the topic."""
-    return asked if living is None else living
 
 
 def _outcome_of(filed: Filed, seen: Sightings) -> list[DirectoryOutcome]:

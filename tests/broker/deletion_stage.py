@@ -10,6 +10,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -246,12 +247,8 @@ class Stage:
                 table = "orphans" if d["verdict"] == "orphan" else "leftovers" if d["kind"] == "stray" else None
                 if table is not None:
                     row = [cluster_id, node.node_id, f"kafka-{node.node_id}", *(d[name] for name in columns)]
-                    meta = parse_meta_properties((Path(d["log_dir"]) / META_PROPERTIES).read_bytes())
-                    row += [os.stat(f"{d['log_dir']}/{d['name']}").st_ino, meta.directory_id or ""]
-                    fd = os.open(f"{d['log_dir']}/{d['name']}", os.O_RDONLY)
-                    row.append(look_at_log(fd).log_end)
-                    os.close(fd)
-                    tables[table].append(row)
+                    with suppress(FileNotFoundError):  # its retention was over
+                        tables[table].append([*row, *_identity(Path(d["log_dir"], d["name"]))])
         for name, rows in tables.items():
             head = ["cluster_id", "node_id", "host", *([*columns, *identity] if name != "usage_hosts" else ["dirs"])]
             with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
@@ -302,3 +299,13 @@ class Stage:
             logs = [log for state in self.cluster.log_dirs_of(node_id).values() for log in state.replicas]
             assert sorted(log for log in logs if log[0] == topic) == [(topic, p) for p in range(PARTITIONS)], node_id
         assert [len(self.cluster.read_all(topic, p)) for p in range(PARTITIONS)] == [RECORDS] * PARTITIONS
+
+
+def _identity(path: Path) -> tuple[int, str, int | None]:
+    """Inode, directory id and log end offset of a directory."""
+    meta = parse_meta_properties((path.parent / META_PROPERTIES).read_bytes())
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.fstat(fd).st_ino, meta.directory_id or "", look_at_log(fd).log_end
+    finally:
+        os.close(fd)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import posixpath
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal, NamedTuple
 
 from logagent.agent.requests.memory import RequestMemory
 from logagent.model.records import PartitionDir
 from logagent.store.answers import DirectoryAnswer
 from logagent.store.contract import CLOCKS_APART
-from logagent.store.records import moment
+from logagent.store.records import instant, moment
 from logagent.store.requests import Filed, RequestedDirectory
 
-LONGEST = timedelta(days=7)
 FINAL = ("identity", "restored", "request")
 """Refusals that this very request never gets over."""
 
@@ -58,13 +57,10 @@ def why_refused(number: str, filed: Filed, memory: RequestMemory, now: datetime,
         return Refused("request", known.closed)
     if memory.stood is None or number in memory.stood or memory.is_younger_than(filed):
         return Refused("request", "this agent's memory is newer than the request")
-    at, expires = moment(request.at), moment(request.expires_at)
-    if expires - at > LONGEST:
-        return Refused("request", "it is valid for longer than 7 days")
-    if at > now + CLOCKS_APART:
+    if moment(request.at) > now + CLOCKS_APART:
         return Refused("clock", f"it was made at {request.at}, which is in the future here")
-    if now >= expires:
-        return Refused("request", f"it expired at {request.expires_at}")
+    if now >= request.ends_at:
+        return Refused("request", f"it expired at {instant(request.ends_at)}")
     if not accept:
         return Refused("accept", "requests are not accepted here (orders.accept)")
     return None

@@ -138,7 +138,6 @@ class Fleet:
         return Sightings(
             self.now,
             {number: filed.told(known) for number, filed in self.store.items()},
-            known,
             {n: node.witness for n, node in self.nodes.items() if node.witness is not None},
             {},
             dict(self.answers),

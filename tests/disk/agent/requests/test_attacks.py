@@ -119,7 +119,7 @@ def test_a_clock_that_differs_from_the_store_s_carries_nothing_out(host: Request
 
 def test_requests_of_wrong_times_are_refused(host: RequestedHost) -> None:
     now, day = datetime.now(UTC), timedelta(days=1)
-    for at, until in ((now, now + timedelta(seconds=0)), (now, now + 8 * day), (now + day, now + 2 * day)):
+    for at, until in ((now, now + timedelta(seconds=0)), (now + day, now + 2 * day)):
         number = host.request(host.row(ORPHAN), at=instant(at), expires_at=instant(until))
         host.minute()
         assert untouched(host) and host.said(number).state == "refused"
