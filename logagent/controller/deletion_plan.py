@@ -59,8 +59,11 @@ class DeletionPlan:
     directories: tuple[RequestedDirectory, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     approval: tuple[Needed, ...] = ()
-    bytes: int = 0
     no_retention: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return sum(t.bytes for t in self.topics) + sum(d.bytes for d in self.directories)
 
     def plan_id(self, at: datetime) -> str:
         """The id that approves this list for 24 h from the minute of `at`."""
@@ -153,7 +156,6 @@ def plan_topics(
         tuple(replace(t.requested, bytes=t.bytes or 0) for t in chosen),
         dropped=tuple(dropped),
         approval=tuple(approval),
-        bytes=sum(t.bytes or 0 for t in chosen),
     )
 
 
@@ -233,7 +235,6 @@ def plan_directories(
         directories=tuple(kept),
         dropped=tuple(dropped),
         approval=tuple(_what_needs_approval(kept, dirs_on_host, lately, no_retention, witnessed)),
-        bytes=sum(d.bytes for d in kept),
         no_retention=no_retention,
     )
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from logagent.controller.look import RUNNERS, Looker, Setting, TopicAnswerOfCluster
-from logagent.controller.request_states import ends_at, request_state
+from logagent.controller.request_states import request_state
 from logagent.controller.sightings import Sightings
 from logagent.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
-from logagent.controller.witnesses import testimony
 from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError
 from logagent.store.contract import CLOCKS_APART
 from logagent.store.records import LONGEST_WORDS, RequestedTopic, instant, moment
@@ -34,6 +33,7 @@ from logagent.store.requests import (
     write_outcome,
 )
 from logagent.store.signing import NotSigned, PrivateKey
+from logagent.store.witnesses import Asker, baseline_of, testimony
 
 LEFT_BEHIND = timedelta(days=1)
 RENAMED = "its id belongs to another name now: not the topic that was requested"
@@ -50,8 +50,8 @@ class Deletions:
     silent: tuple[str, ...] = ()
     closed: set[str] = field(default_factory=set)
     """The requests that the last round has ended."""
-    _began: dict[str, datetime] = field(default_factory=dict)
-    """When this process saw a request first, by the store's clock."""
+    _baselines: dict[str, dict[int, str]] = field(default_factory=dict)
+    """What was seen when this process saw a request first."""
     _said: str = ""
     _acknowledged: set[str] = field(default_factory=set)
     _runner: str = field(default_factory=lambda: f"{secrets.token_hex(16)}.json")
@@ -68,16 +68,16 @@ class Deletions:
     def round(self) -> Sightings:
         """Look, do what may be done, and look at what came of it. Raises ServiceUnreachable, ConfigError; ConfigError
         also for a wrong clock, and then nothing is written or sent."""
-        store_now = self.setting.control.prepare()
-        self._check_clock("store", store_now)
+        self._check_clock("store", self.setting.control.prepare())
         self._say_that_we_run()
         seen = self.looker.look()
         if any(f.request is not None and f.request.kind == "topics" and not f.is_over for f in seen.filed.values()):
             with suppress(ServiceUnreachable, UnreadableError):  # whoever does not answer is asked nothing else
                 self._check_clock("cluster", self.setting.admin.clock())
         self.waits, self.silent, self.closed = {}, (), set()
+        baseline = baseline_of({node: w.seen for node, w in seen.witnesses.items()})
         for number, filed in sorted(seen.filed.items()):
-            self._began.setdefault(number, store_now)
+            self._baselines.setdefault(number, baseline)
             self._carry_out(number, filed, seen)
         self._say_that_we_run()
         seen = self._with_acknowledged(self.looker.look())
@@ -127,9 +127,9 @@ class Deletions:
         if moment(request.at) > seen.at + CLOCKS_APART:
             self.waits[number] = f"it was made at {request.at}, which is in the future here"
             return
-        over = seen.at >= ends_at(request)
+        over = seen.at >= request.ends_at
         if decision is None and over:
-            self._decide(filed, "expired", f"it was not decided by {instant(ends_at(request))}")
+            self._decide(filed, "expired", f"it was not decided by {instant(request.ends_at)}")
             return
         if request.kind != "topics":
             return
@@ -154,16 +154,9 @@ class Deletions:
         if now.is_over or now.hold is not None:
             self.waits[number] = now.hold or "it was decided otherwise meanwhile, or an agent knows that it was"
             return False
-        said = testimony(
-            number,
-            filed.request,
-            witnesses.values(),
-            here=self.setting.host,
-            began=self._began[number],
-            now=self.setting.clock(),
-            silent_after=self.setting.silent_after,
-            wrote_it=number in self.setting.wrote,
-        )
+        asker = Asker(self.setting.host, self.setting.silent_after, wrote_it=number in self.setting.wrote)
+        files = {node: w.seen for node, w in witnesses.items()}
+        said = testimony(number, filed.request, files, self._baselines[number], asker, self.setting.clock())
         self.silent = said.silent
         if said.waits is not None:
             self.waits[number] = said.waits
@@ -172,7 +165,7 @@ class Deletions:
     def _delete(self, filed: Filed, names: Mapping[str, str]) -> None:
         """Own the decision to delete these topics, then have the cluster delete them."""
         assert filed.request is not None
-        admin, number = self.setting.admin, filed.request_id
+        admin, number, decided_before = self.setting.admin, filed.request_id, filed.decision is not None
         moving = admin.reassigning(names)
         if moving:
             which = ", ".join(sorted(names[i] for i in moving)[:5])
@@ -185,13 +178,15 @@ class Deletions:
             if not asked:
                 self._decide(filed, "dropped", RENAMED)
                 return
-            now_there = tuple(_joined(topic, living.get(topic_id)) for topic_id, topic in asked.items())
+            # The assignments that were read right before; of what is no longer listed, those of the request.
+            now_there = tuple(living.get(topic_id, topic) for topic_id, topic in asked.items())
             decision = self._decide(filed, "delete", topics=now_there)
             if decision is None or decision.decision != "delete":
                 return  # who loses obeys the winner
             names = {t.topic_id: t.topic for t in decision.topics}
-        # Only what this cluster listed just now: an unknown id of another cluster is no deleted topic.
-        sent = {i: n for i, n in names.items() if i in living and i not in other}
+        # What it does not list is asked again by whoever did not see its answer: a cluster that lists no topic at all
+        # does not show otherwise that it knows ids. Right after the decision it is what was listed just now.
+        sent = {i: n for i, n in names.items() if i not in other and (i in living or decided_before)}
         said = admin.delete_topics(sent) if sent else {}
         self._take(filed, sent, said)
 
@@ -259,7 +254,7 @@ class Deletions:
         """The results of a topics request, once each topic has one: it is complete, or was not deleted in time."""
         assert filed.request is not None and filed.decision is not None
         decided = {t.topic_id for t in filed.decision.topics}
-        late = seen.at >= ends_at(filed.request)
+        late = seen.at >= filed.request.ends_at
         results = []
         for topic in progress:
             if topic.topic_id not in decided:
@@ -296,11 +291,6 @@ class Deletions:
         if first is None or first.decision == "delete":
             cancel_beside(control, ours, self._key, secrets.token_hex(16))
         return first or ours
-
-
-def _joined(asked: RequestedTopic, living: RequestedTopic | None) -> RequestedTopic:
-    """The assignments that were read right before; those of the request where the cluster no longer lists the topic."""
-    return asked if living is None else living
 
 
 def _outcome_of(filed: Filed, seen: Sightings) -> list[DirectoryOutcome]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from logagent.controller.request_states import SEND_WITHIN, ends_at
 from logagent.controller.sightings import (
     BrokerLogs,
     ClusterSeen,
@@ -25,7 +24,7 @@ from logagent.store.control import UNREADABLE, Control
 from logagent.store.first_design import first_requests
 from logagent.store.publications import FleetPublications
 from logagent.store.records import LARGEST_COUNT, LONGEST_WORDS, RequestedTopic, moment, parsed
-from logagent.store.requests import Filed, Known, RequestFolder, known_in
+from logagent.store.requests import SEND_WITHIN, Filed, Known, RequestFolder, known_in
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 from logagent.store.tree import StoredFile
 
@@ -123,7 +122,6 @@ class Looker:
         return Sightings(
             now,
             filed,
-            known,
             witnesses,
             unreadable,
             answers,
@@ -303,7 +301,7 @@ def _is_open(filed: Filed, now: datetime) -> bool:
         return False
     if filed.outcome is not None:
         return now - moment(filed.outcome.at) < SEND_WITHIN
-    return decision is not None or now < ends_at(request)
+    return decision is not None or now < request.ends_at
 
 
 def _topics(filed: Filed) -> list[RequestedTopic]:

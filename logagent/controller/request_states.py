@@ -9,14 +9,10 @@ from typing import Literal
 
 from logagent.controller.sightings import Runner, Sightings
 from logagent.controller.topic_deletion_manager import TopicProgress
-from logagent.store.records import instant, moment
+from logagent.store.records import instant
 from logagent.store.requests import Filed, Request
 
 State = Literal["open", "deleting", "on-hold", "done", "disabled", "refused", "cancelled", "dropped", "expired"]
-SEND_WITHIN = timedelta(hours=24)
-"""DeleteTopics is sent only so long after the request."""
-LIFETIME = timedelta(days=7)
-"""How long a request for directories lasts, and how long agents may still carry out a topic's."""
 RUNNER_LASTS = timedelta(minutes=2)
 FAILED = frozenset({"disabled", "refused", "dropped"})
 """States with which a command ends as failed."""
@@ -34,12 +30,6 @@ class RequestState:
     @property
     def is_over(self) -> bool:
         return self.state not in ("open", "deleting", "on-hold")
-
-
-def ends_at(request: Request) -> datetime:
-    """Until when a request may be decided, or carried out if it is for directories: what it says, and never more."""
-    most = SEND_WITHIN if request.kind == "topics" else LIFETIME
-    return min(moment(request.expires_at), moment(request.at) + most)
 
 
 def is_running(runner: Runner, now: datetime) -> bool:
@@ -71,8 +61,8 @@ def request_state(filed: Filed, progress: Sequence[TopicProgress], seen: Sightin
     who = ", ".join(sorted({f"{r.by} on {r.host}" for r in runners}))
     nobody = "" if who else "nobody is carrying this out: run `logagent topics run`"
     if decision is None:
-        if seen.at >= ends_at(request):
-            return RequestState("expired", f"nobody has decided it by {instant(ends_at(request))}")
+        if seen.at >= request.ends_at:
+            return RequestState("expired", f"nobody has decided it by {instant(request.ends_at)}")
         return RequestState("open", why or "no topic is deleted yet", nobody, who)
     if progress and all(topic.complete for topic in progress):
         return RequestState("done")
@@ -83,8 +73,8 @@ def _directories(number: str, request: Request, progress: Sequence[TopicProgress
     """A request for directories: agents carry it out by themselves, until it is over."""
     if all(topic.complete for topic in progress):
         return RequestState("done")
-    if seen.at >= ends_at(request):
-        return RequestState("expired", f"not everything was done by {instant(ends_at(request))}")
+    if seen.at >= request.ends_at:
+        return RequestState("expired", f"not everything was done by {instant(request.ends_at)}")
     took = sorted(w.seen.node_id for w in seen.witnesses.values() if number in w.seen.open)
     who = f"the agents of node {', '.join(map(str, took[:10]))}{', …' if len(took) > 10 else ''}" if took else ""
     nobody = "" if who else "no agent has taken it yet: see that orders.accept = true and orders.keys are set there"

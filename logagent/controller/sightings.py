@@ -12,7 +12,7 @@ from datetime import datetime
 from logagent.store.answers import Answer, Seen
 from logagent.store.first_design import FirstRequest
 from logagent.store.records import RequestedTopic
-from logagent.store.requests import Filed, Known
+from logagent.store.requests import Filed
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,6 @@ class Sightings:
 
     at: datetime
     filed: Mapping[str, Filed]
-    known: Known = field(default_factory=Known)
     witnesses: Mapping[int, Witness] = field(default_factory=dict)
     unreadable: Mapping[int, str] = field(default_factory=dict)
     answers: Mapping[tuple[str, int], Answer] = field(default_factory=dict)

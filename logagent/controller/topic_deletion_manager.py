@@ -193,7 +193,10 @@ class TopicDeletionManager:
         if topic_id in cluster.living:
             down = self._down(cluster.living[topic_id])
             return f"the cluster has not deleted it yet{down}"
-        return "the cluster does not say whether it has deleted it"
+        return (
+            "the cluster lists no topic that would show that it knows ids, so that it has deleted this one is not"
+            " proven: `logagent topics run` asks once more (within 24 hours of the request), or another topic shows it"
+        )
 
     def _down(self, topic: RequestedTopic) -> str:
         live = self.seen.cluster.live_brokers
@@ -249,12 +252,9 @@ class TopicDeletionManager:
 
     def _told(self, topic: TopicProgress, node: int, decided_at: datetime, answer: TopicAnswer | None) -> _Told:
         """What a node has of a deleted topic, by the best witness there is."""
-        hosts = self.seen.hosts.get(node)
-        if hosts is not None and len(hosts.hosts) > 1:
-            both = " and ".join(sorted(hosts.hosts)[:2])
-            return _Told(
-                None, Reason(f"two hosts claim node id {node}: {both}", "stop the one that is not this broker's")
-            )
+        hosts, two = self.seen.hosts.get(node), self._two_hosts(node)
+        if two is not None:
+            return _Told(None, two)
         logs = self.seen.cluster.logs.get(node)
         listed = {p for name, p in logs.current if name == topic.topic} if logs is not None else set()
         # It answers by name: what another topic has under that name by now says nothing of the old replica.
@@ -281,6 +281,14 @@ class TopicDeletionManager:
             if not snapshot.offline:
                 return _Told()
         return _Told(None, self._unknown(node, logs))
+
+    def _two_hosts(self, node: int) -> Reason | None:
+        hosts = sorted(self.seen.hosts[node].hosts) if node in self.seen.hosts else []
+        if len(hosts) < 2:
+            return None
+        return Reason(
+            f"two hosts claim node id {node}: {' and '.join(hosts[:2])}", "stop the one that is not the broker's"
+        )
 
     def _offline(self, node: int) -> str | None:
         witness = self.seen.witnesses.get(node)
@@ -354,11 +362,9 @@ class TopicDeletionManager:
             reason = Reason(why, answer.hint, answer.claim, next_try_at=answer.next_try_at)
             return ReplicaStateMachine.state_after(_R.ONLINE, *path), reason
         witness = self.seen.witnesses.get(d.node_id)
-        host = self.seen.hosts.get(d.node_id)
-        if host is not None and len(host.hosts) > 1:
-            both = " and ".join(sorted(host.hosts)[:2])
-            reason = Reason(f"two hosts claim node id {d.node_id}: {both}", "stop the one that is not this broker's")
-            return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), reason
+        two = self._two_hosts(d.node_id)
+        if two is not None:
+            return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), two
         if witness is not None and witness.written >= self.seen.at - self.silent_after:
             if witness.seen.refuses:
                 reason = Reason(f"its agent carries nothing out: {witness.seen.refuses}", "see [orders] on that host")

@@ -46,9 +46,10 @@ class Manifest(TypedDict):
 class SnapshotHead(TypedDict):
     """The first line of a snapshot file: who saw what follows, and when.
 
-    `as_of`: of each source that verdicts rest on, until when it is known. `seen`: ids of the deletion requests and
-    decisions that the agent has seen. Of a delta, `dirs` and `dirs_sha256` are the number of the `dir` lines that its
-    base and its changes give together, and the SHA-256 of their text in that order, without line ends.
+    `as_of`: of each source that verdicts rest on, until when it is known. `seen`: ids of the deletion requests without
+    an outcome that the agent knew before it looked at its disks. Of a delta, `dirs` and `dirs_sha256` are the number of
+    the `dir` lines that its base and its changes give together, and the SHA-256 of their text in that order, without
+    line ends.
     """
 
     row: Literal["snapshot"]
@@ -80,7 +81,8 @@ class SnapshotDir(TypedDict, total=False):
     `window`: when the agent's next step on it is open (now, at the broker's next restart, with approval, later),
     `due_at`: when that is or was, `obstacle`: the guard or rule that prevents it, `covered`: whether another copy
     contains what a stray contains. `claim`: what its verdict rests on, `witness`: the source that says so (see `as_of`
-    of the head). `inode` and `end_offset` (where its log ends) tell it from another directory of the same name.
+    of the head). `inode` and, of orphans and strays, `end_offset` (where its log ends) tell it from another directory
+    of the same name.
     """
 
     row: Required[Literal["dir"]]

@@ -143,7 +143,7 @@ TABLES: dict[str, Table] = {
             {_HOST} log_dir name {_PARTITION} reason bytes:bytes allocated:bytes
             age_seconds:seconds sightings:int copies_elsewhere:int longest_copy:bool
             only_copy:bool last_segment_offset:int newest_mtime:time kind agent_verdict
-            agent_reason window due_at:time obstacle inode:int end_offset:int snapshot_at:time id
+            agent_reason window due_at:time obstacle directory_id inode:int end_offset:int snapshot_at:time id
             """
         ),
         ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
@@ -158,7 +158,7 @@ TABLES: dict[str, Table] = {
         _columns(
             f"""
             {_HOST} log_dir name kind {_PARTITION} bytes:bytes allocated:bytes
-            age_seconds:seconds marked_at:time why window due_at:time covered obstacle inode:int
+            age_seconds:seconds marked_at:time why window due_at:time covered obstacle directory_id inode:int
             end_offset:int snapshot_at:time id
             """
         ),
@@ -222,7 +222,8 @@ assignments-doubted.
 `window` (see `WINDOWS`) and `due_at` are what the agent reported (from `logagent.snapshot/2` on), otherwise derived
 from kind and age; an only copy always needs approval; null if something has to be fixed first. `obstacle`: the guard or
 rule that prevents removal (a guard's name, or why the agent waits). `covered`: whether another copy has all that a
-stray has, according to the agent. `id` names it for `topics purge`; null: it cannot be requested.
+stray has, according to the agent. `directory_id` (of its log dir), `inode` and `end_offset` say which directory it is;
+`id` names it for `topics purge`; null: it cannot be requested.
 """
 
 CHARTS: dict[str, Table] = {

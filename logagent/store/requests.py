@@ -16,8 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from functools import partial
+from datetime import datetime, timedelta
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
@@ -58,6 +57,10 @@ OUTCOME_SCHEMA = "logagent.outcome/1"
 
 REQUESTS = "requests"
 REQUEST, DECISION, OUTCOME = "request.json", "decision.json", "outcome.json"
+SEND_WITHIN = timedelta(hours=24)
+"""DeleteTopics is sent only so long after the request."""
+LIFETIME = timedelta(days=7)
+"""How long a request for directories lasts."""
 PART_BYTES = 10 * MIB
 """Of a part's payload: in base64 and signed it stays below what is read of a file of the control folder."""
 
@@ -102,7 +105,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an operator asked for: immutable. DeleteTopics is sent only within 24 hours of a `topics` request."""
+    """What an operator asked for: immutable."""
 
     cluster_id: ClusterId
     kind: Kind
@@ -115,6 +118,12 @@ class Request:
     topics: tuple[RequestedTopic, ...] = ()
     directories: tuple[RequestedDirectory, ...] = ()
     parts: tuple[Part, ...] = ()
+
+    @property
+    def ends_at(self) -> datetime:
+        """Until when it may be decided, or carried out if it is for directories: what it says, and never more."""
+        at, says, most = moment(self.at), moment(self.expires_at), SEND_WITHIN if self.kind == "topics" else LIFETIME
+        return says if says - at <= most else at + most  # no time is beyond the last year
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +204,7 @@ class Filed:
         """Whether it may still be decided."""
         if self.request is None or self.hold is not None or self.decision is not None or self.outcome is not None:
             return False
-        return moment(self.request.at) <= now < moment(self.request.expires_at)
+        return moment(self.request.at) <= now < self.request.ends_at
 
 
 def request_id(payload: bytes) -> str:
@@ -346,8 +355,7 @@ class RequestFolder:
         decisions = [
             decision
             for name in sorted(n for n in names if _DECISIONS.fullmatch(n))
-            if (decision := read(name, partial(_decision, number, keys, cluster_id), holds=name == DECISION))
-            is not None
+            if (decision := read(name, lambda c: read_decision(c, number, keys, cluster_id), holds=name == DECISION))
         ]
         outcome = read(OUTCOME, lambda content: read_outcome(content, number, keys, cluster_id))
         if REQUEST not in names:
@@ -380,10 +388,6 @@ class RequestFolder:
         if request_id(payload) != part.sha256 or (read.nonce, read.number) != (nonce, part.number):
             raise NotSigned(f"{_part_name(part.number)} belongs to another request")
         return read.directories
-
-
-def _decision(number: str, keys: tuple[PublicKey, ...], cluster_id: str, content: bytes) -> Decision:
-    return read_decision(content, number, keys, cluster_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from logagent.model.naming.topic_ids import to_text
 from logagent.store.records import RequestedPartition, RequestedTopic
-from tests.broker.deletion_stage import PARTITIONS, Stage, approving
+from tests.broker.deletion_stage import NODES, PARTITIONS, Stage, approving
 from tests.broker.rig.ordered_cluster import OrderedCluster, current
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Mode, Rig
@@ -92,6 +92,27 @@ def dead_agent(s: Stage) -> None:
     s.completes(s.delete(topic))
     s.is_gone(topic)
     s.agent_is(2, signal.SIGCONT)
+
+
+def without_agents(s: Stage) -> None:
+    """Nobody can tell of a lost decision, and that is approved; each broker's own answer is its witness."""
+    topic, three = s.create("without-agents"), s.cluster.node(3)
+    for node_id in NODES:
+        s.ordered.stop_agent(node_id)
+
+    def wants_its_word() -> bool:
+        plan = s.ordered.topics("delete", "--topic", topic)[1]
+        return "no-witness" in [each["word"] for each in plan["approval"]["needed"]]
+
+    wait_until(wants_its_word, 120, "no agent is heard", interval=2)
+    if s.mode == "kraft":
+        three.kill()
+    request = s.delete(topic)
+    if s.mode == "kraft":
+        s.only_missing(request, 3, "broker 3 is down")
+        three.start(timeout=240)
+    s.completes(request)
+    s.is_gone(topic)
 
 
 def host_gone(s: Stage) -> None:
@@ -297,7 +318,8 @@ def dead_leader(s: Stage) -> None:
 
 
 CASES: dict[str, Callable[[Stage], None]] = {
-    "names": names, "broker-down": broker_down, "dead-agent": dead_agent, "recreated": recreated, "orphans": orphans,
+    "names": names, "broker-down": broker_down, "dead-agent": dead_agent, "without-agents": without_agents,
+    "recreated": recreated, "orphans": orphans,
     "strays": strays, "offline-dir": offline_dir, "reassigned": reassigned, "host-gone": host_gone,
     "disabled": disabled, "dead-leader": dead_leader, "without-id": without_id, "old-protocol": old_protocol,
 }  # fmt: skip

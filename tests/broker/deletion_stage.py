@@ -10,10 +10,12 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
+from logagent.broker.files.log_look import look_at_log
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.control import Control
 from logagent.store.records import RequestedTopic, instant
@@ -236,7 +238,7 @@ class Stage:
         cluster_id, folder = self.cluster.nodes[0].cluster_id, self.root / "report"
         folder.mkdir(exist_ok=True)
         columns = ["log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes", "kind"]
-        identity = ["inode", "directory_id"]
+        identity = ["inode", "directory_id", "end_offset"]
         tables: dict[str, list[list[Any]]] = {"orphans": [], "leftovers": [], "usage_hosts": []}
         for node in self.cluster.nodes:
             dirs = self.ordered.scan(node.node_id)["dirs"]
@@ -245,9 +247,8 @@ class Stage:
                 table = "orphans" if d["verdict"] == "orphan" else "leftovers" if d["kind"] == "stray" else None
                 if table is not None:
                     row = [cluster_id, node.node_id, f"kafka-{node.node_id}", *(d[name] for name in columns)]
-                    meta = parse_meta_properties((Path(d["log_dir"]) / META_PROPERTIES).read_bytes())
-                    row += [os.stat(f"{d['log_dir']}/{d['name']}").st_ino, meta.directory_id or ""]
-                    tables[table].append(row)
+                    with suppress(FileNotFoundError):  # its retention was over
+                        tables[table].append([*row, *_identity(Path(d["log_dir"], d["name"]))])
         for name, rows in tables.items():
             head = ["cluster_id", "node_id", "host", *([*columns, *identity] if name != "usage_hosts" else ["dirs"])]
             with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
@@ -298,3 +299,13 @@ class Stage:
             logs = [log for state in self.cluster.log_dirs_of(node_id).values() for log in state.replicas]
             assert sorted(log for log in logs if log[0] == topic) == [(topic, p) for p in range(PARTITIONS)], node_id
         assert [len(self.cluster.read_all(topic, p)) for p in range(PARTITIONS)] == [RECORDS] * PARTITIONS
+
+
+def _identity(path: Path) -> tuple[int, str, int | None]:
+    """Inode, directory id and log end offset of a directory."""
+    meta = parse_meta_properties((path.parent / META_PROPERTIES).read_bytes())
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.fstat(fd).st_ino, meta.directory_id or "", look_at_log(fd).log_end
+    finally:
+        os.close(fd)

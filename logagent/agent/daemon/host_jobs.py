@@ -202,7 +202,8 @@ class HostJobs:
 
         self._snapshot_wanted = False
         try:
-            self._publisher.spool(session, facts, plan, self._control.aborting)
+            seen = self._box.seen_before_inventory() if self._box is not None else ()
+            self._publisher.spool(session, facts, plan, self._control.aborting, seen)
         except Stopped:
             return False
         except LogAgentError as e:

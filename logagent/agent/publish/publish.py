@@ -12,7 +12,7 @@ The first snapshot of a day is whole, the base of those that follow, which have 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.agent.clock import Clock
+from logagent.agent.evidence.log_ends import log_ends
 from logagent.agent.session.clock_watch import boot_id
 from logagent.agent.session.scan_rows import dir_row, ruling_on, scan_head
 from logagent.agent.session.session import Session
@@ -32,7 +33,7 @@ from logagent.model.daemon_summary import PublishSummary
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
 from logagent.model.planning.reclaim_windows import reclaims
-from logagent.model.records import DirKey
+from logagent.model.records import DirKey, Identity, Kind, Verdict
 from logagent.store import landing_files as landing
 from logagent.store.landing_files import Claim
 from logagent.store.names import ASSIGNMENTS, DATA, DELTA, MANIFEST, SNAPSHOT, is_plain
@@ -194,6 +195,7 @@ class Publisher:
         self._last_sent_ms: int | None = None
         # Paths and (device, inode) of the log dirs, as they were when something was last spooled.
         self._log_dirs: dict[str, tuple[int, int]] = {}
+        self._ends: dict[tuple[Identity, int, int], int | None] = {}
 
     # The half that looks at the host
 
@@ -207,7 +209,7 @@ class Publisher:
     ) -> str:
         """Write a snapshot of what `session` has just seen (inventory taken, assignments read) into the spool, with
         what the cycle's `plan` says of each directory, and the assignments if they are usable. Returns its snapshot id.
-        `seen`: ids of the deletion requests and decisions that this agent has seen.
+        `seen`: ids of the deletion requests that this agent knew before the inventory.
 
         Rows are written as they are produced; only what has changed since the base is in memory. Raises
         LogAgentError if it is unknown which cluster and node this host is, or if there is no space; `Stopped` when
@@ -259,12 +261,13 @@ class Publisher:
     ) -> None:
         """As the changes of today's base, or whole, as the next base."""
         head, log_dirs = self._head(session, facts, claim, seen)
+        ends = self._ends_of(session, facts)
         kept = self._spool.base_of(claim)
-        delta = delta_of(*kept, self._dirs(session, facts, plan, stop)) if kept is not None else None
+        delta = delta_of(*kept, self._dirs(session, facts, plan, ends, stop)) if kept is not None else None
         if delta is not None:
             self._spool.put(replace(claim, kind=DELTA, base=delta.base), delta.lines(head, log_dirs))
             return
-        dirs = (line for _, line in self._dirs(session, facts, plan, stop))
+        dirs = (line for _, line in self._dirs(session, facts, plan, ends, stop))
         self._spool.put(claim, whole_lines(head, log_dirs, dirs))
         self._spool.keep(claim)
 
@@ -280,8 +283,27 @@ class Publisher:
         of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose, "seen": list(seen)}
         return {**head, "schema": SNAPSHOT_SCHEMA, **of_host}, log_dirs
 
+    def _ends_of(self, session: Session, facts: Facts) -> dict[DirKey, int | None]:
+        """Where the logs of orphans and strays end: what a report lists, and a request is identified by. They hardly
+        ever change, so each is read once."""
+        stamps = {
+            d.key: (d.identity, d.bytes, d.newest_mtime_ns)
+            for d in session.dirs
+            if d.kind is Kind.STRAY or ((r := facts.rulings.get(d.key)) is not None and r.verdict is Verdict.ORPHAN)
+        }
+        new = [d for d in session.dirs if d.key in stamps and stamps[d.key] not in self._ends]
+        read = log_ends(new, session.log_dirs.opened(), session.calls)
+        ends = {key: self._ends[stamp] for key, stamp in stamps.items() if stamp in self._ends} | read
+        self._ends = {stamps[key]: end for key, end in ends.items()}
+        return ends
+
     def _dirs(
-        self, session: Session, facts: Facts, plan: Plan | None, stop: Callable[[], bool]
+        self,
+        session: Session,
+        facts: Facts,
+        plan: Plan | None,
+        ends: Mapping[DirKey, int | None],
+        stop: Callable[[], bool],
     ) -> Iterator[tuple[DirKey, bytes]]:
         """Keys and lines of the directories, by log dir and name: the order of a base and of its changes."""
         planned = reclaims(plan) if plan is not None else {}
@@ -292,7 +314,7 @@ class Publisher:
                 raise Stopped("the snapshot was not finished: the daemon is stopping")
             said = planned.get(d.key)
             row = dir_row(d, facts, marks.get(d.key), sightings.get(d.key), ruling_on(d, facts, strays))
-            row["inode"] = d.inode
+            row |= {"inode": d.inode, "end_offset": ends.get(d.key)}
             yield d.key, dir_line(row, said.row() if said else {})
 
     def _spool_assignments(self, image: AssignmentImage, cluster_id: str, node_id: int) -> None:

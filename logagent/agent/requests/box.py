@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from logagent.agent.clock import Clock
 from logagent.agent.requests.directories import DirectoryRun, refuse_all, updated
-from logagent.agent.requests.judging import Testimony, is_settled, row_key, testimony, why_refused
+from logagent.agent.requests.judging import is_settled, row_key, why_refused
 from logagent.agent.requests.memory import KEPT_MS, NAME, RequestMemory, Row, expires_ms
 from logagent.agent.requests.topics import topic_answers
 from logagent.agent.session.session import Session
@@ -46,6 +46,7 @@ from logagent.store.requests import (
 )
 from logagent.store.shared import check_store
 from logagent.store.signing import public_key
+from logagent.store.witnesses import Asker, Testimony, baseline_of, testimony
 
 T = TypeVar("T")
 
@@ -78,6 +79,8 @@ class RequestBox:
     _topics: dict[str, tuple[TopicAnswer, ...]] = field(default_factory=dict)
     _rows: dict[str, dict[str, Row]] = field(default_factory=dict)
     _noted: str = ""
+    _told: frozenset[str] = frozenset()
+    """The requests that our seen file names, whole or as open: before that we do nothing about one."""
     _baselines: dict[str, dict[int, str]] = field(default_factory=dict)
     _testimonies: dict[str, tuple[float, Testimony]] = field(default_factory=dict)
     _sent: dict[str, Answer] = field(default_factory=dict)
@@ -114,6 +117,7 @@ class RequestBox:
         """`look` for `prestart`, which removes nothing and writes nothing to the store: what the daemon wrote there
         last must not be from the future."""
         work = self.look(ask_witnesses=False)
+        self._told = frozenset(self.filed or ())
         by_store = self.answers.modified(str(self.node_id), SEEN)
         if by_store is not None and by_store <= self._now() + CLOCKS_APART:
             self._problem = None
@@ -150,6 +154,7 @@ class RequestBox:
         if not asking:
             return {}
         seen, _ = self.answers.all_seen(asking)
+        asker = Asker(as_words(self.host), self.settings.silent_after, memory.agent)
         learned: dict[str, Filed] = {}
         for number in asking:
             f = filed[number]
@@ -158,13 +163,9 @@ class RequestBox:
             told = f.told(known)
             if told.decision is not None or told.outcome is not None:
                 learned[number] = replace(told, signed=(*f.signed, *contents))
-            baseline = self._baselines.setdefault(number, {})
-            for node, s in seen.items():
-                baseline.setdefault(node, s.at)  # what is there when we first look was written before
-            found = testimony(
-                number, f, baseline, seen, known,
-                node_id=self.node_id, agent=memory.agent, now=self._now(),
-            )  # fmt: skip
+            baseline = self._baselines.setdefault(number, baseline_of(seen))
+            assert f.request is not None
+            found = testimony(number, f.request, seen, baseline, asker, self._now())
             self._testimonies[number] = (self.clock.monotonic(), found)
         return learned
 
@@ -219,6 +220,7 @@ class RequestBox:
         """Also compare our clock with the store's."""
         try:
             self.answers.write_seen(self._seen(memory, filed, looked))
+            self._told = frozenset(filed)
             by_store, now = self.answers.modified(str(self.node_id), SEEN), self._now()
         except LogAgentError as error:
             self._problem = f"what it has seen cannot be written to the store: {error}"
@@ -291,7 +293,7 @@ class RequestBox:
             memory.save(self.state_dir)
         gone, runs, self._store_hangs = set(touched), list[DirectoryRun](), False
         for number, f in sorted(filed.items(), key=_oldest_first):
-            rows = [row for row in self._mine(f) if row.inode not in gone]
+            rows = [row for row in self._mine(f) if row.inode not in gone and number in self._told]
             if not rows or self._settled(memory, number, f):
                 continue
             if self._store_hangs or stop():
@@ -332,10 +334,10 @@ class RequestBox:
 
     def _why_not_at_once(self, number: str) -> str | None:
         at, found = self._testimonies.get(number, (float("-inf"), Testimony("no other host was asked yet")))
-        if found.why_not is None and self.clock.monotonic() - at > TESTIMONY_LASTS_SECONDS:
+        if found.waits is None and self.clock.monotonic() - at > TESTIMONY_LASTS_SECONDS:
             return "what other hosts have seen was read too long ago"
-        silent = f" (silent: nodes {', '.join(map(str, found.silent))})" if found.silent else ""
-        return found.why_not and found.why_not + silent
+        silent = f" (silent: {', '.join(found.silent[:5])})" if found.silent else ""
+        return found.waits and found.waits + silent
 
     def _still_open(self, number: str, in_prestart: bool) -> bool:
         """Whether the store says now that nobody has decided the request. No answer in time counts as no."""
@@ -358,6 +360,10 @@ class RequestBox:
         """What an inventory shows is an answer only to what was decided before it began."""
         with self._mutex:
             self._filed_before = dict(self.filed or {})
+
+    def seen_before_inventory(self) -> list[str]:
+        """The requests that were known by then and have no outcome: the snapshot of the inventory says so."""
+        return sorted(n for n, f in self._filed_before.items() if f.hold is None and not f.is_over)
 
     def note(self, session: Session, facts: Facts, plan: Plan | None) -> None:
         """Take from a whole inventory, and the plan for it if there is one, what the answers say. Raises

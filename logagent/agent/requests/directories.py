@@ -6,25 +6,23 @@ verdict calls orphan is quarantined; a stray is removed once its retention is ov
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
+from logagent.agent.evidence.log_ends import log_ends, read_end
 from logagent.agent.requests.judging import Refused, difference, is_final, row_key
 from logagent.agent.requests.memory import APART_MS, Row
 from logagent.agent.session.dir_history import actor_of
 from logagent.agent.session.session import Session, new_uuid
-from logagent.broker.files.log_look import look_at_log
-from logagent.errors import KafkaStorageError, LogAgentError
-from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.errors import LogAgentError
 from logagent.host.state.journal import Entry
+from logagent.model.claims import Claim
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import why_spared
 from logagent.model.planning.plan import Execution, Flags, Plan, Proposal, Refusal, action_id
 from logagent.model.planning.proposals import rename_away
-from logagent.model.planning.queue import Mark, full_topic, marked_at_ms, removal_begun
+from logagent.model.planning.queue import Mark, RemovalIntents, full_topic, marked_at_ms, removal_begun
 from logagent.model.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
 from logagent.model.times import rfc3339
 from logagent.store.answers import DirectoryAnswer, as_words
@@ -80,11 +78,14 @@ class DirectoryRun:
     _places: Places = field(init=False)
     _marks: Mapping[DirKey, Mark] = field(init=False)
     _restores: Mapping[tuple[str, int], Entry] = field(init=False)
+    _intents: RemovalIntents = field(init=False)
+    _rows: Mapping[DirKey, RequestedDirectory] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._places = Places.of(self.session.dirs)
         self._marks = self.session.marks()
         self._restores = self.session.journal.restores()
+        self._intents = self.session.removal_intents()
 
     def run(self, rows: Sequence[RequestedDirectory]) -> dict[str, Row]:
         """Carry out `rows`, those of this node. Raises JournalError."""
@@ -101,10 +102,11 @@ class DirectoryRun:
             else:
                 found[key] = match
         asked = {row_key(row): row for row in rows}
-        ends = self._ends(found.values())
+        ends = log_ends([*found.values()], self.session.log_dirs.opened(), self.session.calls)
         proposals: dict[str, Proposal] = {}
         for key, d in found.items():
-            proposed = self._identified(asked[key], d, ends) or self._propose(asked[key], d)
+            row = asked[key]
+            proposed = self._identified(row, d, ends) or self._standing(row, d) or self._propose(row, d)
             if isinstance(proposed, DirectoryAnswer):
                 answers[key] = proposed
             else:
@@ -115,7 +117,7 @@ class DirectoryRun:
     # Identity
 
     def _match(self, row: RequestedDirectory) -> PartitionDir | DirectoryAnswer:
-        """The directory that `row` asks for, or the answer that says why nothing is to be done with it."""
+        """The directory that may be the one that `row` asks for, or the answer that says that there is none."""
         here = posixpath.normpath(row.log_dir)
         named = self._places.by_name.get(DirKey(here, row.name))
         d = self._places.same(row.topic_id, row.partition, row.inode)
@@ -125,15 +127,19 @@ class DirectoryRun:
             return _refused(row, "restored", "it was restored on this host since the request", _AGAIN)
         mark = self._marks.get(d.key)
         home = mark.original_dir if mark is not None and mark.original_dir else d.log_dir
-        path = f"{d.log_dir}/{d.name}"
         if posixpath.normpath(home) != here:
-            return _refused(row, "identity", f"it is {path} now", _AGAIN)
-        if d is named and (row.kind == "stray") is (d.kind is Kind.STRAY):
-            return d
-        if row.kind == "orphan" and d.kind in (Kind.STRAY, Kind.DELETE):
-            return self._quarantined(row, d, mark)
+            return _refused(row, "identity", f"it is {d.log_dir}/{d.name} now", _AGAIN)
+        return d
+
+    def _standing(self, row: RequestedDirectory, d: PartitionDir) -> DirectoryAnswer | None:
+        """The answer if nothing is to be done with the directory under the name that it has now."""
         if row.kind == "stray" and d.kind is Kind.STRAY:
-            return d
+            return None
+        if row.kind == "orphan" and d.kind in (Kind.STRAY, Kind.DELETE):
+            return self._quarantined(row, d, self._marks.get(d.key))
+        if row.kind == "orphan" and d.name == row.name:
+            return None
+        path = f"{d.log_dir}/{d.name}"
         if row.kind == "stray" and d.kind is Kind.DELETE:
             return self._waits(row, f"it is marked for deletion, as {path}")
         return _refused(row, "identity", f"it is {path} now", _AGAIN)
@@ -171,29 +177,30 @@ class DirectoryRun:
             return _refused(row, "identity", f"this host has no log dir {row.log_dir}", _AGAIN)
         return DirectoryAnswer(row.log_dir, row.name, "done", "absent")
 
-    def _ends(self, dirs: Iterable[PartitionDir]) -> dict[DirKey, int | LogAgentError | None]:
-        """The log end offset of each directory; None where it cannot be known."""
-        by_log_dir: dict[str, list[PartitionDir]] = {}
-        for d in dirs:
-            by_log_dir.setdefault(d.log_dir, []).append(d)
-        opened = self.session.log_dirs.opened()
-        jobs = {path: partial(_read_ends, opened[path], there) for path, there in by_log_dir.items() if path in opened}
-        found: dict[DirKey, int | LogAgentError | None] = {}
-        for path, ends in self.session.calls.looks(jobs).items():
-            for d in by_log_dir[path]:
-                found[d.key] = ends if isinstance(ends, LogAgentError) else ends.get(d.name)
-        return found
-
     def _identified(
-        self, row: RequestedDirectory, d: PartitionDir, ends: Mapping[DirKey, int | LogAgentError | None]
+        self, row: RequestedDirectory, d: PartitionDir, ends: Mapping[DirKey, int | None]
     ) -> DirectoryAnswer | None:
-        end = ends[d.key] if d.key in ends else KafkaStorageError(f"{d.log_dir} is offline", log_dir=d.log_dir)
-        if isinstance(end, LogAgentError):
-            return self._waits(row, str(end))
+        if d.key not in ends:
+            return self._waits(row, f"{d.log_dir}/{d.name} could not be read just now")
+        # What a removal has begun to take ends elsewhere by now.
+        end = row.end_offset if removal_begun(d, self._intents) else ends[d.key]
         where = self.facts.log_dirs.get(d.log_dir)
         directory_id = where.directory_id if where is not None and not where.quarantine else row.directory_id
         why = difference(row, d, directory_id=directory_id, end_offset=end)
         return None if why is None else _refused(row, "identity", why, _AGAIN)
+
+    def _still_the_same(self, p: Proposal, facts: Facts) -> Refusal | None:
+        """A guard of its own: copies may be read for hours between the plan and the act."""
+        row = self._rows[p.dir.key]
+        if p.removal_started or row.end_offset is None:
+            return None
+        try:
+            with self.session.calls.at(p.dir.log_dir):
+                end = read_end(self.session.log_dirs.opened()[p.dir.log_dir], p.dir)
+        except (LogAgentError, KeyError) as error:
+            return Refusal.of(p.dir, "online", f"it could not be read right before: {error}", "see logagent status")
+        why = difference(row, p.dir, directory_id=row.directory_id, end_offset=end)
+        return None if why is None else Refusal.of(p.dir, "inside", why, _AGAIN, claim=Claim.SAME_DIRECTORY)
 
     # What is done
 
@@ -213,7 +220,7 @@ class DirectoryRun:
             return self._waits(row, "the daemon removes strays, not prestart")
         mark = self._marks.get(d.key)
         due = marked_at_ms(d, mark, self.session.clock_watch.corrected) + self.session.settings.cleanup.stray_retention
-        begun = removal_begun(d, self.session.removal_intents())
+        begun = removal_begun(d, self._intents)
         if due > self.facts.now_ms and not begun:
             if "no-retention" not in approvals or row.only_copy:
                 return replace(
@@ -247,6 +254,8 @@ class DirectoryRun:
             return {key: self._refused_by(rows[key], p, [*plan.refusals, stopped]) for key, p in proposals.items()}
         manager = self.session.log_manager(stop=self.stop)
         manager.actor = actor_of(self.number)
+        manager.guards = (*manager.guards, self._still_the_same)
+        self._rows = {p.dir.key: rows[key] for key, p in proposals.items()}
         execution = self.execution = manager.execute(plan)
         refusals = [*plan.refusals, *execution.refusals]
         answers: dict[str, DirectoryAnswer] = {}
@@ -278,6 +287,8 @@ class DirectoryRun:
         if r.guard == "window":
             fact = f"waiting for {NEXT_STOP}: {r.fact}" if p.dir.kind in LIVE else r.fact
             return replace(self._waits(row, fact, r.hint), claim=r.guard, next_try_at=None)
+        if r.claim is Claim.SAME_DIRECTORY and r.hint == _AGAIN:
+            return _refused(row, "identity", r.fact, r.hint)
         if r.guard in _PASSES:
             return replace(self._waits(row, r.fact, r.hint), claim=r.guard)
         hint = r.hint
@@ -327,19 +338,6 @@ def updated(rows: Mapping[str, Row], session: Session, facts: Facts, request: Re
             answer = replace(row.answer, state="refused", result=None, claim="restored", fact=fact, hint=_AGAIN)
             now[key] = replace(row, answer=answer)
     return now
-
-
-def _read_ends(log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> dict[str, int | None]:
-    ends: dict[str, int | None] = {}
-    for d in dirs:
-        with log_dir.acting("reading", d.name):
-            fd = log_dir.open_child(d.name, d.identity)
-            try:
-                end = look_at_log(fd).log_end
-                ends[d.name] = None if end is None or end > LARGEST_COUNT else end
-            finally:
-                os.close(fd)
-    return ends
 
 
 def _refused(row: RequestedDirectory, claim: str, fact: str, hint: str | None = None) -> DirectoryAnswer:

@@ -1,21 +1,18 @@
-"""What may be carried out of a request, and what its witnesses say: pure decisions, without disk, store or clock."""
+"""What may be carried out of a request: pure decisions, without disk, store or clock."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal, NamedTuple
 
 from logagent.agent.requests.memory import RequestMemory
 from logagent.model.records import PartitionDir
-from logagent.store.answers import DirectoryAnswer, Seen
+from logagent.store.answers import DirectoryAnswer
 from logagent.store.contract import CLOCKS_APART
-from logagent.store.records import moment
-from logagent.store.requests import Filed, Known, RequestedDirectory
+from logagent.store.records import instant, moment
+from logagent.store.requests import Filed, RequestedDirectory
 
-LONGEST = timedelta(days=7)
 FINAL = ("identity", "restored", "request")
 """Refusals that this very request never gets over."""
 
@@ -60,13 +57,10 @@ def why_refused(number: str, filed: Filed, memory: RequestMemory, now: datetime,
         return Refused("request", known.closed)
     if memory.stood is None or number in memory.stood or memory.is_younger_than(filed):
         return Refused("request", "this agent's memory is newer than the request")
-    at, expires = moment(request.at), moment(request.expires_at)
-    if expires - at > LONGEST:
-        return Refused("request", "it is valid for longer than 7 days")
-    if at > now + CLOCKS_APART:
+    if moment(request.at) > now + CLOCKS_APART:
         return Refused("clock", f"it was made at {request.at}, which is in the future here")
-    if now >= expires:
-        return Refused("request", f"it expired at {request.expires_at}")
+    if now >= request.ends_at:
+        return Refused("request", f"it expired at {instant(request.ends_at)}")
     if not accept:
         return Refused("accept", "requests are not accepted here (orders.accept)")
     return None
@@ -86,56 +80,3 @@ def difference(
         if ours != theirs:
             return f"its {what} is {theirs}, the request says {ours}"
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Testimony:
-    """What the seen files of others say before something irreversible. `why_not`: why it must not be done (yet)."""
-
-    why_not: str | None
-    silent: tuple[int, ...] = ()
-
-
-def testimony(
-    number: str,
-    filed: Filed,
-    baseline: Mapping[int, str],
-    seen: Mapping[int, Seen],
-    known: Known,
-    *,
-    node_id: int,
-    agent: str,
-    now: datetime,
-) -> Testimony:
-    """Judge the seen files that were written after our look began. `baseline`: their times at its beginning, by node;
-    `known`: the valid decisions and outcomes in any of them.
-
-    A witness is another agent that is heard and whose memory is older than the request; `no-witness` counts only where
-    there is none. Any decision in any seen file is obeyed. Where no witness lists the request, only the machine that
-    wrote it goes on, and that is never an agent. (For DeleteTopics: `controller.witnesses`.)
-    """
-    request = filed.request
-    if request is None:
-        return Testimony("the request cannot be read")
-    told = filed.told(known)
-    if told.decision is not None or told.outcome is not None:
-        return Testimony("another host knows that it was decided")
-    others = {n: s for n, s in seen.items() if n != node_id and s.agent != agent}
-    present = {
-        n: s
-        for n, s in others.items()
-        if abs(moment(s.at) - now) <= CLOCKS_APART and moment(s.born_at) <= moment(request.at)
-    }
-    silent = tuple(sorted(others.keys() - present.keys()))
-    if not present:
-        alone = (
-            "no agent of another host is heard that could tell of a decision (request it with no-witness if none runs)"
-        )
-        return Testimony(None if "no-witness" in request.approvals else alone, silent)
-    heard = [s for n, s in present.items() if s.at > baseline.get(n, "")]
-    if not heard:
-        first = ", ".join(str(n) for n in sorted(present)[:5])
-        return Testimony(f"until the agent of another host has written what it has seen: node {first}", silent)
-    if not any(number in s.open for s in heard):
-        return Testimony("no other host that is heard has this request: it may come from a backup of the store", silent)
-    return Testimony(None, silent)

@@ -196,7 +196,7 @@ class RequestMemory:
 def expires_ms(f: Filed) -> int:
     """When a request ends by itself; of one that cannot be read, what is known of its end."""
     if f.request is not None:
-        return _ms(f.request.expires_at)
+        return round(f.request.ends_at.timestamp() * 1000)
     return next((_ms(known.at) for known in (f.decision, f.outcome) if known is not None), 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from secrets import token_hex
 from typing import cast
 
@@ -15,15 +15,15 @@ from logagent.cli.options import Call
 from logagent.cli.render import dump, human_bytes, table
 from logagent.controller.deletion_plan import DeletionPlan, ExistingTopic, asked_lately
 from logagent.controller.deletions import Deletions
-from logagent.controller.request_states import FAILED, LIFETIME, SEND_WITHIN, RequestState, request_state
+from logagent.controller.request_states import FAILED, RequestState, request_state
 from logagent.controller.sightings import Sightings
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
-from logagent.controller.witnesses import heard
 from logagent.documents.topics import LeftOut, PlannedDirectory, TopicsPlanDoc
 from logagent.errors import Exit, LogAgentError, ServiceUnreachable, UsageError
 from logagent.store.control import TooLarge
 from logagent.store.records import decode, encode, instant
-from logagent.store.requests import Approval, Request, write_request
+from logagent.store.requests import LIFETIME, SEND_WITHIN, Approval, Request, write_request
+from logagent.store.witnesses import Asker, heard
 
 ROUND_SECONDS = 2.0
 FEWER = "ask for fewer at a time: topics by --topic, directories by --host, --kind, --reason or --larger too"
@@ -47,9 +47,9 @@ def standing(deletions: Deletions) -> Standing:
     requests = [f.request for f in filed if f.request is not None]
     at = setting.clock()
     still = [f.request for f in filed if f.request is not None and not f.told(known).is_over]
-    others = heard(witnesses.values(), setting.host, at, setting.silent_after)
+    others = heard((w.seen for w in witnesses.values()), Asker(setting.host, setting.silent_after), at)
     return Standing(
-        tuple(r for r in still if at < datetime.fromisoformat(r.expires_at)),
+        tuple(r for r in still if at < r.ends_at),
         tuple(asked_lately(requests, at)),
         bool(others),
     )
@@ -139,7 +139,7 @@ def _make_request(
 ) -> str:
     setting = deletions.setting
     assert setting.key is not None
-    lasts: timedelta = SEND_WITHIN if plan.kind == "topics" else LIFETIME
+    lasts = SEND_WITHIN if plan.kind == "topics" else LIFETIME
     request = Request(plan.cluster_id, plan.kind, plan_id, who(), instant(at), instant(at + lasts), token_hex(16),
                       words, plan.topics, plan.directories)  # fmt: skip
     # Validate first what every reader will validate: a report can contain anything.

@@ -6,7 +6,7 @@ import getpass
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -158,7 +158,6 @@ class Place:
         """Who carries requests out; without `signing` it can only look."""
         settings = self.call.settings()
         key = self.key() if signing else None
-        silent = settings.orders.silent_after
         return Deletions(
             Setting(
                 self.control(),
@@ -168,7 +167,7 @@ class Place:
                 who(),
                 self.call.host,
                 key,
-                timedelta(milliseconds=silent if silent is not None else 2 * settings.publish.interval),
+                settings.silent_after,
                 warn=lambda line: self.call.say(f"topics: {line}"),
             )
         )

@@ -13,15 +13,15 @@ from logagent.cli.deletions.opening import Place
 from logagent.cli.options import Call
 from logagent.cli.render import dump, human_bytes, table
 from logagent.controller.deletions import Deletions
-from logagent.controller.request_states import ends_at, is_running, request_state
+from logagent.controller.request_states import is_running, request_state
 from logagent.controller.sightings import Sightings
 from logagent.controller.topic_deletion_manager import Missing, TopicDeletionManager, TopicProgress
-from logagent.controller.witnesses import heard
 from logagent.documents.topics import MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
 from logagent.errors import ServiceUnreachable, UsageError
 from logagent.store.first_design import FirstRequest
 from logagent.store.records import LARGEST_COUNT, instant
 from logagent.store.requests import Filed, Request
+from logagent.store.witnesses import Asker, heard
 
 SHOWN_MISSING = 1000
 """Of one topic, in the table for a person; the document has all."""
@@ -65,7 +65,8 @@ def progress_document(
     requests = [row for f in wanted if (row := _request(f, manager, deletions, topic)) is not None]
     if number is None and topic is None:
         requests = [_first(r, seen.at) for r in seen.first] + requests
-    present = {w.seen.node_id for w in heard(seen.witnesses.values(), "", seen.at, setting.silent_after)}
+    files = (w.seen for w in seen.witnesses.values())
+    present = {each.node_id for each in heard(files, Asker("", setting.silent_after), seen.at)}
     return {
         "schema": "logagent.topics/2",
         "at": instant(seen.at),
@@ -116,7 +117,7 @@ def _request(
         "approvals": list(request.approvals),
         "by": request.by,
         "at": request.at or instant(manager.seen.at),
-        "expires_at": instant(ends_at(request)) if request.at else instant(manager.seen.at),
+        "expires_at": instant(request.ends_at) if request.at else instant(manager.seen.at),
         "state": state.state,
         "why": state.why,
         "next": state.next,
@@ -161,7 +162,7 @@ def show_progress(call: Call, document: TopicsDoc) -> None:
             states = ", ".join(f"{count} {state}" for state, count in t["states"].items())
             text = (r["why"] if r["state"] != "done" else "") or t["waits_for"] or states
             rows.append([r["request_id"][:12], r["kind"], r["state"], t["topic"], text, *_bytes(t), r["at"]])
-            for m in t["missing"][:SHOWN_MISSING] if t["result"] == "deleted" or m_is_of_hosts(r) else []:
+            for m in t["missing"][:SHOWN_MISSING] if t["result"] == "deleted" or r["kind"] == "directories" else []:
                 where = f"{m['log_dir']}/{m['name']}" if m["name"] else ""
                 tries = f"; next try at {m['next_try_at']}" if m["next_try_at"] else ""
                 missing.append([f"{t['topic']}-{m['partition']}", str(m["node_id"]), where, m["state"], m["why"],
@@ -184,11 +185,6 @@ def show_progress(call: Call, document: TopicsDoc) -> None:
         call.say(f"topics: the cluster was not asked: {document['cluster']}")
     for node, why in list(document["unreadable"].items())[:5]:
         call.say(f"topics: what the agent of node {node} has seen cannot be read: {why}")
-
-
-def m_is_of_hosts(request: RequestProgress) -> bool:
-    """Whether what is missing is up to single hosts, and not to the cluster."""
-    return request["kind"] == "directories"
 
 
 def _bytes(row: RequestProgress | TopicProgressDoc) -> tuple[str, str]:

@@ -168,7 +168,7 @@ def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
     whole = (
         live.join(_images(scope), "cluster_id", how="inner")
         .join(scope.host_frame, HOST, how="inner")
-        .join(_directory_ids(scope), [*HOST, "log_dir"], how="left")
+        .join(directory_ids(scope), [*HOST, "log_dir"], how="left")
         .join(size(partition_rows), ["cluster_id", "topic_id", "partition"], how="left")
         .join(size(by_id.agg(fn.max("topic").alias("living_topic"))), ["cluster_id", "topic_id"], how="left")
         .join(size(namesakes), ["cluster_id", "topic"], how="left")
@@ -194,7 +194,8 @@ def _images(scope: Scope) -> DataFrame:
     return fn.broadcast(local_frame(scope.store.spark, rows, ddl))
 
 
-def _directory_ids(scope: Scope) -> DataFrame:
+def directory_ids(scope: Scope) -> DataFrame:
+    """`directory.id` by host and log dir."""
     names = (*HOST, "log_dir", "directory_id")
     rows = [{name: row[name] for name in names} for row in scope.log_dirs if row.get("directory_id") is not None]
     ddl = "cluster_id string, node_id int, log_dir string, directory_id string"

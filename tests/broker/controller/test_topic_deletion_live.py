@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from logagent.store.control import Control
+from logagent.store.records import instant
+from logagent.store.requests import Decision, RequestFolder, decide
+from logagent.store.signing import load_private_key, public_key
 from tests.broker.deletion_stage import approving
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import ZooKeeperNode
@@ -73,6 +78,39 @@ def test_topics_go_from_every_broker_also_from_one_that_was_down(ordered: Ordere
     assert not current(cluster.node(3), "views") and len(current(cluster.node(3), "kept")) == 3
     assert {name: (files / name).read_bytes() for name in asked} == asked, "what is irreversible is asked once"
     assert {len(cluster.read_all("kept", p)) for p in range(3)} == {10}
+
+
+def test_the_last_topic_of_a_cluster_is_closed_by_any_process(
+    kafka_cluster: Callable[..., KafkaCluster], tmp_path: Path
+) -> None:
+    """Whoever sent DeleteTopics is gone, and the cluster lists nothing that would show that it knows ids."""
+    cluster = kafka_cluster("3.9.1", nodes=1).start()
+    ordered = OrderedCluster(tmp_path, {1: cluster.node(1)})
+    ordered.cluster = cluster
+    with ordered.daemons:
+        cluster.create_topic("only", partitions=2, rf=1)
+        ordered.agent(1)
+        ordered.heard(1)
+        plan = ordered.topics("delete", "--topic", "only")[1]
+        words = ["--execute", *approving(plan), "--timeout", "0"]
+        status, done, said = ordered.topics("delete", "--topic", "only", *words)
+        assert status == 0, said
+        control, key = Control(ordered.store, cluster.nodes[0].cluster_id), load_private_key(ordered.key)
+        keys, number = (public_key(ordered.public),), done["request_id"]
+        request = RequestFolder(control, keys).look()[number].request
+        assert request is not None
+        at = instant(datetime.now(UTC))
+        decide(control, Decision(number, control.cluster_id, "delete", "ops", at, topics=request.topics), key, keys)
+        cluster.delete_topic("only")
+        wait_until(lambda: not cluster.topics(), 30, "the topic is gone")
+        (known,) = ordered.status()["requests"]
+        assert known["state"] == "deleting" and "topics run" in known["topics"][0]["waits_for"], known
+
+        def complete() -> bool:
+            ordered.topics("run", "--once")
+            return bool(ordered.status()["requests"][0]["state"] == "done")
+
+        wait_until(complete, 180, "the request completes", interval=2)
 
 
 def test_the_zookeeper_generation_waits_for_its_broker(rig: Rig, tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from tests.daemon_process import DaemonProcess
 from tests.documents import assert_promised
 
 SILENT_AFTER = "LOGAGENT_ORDERS__SILENT_AFTER"
-# An operator's machine is none of the hosts, whose agents are witnesses: in its own namespace it has another name.
+# Agents are witnesses for other machines only: each machine has its own name, in its own namespace.
 ELSEWHERE = """
-import socket
-socket.sethostname("operator")
+import socket, sys
+socket.sethostname(sys.argv.pop(1))
 from logagent.cli.main import main
 main()
 """
@@ -50,7 +50,8 @@ class OrderedCluster:
         """Start the daemon beside a broker (in report mode: orders are obeyed all the same)."""
         folder = self.root / f"agent{node_id}"
         folder.mkdir(exist_ok=True)
-        started = DaemonProcess(folder, *self._arguments(node_id), **self._environment(node_id))
+        command = [*elsewhere(f"kafka-{node_id}"), "run", "--log-format", "json"]
+        started = DaemonProcess(folder, *self._arguments(node_id), command=command, **self._environment(node_id))
         self.running[node_id] = self.daemons.enter_context(started)
 
     def prestart(self, node_id: int) -> subprocess.CompletedProcess[str]:
@@ -94,8 +95,7 @@ class OrderedCluster:
         return {SILENT_AFTER: self.silent_after, "LOGAGENT_ORDERS__KEYS": self.public}
 
     def _elsewhere(self, *words: str) -> list[str]:
-        namespace = ["unshare", "--uts"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--uts"]
-        return [*namespace, sys.executable, "-c", ELSEWHERE, "topics", *words, *self._place()]
+        return [*elsewhere("operator"), "topics", *words, *self._place()]
 
     def _place(self) -> list[str]:
         return ["--store", str(self.store), "--cluster", self.nodes[1].cluster_id, "--key", str(self.key),
@@ -131,6 +131,12 @@ class OrderedCluster:
         """Every one of these agents has published."""
         landing = self.store / "landing" / self.nodes[1].cluster_id
         wait_until(lambda: all(list(landing.glob(f"*/{n}/*.manifest.json")) for n in nodes), 120, "agents publish")
+
+
+def elsewhere(host: str) -> list[str]:
+    """`logagent` on a machine of that name."""
+    namespace = ["unshare", "--uts"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--uts"]
+    return [*namespace, sys.executable, "-c", ELSEWHERE, host]
 
 
 def current(node: KafkaNode, topic: str) -> list[str]:

@@ -40,6 +40,8 @@ class Admin:
     enabled: bool = True
     says: str | None = None
     unreachable: bool = False
+    shows_ids: bool = True
+    """Whether an unknown id counts although it lists no topic at all."""
     live: set[int] = field(default_factory=lambda: set(NODES))
     moving: set[str] = field(default_factory=set)
     disks: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
@@ -60,7 +62,7 @@ class Admin:
 
     def unknown_ids(self, topics: Mapping[str, str]) -> Collection[str]:
         self._ask()
-        return set(topics) - self.living.keys()
+        return set(topics) - self.living.keys() if self.living or self.shows_ids else ()
 
     def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicAnswerOfCluster]:
         self._ask()
@@ -71,7 +73,7 @@ class Admin:
         if self.says is not None:
             return dict.fromkeys(topics, TopicAnswerOfCluster("again", self.says))
         for topic_id in topics:
-            self.living.pop(topic_id)
+            self.living.pop(topic_id, None)
         return dict.fromkeys(topics, TopicAnswerOfCluster("deleted"))
 
     def in_sync(self, topics: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
@@ -121,6 +123,7 @@ class SmallFleet:
         self.control: Control = ClockedControl(store, lambda: self.now)
         self.answers = Answers(store, CLUSTER)
         self.admin = Admin()
+        self.born = dict.fromkeys(NODES, self.now - timedelta(days=9))
         self.memory: dict[int, dict[str, set[bytes]]] = {node: {} for node in NODES}
         self.disks: dict[int, set[tuple[str, int]]] = {node: set() for node in NODES}
         self.snapshots = 0
@@ -161,10 +164,11 @@ class SmallFleet:
         known = known_in(((n, c) for n, cs in memory.items() for c in cs), self.keys, CLUSTER)
         told = {number: each.told(known) for number, each in filed.items()}
         at, name = instant(self.now), host or f"kafka-{node}"
+        born = instant(self.born[node])
         open_now = tuple(n for n, each in told.items() if each.is_open(self.now))
         decisions = {n: as_text(sorted(cs)) for n, cs in memory.items() if cs}
         who = (name, f"{node:032x}")
-        self.answers.write_seen(Seen(CLUSTER, node, *who, at, at, decisions, open_now, SeenLogDirs(at, True)))
+        self.answers.write_seen(Seen(CLUSTER, node, *who, born, at, decisions, open_now, SeenLogDirs(at, True)))
         self._stamp(node, SEEN)
         for number, each in told.items():
             if each.request is not None and each.request.kind == "directories" and mine:

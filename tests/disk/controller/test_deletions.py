@@ -196,6 +196,53 @@ def test_a_request_that_no_agent_knows_comes_from_a_backup(fleet: SmallFleet) ->
     assert fleet.admin.sent == [TOPIC_ID]
 
 
+def test_an_agent_whose_memory_is_newer_than_the_request_is_no_witness(fleet: SmallFleet) -> None:
+    """All hosts were set up anew, and a backup of the store brought the request back: they list it as open."""
+    number = fleet.request(topics=(fleet.topic(),))
+    process = fleet.process()
+    process.round()
+    fleet.born = dict.fromkeys(NODES, fleet.now + timedelta(minutes=1))
+    for _ in range(3):
+        fleet.minute()
+        process.round()
+    assert fleet.admin.sent == [] and number in process.waits
+
+
+def test_a_seen_file_that_a_backup_brings_back_was_not_written_now(fleet: SmallFleet, tmp_path: Path) -> None:
+    """Whatever its time in the store says: `cp` gives files a new one."""
+    number = fleet.request(topics=(fleet.topic(),))
+    fleet.minute()
+    shutil.copytree(fleet.store, tmp_path / "backup")
+    late = fleet.process("late")
+    late.round()
+    fleet.now += timedelta(minutes=1)
+    shutil.copytree(tmp_path / "backup", fleet.store, dirs_exist_ok=True)
+    for node in NODES:
+        fleet._stamp(node, "seen.json")
+    late.round()
+    assert fleet.admin.sent == [] and "until" in late.waits[number]
+
+
+def test_the_last_topic_is_closed_by_whoever_carries_out(fleet: SmallFleet) -> None:
+    """Its cluster lists nothing else by then, so it does not show that it knows ids; who sent it is gone."""
+    fleet.admin.shows_ids = False
+    number = fleet.request(topics=(fleet.topic(),))
+    process = fleet.process()
+    process.round()
+    fleet.minute()
+    process.round()
+    assert fleet.admin.sent == [TOPIC_ID] and fleet.admin.living == {}
+    fleet.brokers_delete()
+    fleet.minute()
+    (topic,) = fleet.progress(number)
+    assert fleet.state(number).state == "deleting" and "topics run" in (topic.waits or "")
+    late = fleet.process("late")
+    late.round()
+    fleet.minute()
+    late.round()
+    assert fleet.state(number).state == "done" and fleet.admin.sent == [TOPIC_ID] * 2
+
+
 def test_without_agents_it_takes_the_approval(fleet: SmallFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()

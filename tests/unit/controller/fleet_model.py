@@ -10,14 +10,15 @@ from datetime import UTC, datetime, timedelta
 
 from logagent.controller.sightings import BrokerLogs, ClusterSeen, HostSeen, Sightings, SnapshotSeen, Witness
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
-from logagent.controller.witnesses import testimony
 from logagent.store.answers import Answer, Seen, SeenLogDirs, TopicAnswer
 from logagent.store.records import RequestedPartition, RequestedTopic, instant
 from logagent.store.requests import Approval, Decided, Decision, Filed, Known, Outcome, Request, TopicOutcome
+from logagent.store.witnesses import Asker, baseline_of, testimony
 
 CLUSTER, NAME, HERE = "cluster", "clicks", "operator"
 NODES = (1, 2, 3, 4)
 SILENT_AFTER = timedelta(minutes=30)
+BORN = "2026-11-20T00:00:00.000Z"
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Fleet:
         at = instant(self.now)
         dirs = SeenLogDirs(at, not node.log_dir_offline, offline=("/d2",) if node.log_dir_offline else ())
         marks: dict[str, tuple[str, ...]] = {number: ("",) for number, each in node.decisions.items() if each}
-        seen = Seen(CLUSTER, n, f"kafka-{n}", f"{n:032x}", at, at, marks, still, dirs)
+        seen = Seen(CLUSTER, n, f"kafka-{n}", f"{n:032x}", BORN, at, marks, still, dirs)
         node.witness, node.heard_at = Witness(seen, self.now), self.now
         for number, filed in told.items():
             decision = filed.decision
@@ -137,7 +138,6 @@ class Fleet:
         return Sightings(
             self.now,
             {number: filed.told(known) for number, filed in self.store.items()},
-            known,
             {n: node.witness for n, node in self.nodes.items() if node.witness is not None},
             {},
             dict(self.answers),
@@ -156,7 +156,13 @@ class Fleet:
         assert filed.decision is not None
         return filed.decision
 
-    def sender(self, number: str, began: datetime) -> str | None:
+    def seen(self) -> dict[int, Seen]:
+        return {n: node.witness.seen for n, node in self.nodes.items() if node.witness is not None}
+
+    def baseline(self) -> dict[int, str]:
+        return baseline_of(self.seen())
+
+    def sender(self, number: str, baseline: dict[int, str]) -> str | None:
         """What a process does about one request in a round; why not, in words."""
         seen = self.look()
         filed = seen.filed[number]
@@ -164,8 +170,7 @@ class Fleet:
             return "it is over"
         if self.now >= datetime.fromisoformat(filed.request.expires_at):
             return "it is too late"
-        said = testimony(number, filed.request, seen.witnesses.values(), here=HERE, began=began, now=self.now,
-                         silent_after=SILENT_AFTER, wrote_it=False)  # fmt: skip
+        said = testimony(number, filed.request, self.seen(), baseline, Asker(HERE, SILENT_AFTER), self.now)
         if said.waits is not None:
             return said.waits
         decision = filed.decision or self.decide(number, "delete")

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ class DeletionMachine(RuleBasedStateMachine):
         self.fleet.create((1, 2, 3))
         self.in_force: dict[str, int] = {}
         """Requests that must not be sent any more, and how many were sent before."""
-        self.began: dict[str, datetime] = {}
+        self.baselines: dict[str, dict[int, str]] = {}
 
     def open_numbers(self) -> list[str]:
         return sorted(self.fleet.store)
@@ -49,7 +49,7 @@ class DeletionMachine(RuleBasedStateMachine):
         STEPS["request"] += 1
         if self.fleet.living and len(self.fleet.store) < 4:
             number = self.fleet.request(next(iter(self.fleet.living)))
-            self.began[number] = self.fleet.now
+            self.baselines[number] = self.fleet.baseline()
 
     @rule(where=st.sets(nodes, min_size=1, max_size=3))
     def the_name_is_created_again(self, where: set[int]) -> None:
@@ -104,10 +104,10 @@ class DeletionMachine(RuleBasedStateMachine):
         if not numbers:
             return
         number = numbers[which % len(numbers)]
-        self.began[number] = self.fleet.now
+        self.baselines[number] = self.fleet.baseline()
         if minutes:
             self.agents_look()
-        why = self.fleet.sender(number, self.began[number])
+        why = self.fleet.sender(number, self.baselines[number])
         STEPS["sent" if why is None else "waits"] += 1
 
     @rule(which=st.integers(0, 3))

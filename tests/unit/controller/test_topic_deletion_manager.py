@@ -97,7 +97,7 @@ CLUSTERS: dict[str, tuple[ClusterSeen, str]] = {
     "lists it": (ClusterSeen({ID: TOPIC}, live_brokers=frozenset({1})), "has not deleted it yet"),
     "lists it, its broker down": (ClusterSeen({ID: TOPIC}, live_brokers=frozenset()), "down is broker 1"),
     "lists it and knows no such id": (ClusterSeen({ID: TOPIC}, frozenset({ID})), "has not deleted it yet"),
-    "does not say": (ClusterSeen(live_brokers=frozenset({1})), "does not say"),
+    "shows no topic": (ClusterSeen(live_brokers=frozenset({1})), "topics run"),
     "was not asked": (ClusterSeen(why_not="nobody listens"), "nobody listens"),
     "is moving it": (ClusterSeen({ID: TOPIC}, moving=frozenset({ID})), "being reassigned"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from logagent.agent.planning.plan_cleanup import look_ahead
 from logagent.agent.publish.publish import Publisher, Stopped
+from logagent.broker.files.log_look import look_at_log
 from logagent.errors import LogAgentError
 from logagent.model.assignments.identity import ClusterFacts
 from logagent.store import landing_files as landing
@@ -72,7 +74,9 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
     first, *rest = rows_of(data_files(store, "snapshot")[0])
     scan = publishing.host.run("scan", "--json").json
     log_dirs = [dict(row) for row in rest if row.pop("row") == "log_dir"]
-    dirs = [{k: v for k, v in row.items() if k not in ("row", "inode")} for row in rest if "log_dir" in row]
+    dirs = [
+        {k: v for k, v in row.items() if k not in ("row", "inode", "end_offset")} for row in rest if "log_dir" in row
+    ]
     for row in rest:
         if "log_dir" in row:
             assert row["inode"] == Path(row["log_dir"], row["name"]).stat().st_ino
@@ -100,6 +104,41 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
     assert log_dirs == scan["log_dirs"]
     # What is assigned here without a directory is the scan's own: a snapshot tells of what is on the disks.
     assert {k for k in scan if k not in ("log_dirs", "dirs", "without_directory")} <= set(document)
+
+
+def test_what_a_report_lists_says_where_its_log_ends(publishing: Publishing, store: Path) -> None:
+    """Orphans and strays; nothing is read of the others, nor again of what has not changed."""
+    asked: list[str] = []
+
+    def seen_by(hook: str, arguments: tuple[object, ...]) -> None:
+        if hook == "open" and str(arguments[0]).endswith(".log"):
+            asked.append(str(arguments[0]))
+
+    def spooled() -> int:
+        with looked_at(publishing.host, publishing.clock) as (session, facts):
+            plan = look_ahead(session, facts)
+            asked.clear()
+            publishing.publisher.spool(session, facts, plan)
+            return len(asked)
+
+    sys.addaudithook(seen_by)
+    first = spooled()
+    publishing.clock.ahead_ms = HOUR_MS
+    again = spooled()
+    publishing.publisher.send()
+    rows = [row for row in rows_of(data_files(store, "snapshot")[0]) if row["row"] == "dir"]
+    listed = [row for row in rows if row["kind"] == "stray" or row.get("verdict") == "orphan"]
+    assert {row["kind"] for row in listed} >= {"current", "stray"} and len(listed) < len(rows)
+    for row in listed:
+        fd = os.open(Path(row["log_dir"], row["name"]), os.O_RDONLY)
+        try:
+            assert row.get("end_offset") == look_at_log(fd).log_end, row
+        finally:
+            os.close(fd)
+    assert any(row.get("end_offset") for row in listed)
+    assert not any("end_offset" in row for row in rows if row not in listed)
+    with_log = len([row for row in listed if row.get("segments")])
+    assert first == 2 * with_log and again == 0, "each is opened once to see what it is, once to read"
 
 
 def test_the_rows_say_what_the_plan_would_do(publishing: Publishing, store: Path) -> None:

@@ -161,7 +161,7 @@ class RequestedHost:
     # What the daemon does
 
     def minute(self, *, restart: bool = False, look: bool = True) -> None:
-        """Look at the store, carry out, take in the inventory, write what was seen and done."""
+        """Look at the store and say what was seen, carry out, take in the inventory, write what was done."""
         settings = load(str(self.host.toml)).settings
         with open_session(
             resolve_target(settings, ()), settings, self.clock, state_dir=str(self.host.state), act=True, actor="daemon"
@@ -174,6 +174,8 @@ class RequestedHost:
             box = self._box_of(session, look=look)
             if look:
                 box.look()
+                with suppress(LogAgentError):  # as in the daemon
+                    box.send()
             self.runs = box.carry_out(session, facts, lambda: False)
         box.send()
 

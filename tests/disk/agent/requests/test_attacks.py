@@ -73,9 +73,21 @@ def test_a_decision_right_before_the_act_counts(host: RequestedHost) -> None:
     number = host.request(host.row(ORPHAN))
     assert host.box is not None
     host.box.look()
+    host.box.send()
     host.decide(number, "cancelled")
     host.minute(look=False)
     assert untouched(host)
+
+
+def test_what_we_have_not_said_that_we_saw_is_not_carried_out(host: RequestedHost) -> None:
+    """Others could not tell of it if the store lost it. The loop that looks does not wait for the one that acts."""
+    number = host.request(host.row(ORPHAN))
+    assert host.box is not None
+    host.box.look()
+    host.minute(look=False)
+    assert untouched(host) and not host.runs
+    host.minute()
+    assert host.results(number) == [("done", "quarantined")]
 
 
 def test_what_stood_at_the_first_look_is_not_carried_out_and_newer_requests_are(tmp_path: Path) -> None:
@@ -129,7 +141,7 @@ def test_a_clock_that_differs_from_the_store_s_carries_nothing_out(host: Request
 
 def test_requests_of_wrong_times_are_refused(host: RequestedHost) -> None:
     now, day = datetime.now(UTC), timedelta(days=1)
-    for at, until in ((now, now + timedelta(seconds=0)), (now, now + 8 * day), (now + day, now + 2 * day)):
+    for at, until in ((now, now + timedelta(seconds=0)), (now + day, now + 2 * day)):
         number = host.request(host.row(ORPHAN), at=instant(at), expires_at=instant(until))
         host.minute()
         assert untouched(host) and host.said(number).state == "refused"
@@ -188,14 +200,14 @@ def test_a_stray_goes_at_once_only_after_another_host_has_said_that_nothing_was_
     host.minute()
     number = host.request(host.row(STRAY), approvals=("no-retention",))
     host.witness(4, number)  # written before our look began
-    host.witness(5, number, at=instant(datetime.now(UTC) - timedelta(hours=1)))
+    host.witness(5, number, at=instant(datetime.now(UTC) - timedelta(hours=3)))
     host.minute()
     host.minute()
     fact = host.said(number).fact or ""
-    assert host.said(number).state == "waits" and "node 4 (silent: nodes 5)" in fact, fact
+    assert host.said(number).state == "waits" and "node 4 (kafka4) (silent: node 5 (kafka5))" in fact, fact
     host.witness(4)  # it does not know the request
     host.minute()
-    assert "has this request" in (host.said(number).fact or "")
+    assert "lists this request" in (host.said(number).fact or "")
     host.witness(4, number, born_at=instant(datetime.now(UTC)))  # its memory is newer than the request
     host.minute()
     assert host.host.find("invoices-1.", "-stray")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logagent.agent.session.session import Session
+from logagent.broker.files.log_look import look_at_log
+from logagent.model.planning.plan import Plan
 from logagent.store.requests import Approval
 from tests.disk.agent.requests.requested_host import ASSIGNED, ORPHAN, STRAY, RequestedHost
 
@@ -88,6 +92,56 @@ def test_another_directory_than_the_one_asked_for_stays(host: RequestedHost, oth
     said = host.said(number)
     assert (said.state, said.claim) == ("refused", "identity") and said.hint, said
     assert "returns-2" in host.host.find("returns-2")
+
+
+def grow(path: Path) -> None:
+    """Append the log's own first batch once more, as of its end."""
+    segment = max(path.glob("*.log"))
+    data, end = segment.read_bytes(), end_of(path)
+    assert end is not None
+    batch = data[: 12 + struct.unpack(">i", data[8:12])[0]]
+    with segment.open("ab") as file:
+        file.write(struct.pack(">q", end) + batch[8:])
+
+
+def end_of(path: Path) -> int | None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return look_at_log(fd).log_end
+    finally:
+        os.close(fd)
+
+
+def test_what_was_written_to_between_plan_and_act_is_another_directory(
+    host: RequestedHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies may be read for hours in between."""
+    number, plan, path = host.request(host.row(ORPHAN)), Session.plan, host.host.d2 / "returns-2"
+    before = end_of(path)
+
+    def planned(session: Session, *given: Any, **more: Any) -> Plan:
+        made = plan(session, *given, **more)
+        grow(path)
+        return made
+
+    monkeypatch.setattr(Session, "plan", planned)
+    host.minute()
+    assert end_of(path) not in (before, None), "the test's own batch is whole"
+    said = host.said(number)
+    assert (said.state, said.claim) == ("refused", "identity") and f"is {end_of(path)}" in (said.fact or ""), said
+    assert path.exists()
+
+
+def test_under_a_stray_name_it_is_the_same_only_if_it_ends_where_it_did(host: RequestedHost) -> None:
+    number = host.request(host.row(ORPHAN))
+    stray = host.host.d2 / f"returns-2.{'a' * 32}-stray"
+    (host.host.d2 / "returns-2").rename(stray)
+    grow(stray)
+    host.minute()
+    assert host.results(number) == [("refused", "identity")]
+    host.configure(**{"cleanup.stray_retention": "1ms"})
+    host.cycle()
+    assert stray.exists()
 
 
 def test_another_node_s_rows_are_left_to_it(host: RequestedHost) -> None:

@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.agent.requests import judging
 from logagent.agent.requests.judging import difference, is_final, is_settled, why_refused
 from logagent.agent.requests.memory import KEPT_MS, RequestMemory
 from logagent.model.records import Kind, PartitionDir
-from logagent.store.answers import DirectoryAnswer, Seen
+from logagent.store.answers import DirectoryAnswer
 from logagent.store.records import RequestedTopic, instant
 from logagent.store.requests import (
     Decision,
     Filed,
-    Known,
     Outcome,
     Request,
     RequestedDirectory,
@@ -70,7 +68,7 @@ def test_an_open_request_that_is_newer_than_the_memory_is_carried_out() -> None:
         (Filed(NUMBER, ASKED), RequestMemory("0" * 32, 0), NOON + MINUTE, True),
         (Filed(NUMBER, ASKED), None, NOON + DAY, True),
         (Filed(NUMBER, ASKED), None, NOON - 6 * MINUTE, True),
-        (Filed(NUMBER, replace(ASKED, expires_at=instant(NOON + 8 * DAY))), None, NOON + MINUTE, True),
+        (Filed(NUMBER, replace(ASKED, expires_at=instant(NOON + 8 * DAY))), None, NOON + DAY, True),
     ],
 )
 def test_what_is_refused(filed: Filed, known: RequestMemory | None, now: datetime, accept: bool) -> None:
@@ -205,45 +203,3 @@ def test_what_is_final_is_never_tried_again(state: str, claim: str | None, accep
     elif claim != "accept" or accept:
         assert not is_settled(answer, None, accept=accept), "after a restart everything else is tried"
         assert is_settled(answer, NOON, accept=accept) is later
-
-
-# Witnesses
-
-BORN = instant(NOON - DAY)
-SEEN = Seen(CLUSTER, 2, "kafka2", "2" * 32, BORN, instant(NOON + 2 * MINUTE), {}, (NUMBER,))
-AT_ONCE = replace(ASKED, approvals=("no-retention",))
-
-
-def told(seen: dict[int, Seen], known: Known | None = None, request: Request = AT_ONCE) -> bool:
-    """Whether the removal may go on."""
-    baseline = {2: instant(NOON + MINUTE), 3: instant(NOON + MINUTE)}
-    found = judging.testimony(
-        NUMBER, Filed(NUMBER, request), baseline, seen, known or Known(), node_id=1, agent="1" * 32,
-        now=NOON + 2 * MINUTE,
-    )  # fmt: skip
-    return found.why_not is None
-
-
-def test_a_witness_is_another_agent_that_has_written_since_and_knows_the_request() -> None:
-    assert told({2: SEEN})
-    assert told({2: SEEN, 3: replace(SEEN, node_id=3, at=instant(NOON), open=())}), "a silent one is only named"
-    alone = replace(AT_ONCE, approvals=("no-retention", "no-witness"))
-    for nobody in (
-        {},
-        {1: SEEN},
-        {2: replace(SEEN, agent="1" * 32)},
-        {2: replace(SEEN, at=instant(NOON + 10 * MINUTE))},
-        {2: replace(SEEN, born_at=instant(NOON + MINUTE))},
-    ):
-        assert not told(nobody), nobody
-        assert told(nobody, request=alone)
-    for not_yet in ({2: replace(SEEN, at=instant(NOON + MINUTE))}, {2: replace(SEEN, open=())}):
-        assert not told(not_yet) and not told(not_yet, request=alone), "somebody is there who can tell"
-
-
-@given(st.sampled_from(KINDS), st.booleans())
-def test_any_decision_that_anybody_has_seen_ends_it_whatever_was_approved(what: str, alone: bool) -> None:
-    known = Known({NUMBER: (decision(what),)}, {})
-    for request in (AT_ONCE, replace(AT_ONCE, approvals=("no-retention", "no-witness"))):
-        assert not told({} if alone else {2: SEEN}, known, request)
-        assert not told({2: SEEN}, Known({}, {NUMBER: outcome()}), request)
