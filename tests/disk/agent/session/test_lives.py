@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.agent.clock import SystemClock
@@ -34,6 +34,7 @@ from logagent.model.assignments.image import AssignmentImage, PartitionAssignmen
 from logagent.model.records import Identity
 from logagent.settings import DAY_MS
 from tests.disk.killed import in_process
+from tests.lives import lives, say_seed
 from tests.metadata_writer import batch
 
 TOPIC_ID, OTHER_ID = "DDDDDDDDDDDDDDDDDDDDDA", "EEEEEEEEEEEEEEEEEEEEEA"
@@ -325,16 +326,12 @@ LIVES = st.tuples(FEW, st.sampled_from((True, True, False)), FEW, FEW).map(
 )
 
 
-@settings(
-    phases=[Phase.explicit, Phase.generate],
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@lives(20)
 @given(st.data(), LIVES)
 def test_no_life_leads_to_fewer_records_without_a_word(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, events: list[Callable[[Host, st.DataObject], None]]
 ) -> None:
+    say_seed()
     root = tmp_path_factory.mktemp("life")
     host = Host(root)
     try:
