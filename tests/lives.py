@@ -1,34 +1,39 @@
-"""How many lives a property test leads, and from which seed: `LOGAGENT_TESTS_LIVES`, `LOGAGENT_TESTS_SEED`.
+"""The lives of a property test: so many, each from a seed of its own, which is in the name of the test.
 
-`LOGAGENT_TESTS_LIVES=1000 tests/run tests/disk/agent/session -k no_life` is the long form. A life that fails prints its
-seed; with the same seed, number and code it comes again.
+`LOGAGENT_TESTS_LIVES=1000 tests/run tests/disk/agent/session -k no_life` is the long form; `LOGAGENT_TESTS_SEED=…`
+begins with that life. What a life picks depends on what it finds on a disk, and on nothing else but its seed.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, Phase, note, seed, settings
-
-SEED = int(os.environ.get("LOGAGENT_TESTS_SEED") or random.SystemRandom().randrange(1 << 32))
-
-
-def lives(few: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """So many lives where nothing is said. They are not made shorter: each is a host, and the first failure tells."""
-    count = int(os.environ.get("LOGAGENT_TESTS_LIVES") or few)
-    chosen = settings(
-        phases=[Phase.explicit, Phase.generate],
-        max_examples=count,
-        deadline=None,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    )
-    return lambda test: chosen(seed(SEED)(test))
+T = TypeVar("T")
+# What is picked, and from what.
+Pick = Callable[[str, Sequence[Any]], Any]
 
 
-def say_seed() -> None:
-    """Printed with the life that fails."""
-    note(f"LOGAGENT_TESTS_SEED={SEED} LOGAGENT_TESTS_LIVES={os.environ.get('LOGAGENT_TESTS_LIVES') or ''}")
+def seeds(few: int) -> list[int]:
+    """As many as asked for; `few` where nobody says."""
+    first = os.environ.get("LOGAGENT_TESTS_SEED") or random.SystemRandom().randrange(1 << 32)
+    return [int(first) + number for number in range(int(os.environ.get("LOGAGENT_TESTS_LIVES") or few))]
+
+
+def by_chance(seed: int) -> Pick:
+    """Says what it picks: that is printed with the life that fails."""
+    chance = random.Random(seed)
+
+    def pick(what: str, choices: Sequence[T]) -> T:
+        chosen = chance.choice(choices)
+        print(f"{what}: {getattr(chosen, '__name__', chosen)}")
+        return chosen
+
+    return pick
+
+
+def told(**answers: Any) -> Pick:
+    """Picks what it was told, by label."""
+    return lambda what, _: answers[what.replace(" ", "_").replace(".", "_")]

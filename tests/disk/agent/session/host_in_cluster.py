@@ -268,7 +268,8 @@ class Host:
         path = self.current()
         if path is not None and (not self.assigned() or topic_id_of(path) != getattr(topic, "topic_id", None)):
             if self.version >= STRAY_SINCE:
-                path.rename(path.with_name(f"{PARTITION}.{uuid.uuid4().hex}-stray"))
+                # In the order in which they were made, as ours.
+                path.rename(path.with_name(f"{PARTITION}.{now_ms():012x}{uuid.uuid4().hex[12:]}-stray"))
             else:
                 shutil.rmtree(path)
             path = None

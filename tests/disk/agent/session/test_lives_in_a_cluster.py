@@ -4,26 +4,19 @@ of these an operator, or a timer, runs some command. What must never come of it 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given, note
-from hypothesis import strategies as st
 
 from logagent.host.state.version_seen import LINEAGE_FILE_NAME
 from tests.cli_host import LOCKER, process
 from tests.disk.agent.session.host_in_cluster import NEW, OLD, PARTITION, STRAY_SINCE, Host, Records, parsed
 from tests.disk.agent.session.test_version_seen import running
-from tests.lives import lives, say_seed
+from tests.lives import Pick, by_chance, seeds, told
 from tests.living_cluster import HERE, NAME, OTHER, THIRD, LeaderLog, listening
 from tests.needs import need_root
 from tests.serving import seen_serving
-
-T = TypeVar("T")
-Pick = Callable[[str, Any], Any]
 
 
 @pytest.fixture(scope="module")
@@ -210,35 +203,16 @@ EVENTS: tuple[Callable[[Host, Pick], None], ...] = (
 )  # fmt: skip
 
 
-@lives(8)
-@given(st.data())
-def test_no_life_in_a_cluster_leads_to_fewer_records_without_a_word(
-    tmp_path_factory: pytest.TempPathFactory, port: int, data: st.DataObject
-) -> None:
+@pytest.mark.parametrize("seed", seeds(10))
+def test_no_life_in_a_cluster_leads_to_fewer_records_without_a_word(tmp_path: Path, port: int, seed: int) -> None:
     need_root()
-    say_seed()
-
-    def pick(what: str, choices: Any) -> Any:
-        return data.draw(st.sampled_from(choices), what)
-
-    root = tmp_path_factory.mktemp("life")
-    try:
-        host = Host(root, port)
-        for _ in range(6):
-            event = pick("event", EVENTS)
-            note(event.__name__)
-            event(host, pick)
-            pick("act", ACTS)(host, pick)
-    finally:
-        shutil.rmtree(root)
+    host, pick = Host(tmp_path, port), by_chance(seed)
+    for _ in range(6):
+        pick("event", EVENTS)(host, pick)
+        pick("act", ACTS)(host, pick)
 
 
 # Those that chance takes a while to find, one for each guard: without it, it is red
-
-
-def told(**answers: Any) -> Pick:
-    """Picks what it was told."""
-    return lambda what, _: answers[what.replace(" ", "_").replace(".", "_")]
 
 
 @pytest.fixture
