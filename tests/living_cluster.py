@@ -71,7 +71,7 @@ class TopicNow:
     isr: tuple[int, ...] = (HERE, OTHER)
     leader: int = OTHER
     epoch: int = 0
-    retention_ms: int = -1
+    retention: dict[str, int] = field(default_factory=lambda: {"retention.ms": -1, "retention.bytes": -1})
 
 
 @dataclass
@@ -133,9 +133,9 @@ class LivingCluster:
         self.log = LeaderLog((*(e for e in self.log.epochs if e[1] < since), (found.epoch, since)), 900, 0, 900)
         self._append([writer.partition_change(found.topic_id, 0, leader=found.leader, isr=(OTHER,), version=0)])
 
-    def keep(self, name: str, retention_ms: int) -> None:
-        self.topics[name].retention_ms = retention_ms
-        self._append([writer.config(2, name, "retention.ms", str(retention_ms))])
+    def keep(self, name: str, setting: str, value: int) -> None:
+        self.topics[name].retention[setting] = value
+        self._append([writer.config(2, name, setting, str(value))])
 
     def has(self, topic_id: str, epoch: int, first: int, end: int) -> bool:
         """Whether the leader, whoever that is by now, has these records of `orders-0` for good."""
@@ -281,9 +281,8 @@ class Connection:
             found = self.cluster.topics.get(name)
             if found is None:
                 return SimpleNamespace(error_code=UNKNOWN_TOPIC, resource_name=name, configs=[])
-            own = {"retention.ms": str(found.retention_ms)}
-            rest = {"cleanup.policy": "delete", "retention.bytes": "-1", "local.retention.ms": "-2"}
-            configs = [SimpleNamespace(name=k, value=v, config_source=1) for k, v in own.items()]
+            rest = {"cleanup.policy": "delete", "local.retention.ms": "-2"}
+            configs = [SimpleNamespace(name=k, value=str(v), config_source=1) for k, v in found.retention.items()]
             configs += [SimpleNamespace(name=k, value=v, config_source=5) for k, v in rest.items()]
             return SimpleNamespace(error_code=0, resource_name=name, configs=configs)
 

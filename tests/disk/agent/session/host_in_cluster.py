@@ -14,7 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from logagent.agent.daemon.scheduling import RunConfig, why_not_switch
 from logagent.broker.exported.file import write_assignments
+from logagent.cli.commands.run import load
+from logagent.cli.options import Call
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import Kind
@@ -40,6 +43,7 @@ PARTITION = f"{NAME}-0"
 SEGMENTS = (0, 100)
 STRAY_SINCE, NEW, OLD = (3, 6, 1), (3, 9, 1), (3, 5, 2)
 WRITTEN_MS = 2 * DAY_MS
+LESS_THAN_A_SEGMENT = 1000
 BEFORE_ORDERS = 3
 
 # Opens a file by a path that leads nowhere outside of its mount namespace.
@@ -70,7 +74,7 @@ class Truth(NamedTuple):
 
     topic_id: str
     replicas: tuple[int, ...]
-    retention_ms: int
+    retention: tuple[int, ...]
 
 
 class Found(NamedTuple):
@@ -105,6 +109,7 @@ class Host:
         for section, keys in settings.items():
             lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
         self.toml.write_text("\n".join(lines))
+        self.configured = self._load()
         self.topic = self.cluster.create(NAME, at_ms=self.cluster.begins_ms)
         self.make(self.d1 / PARTITION, self.topic.topic_id)
         self.make(self.d2 / "kept-0", self.cluster.topics["kept"].topic_id, SEGMENTS[:1])
@@ -140,7 +145,7 @@ class Host:
 
     def truth(self) -> Truth | None:
         topic = self.cluster.topics.get(NAME)
-        return None if topic is None else Truth(topic.topic_id, topic.replicas, topic.retention_ms)
+        return None if topic is None else Truth(topic.topic_id, topic.replicas, tuple(topic.retention.values()))
 
     def roll_back(self, *, fresh: bool) -> None:
         """To before `orders` was made. `fresh`: a quorum that was restored from a backup goes on from there."""
@@ -168,6 +173,13 @@ class Host:
         )
         write_assignments(str(self.root / "exported.json"), image)
         return str(self.root / "exported.json")
+
+    def why_no_reload(self) -> str | None:
+        """Why a daemon that runs with the configuration of the beginning does not take what the files say now."""
+        return why_not_switch(self.configured, self._load())
+
+    def _load(self) -> RunConfig:
+        return load(Call(None, str(self.toml), (), str(self.state), None, True, False, False), reread=True)
 
     def assigned(self, topic: TopicNow | None = None) -> bool:
         topic = topic or self.cluster.topics.get(NAME)
@@ -251,7 +263,9 @@ class Host:
             goes = self.version < STRAY_SINCE and records
             assert not goes or "--broker-will-delete" in words, f"a start removes it, after {said}"
             return
-        expires = 0 <= topic.retention_ms < WRITTEN_MS
+        expires = 0 <= topic.retention["retention.ms"] < WRITTEN_MS
+        # As long as the rest has that many bytes, the oldest segment goes.
+        expires |= 0 <= topic.retention["retention.bytes"] < LESS_THAN_A_SEGMENT and len(records) > 1
         if self.cluster.reachable and not self.cluster.deposed and topic.leader == OTHER:
             expires |= any(r.first < self.cluster.log.start for r in records)
             truncated = [r for r in records if r.end > self.cluster.log.start and self.cluster.log.truncates(*r[1:4])]

@@ -67,7 +67,7 @@ def create_topic(host: Host, pick: Pick) -> None:
 
 def keep(host: Host, pick: Pick) -> None:
     if NAME in host.cluster.topics:
-        host.cluster.keep(NAME, pick("retention.ms", (1000, -1)))
+        host.cluster.keep(NAME, pick("setting", ("retention.ms", "retention.bytes")), pick("value", (900, -1)))
 
 
 def cut_off(host: Host, pick: Pick) -> None:
@@ -192,8 +192,10 @@ def beside_a_recovering_broker(host: Host, pick: Pick) -> None:
 def with_a_torn_configuration(host: Host, pick: Pick) -> None:
     whole = host.properties.read_text()
     host.properties.write_text(whole.removesuffix(f",{host.d2}\n") if pick("cut", (True, False)) else "")
+    assert host.why_no_reload() is not None, "a daemon would take it"
     pick("act", ACTS)(host, pick)
     host.properties.write_text(whole)
+    assert host.why_no_reload() is None
 
 
 EVENTS: tuple[Callable[[Host, Pick], None], ...] = (
@@ -349,11 +351,11 @@ def test_beside_a_broker_that_recovers_no_stray_goes(host: Host) -> None:
     assert not host.found()
 
 
-@pytest.mark.parametrize("how", ["its topic's retention", "its leader's log start", "its leader's epochs"])
+@pytest.mark.parametrize("how", ["retention.ms", "retention.bytes", "its leader's log start", "its leader's epochs"])
 def test_what_goes_soon_after_a_restore_does_not_come_back_without_a_word(host: Host, how: str) -> None:
     host.run("delete", "--partition", PARTITION, *DELETES[-1], "--execute")
-    if how == "its topic's retention":
-        host.cluster.keep(NAME, 1000)
+    if how.startswith("retention"):
+        host.cluster.keep(NAME, how, 900)
     elif how == "its leader's log start":
         past_retention(host)
     else:
