@@ -118,9 +118,9 @@ class Host:
         self.run("cleanup", "--execute")
 
     def in_kraft_mode(self, yes: bool) -> None:
-        mode = "zookeeper.connect=nowhere:2181\n"
-        if yes:
-            mode = f"process.roles=broker\ncontroller.quorum.voters=100@nowhere:9093\nmetadata.log.dir={self.root}/md\n"
+        mode = "process.roles=broker\n" if yes else "zookeeper.connect=nowhere:2181\n"
+        # What a reverted migration leaves in the file, too.
+        mode += f"controller.quorum.voters=100@nowhere:9093\nmetadata.log.dir={self.root}/md\n"
         rest = f"node.id={HERE}\nbroker.id={HERE}\nlisteners=PLAINTEXT://127.0.0.1:1\nlog.dirs={self.d1},{self.d2}\n"
         self.properties.write_text(f"{mode}controller.listener.names=C\n{rest}")
 
