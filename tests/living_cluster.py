@@ -42,12 +42,13 @@ class LeaderLog:
     start: int = 0
     high_watermark: int = 200
 
-    def has(self, epoch: int, first: int, end: int) -> bool:
-        """Whether it has, committed, the records of that epoch from `first` to before `end`."""
+    def has(self, epoch: int, end: int) -> bool:
+        """Whether it has, committed, the records of that epoch up to `end`. (What it deleted of them from below counts
+        as had, as long as it begins before the end: of more than that, retention is said.)"""
         known, ends_at = self.end_offset_for(epoch)
-        return known == epoch and min(ends_at, self.high_watermark) >= end and self.start <= first
+        return known == epoch and min(ends_at, self.high_watermark) >= end > self.start
 
-    def truncates(self, epoch: int, first: int, end: int) -> bool:
+    def truncates(self, epoch: int, end: int) -> bool:
         """Whether a follower with these records gives up some of them."""
         known, ends_at = self.end_offset_for(epoch)
         return known != epoch or ends_at < end
@@ -137,15 +138,15 @@ class LivingCluster:
         self.topics[name].retention[setting] = value
         self._append([writer.config(2, name, setting, str(value))])
 
-    def has(self, topic_id: str, epoch: int, first: int, end: int) -> bool:
-        """Whether the leader, whoever that is by now, has these records of `orders-0` for good."""
+    def has(self, topic_id: str, epoch: int, end: int) -> bool:
+        """Whether the leader, whoever that is by now, has these records of `orders-0` for good, up to `end`."""
         found = self.topics.get(NAME)
         return (
             found is not None
             and found.topic_id == topic_id
             and not self.deposed
             and found.leader == OTHER
-            and self.log.has(epoch, first, end)
+            and self.log.has(epoch, end)
         )
 
     def lives(self, topic_id: str) -> bool:

@@ -104,6 +104,8 @@ class Host:
             "kafka": {"config": str(self.properties), "version": "3.9.1"},
             "cleanup": {"max_fraction": 1.0, "sightings": 1, "min_age": "0s", "stray_retention": "0s"},
             "delete": {"file_delete_delay_ms": 0},
+            # That it has run for a while is no sign that it serves.
+            "guard": {"settle": "0s"},
         }
         lines = list[str]()
         for section, keys in settings.items():
@@ -140,7 +142,7 @@ class Host:
         """The broker ran until now: its metadata log has all of it."""
         self.cluster.beat()
         self.true_log = list(self.cluster.written)
-        self.was = self.truth()
+        self.was, self.trusted = self.truth(), True
         write_log(self.metadata, self.true_log)
 
     def truth(self) -> Truth | None:
@@ -149,6 +151,7 @@ class Host:
 
     def roll_back(self, *, fresh: bool) -> None:
         """To before `orders` was made. `fresh`: a quorum that was restored from a backup goes on from there."""
+        self.trusted = False
         early = self.true_log[:BEFORE_ORDERS]
         at, more = offsets(early), list[bytes]()
         while fresh and at < self.cluster.offset + 3:
@@ -187,8 +190,9 @@ class Host:
 
     @property
     def knowable(self) -> bool:
-        """Whether what this host's disk knew, or somebody who can be asked, is how it is."""
-        return self.cluster.reachable or self.was == self.truth()
+        """Whether what this host's disk knew, or somebody who can be asked, is how it is. Without a metadata log to
+        rest on nobody is asked, and a plan says that nothing is known."""
+        return self.trusted and (self.cluster.reachable or self.was == self.truth())
 
     # What is on the disk
 
@@ -236,7 +240,9 @@ class Host:
         if "--even-last-copy" in words and command == "delete":
             lost = frozenset()
         for r in lost:
-            assert not self.cluster.lives(r.topic_id) or self.cluster.has(*r[:4]), f"{r} is lost by {said}"
+            end = max(other.end for found in before.values() if r in found.records for other in found.records)
+            there = self.cluster.has(r.topic_id, r.epoch, end)
+            assert there or not self.cluster.lives(r.topic_id), f"{r} is lost by {said}"
         was_here = self.was is not None and HERE in self.was.replicas
         if self.assigned() and was_here and "--allow-assigned" not in words:
             for name, found in before.items():
@@ -268,7 +274,9 @@ class Host:
         expires |= 0 <= topic.retention["retention.bytes"] < LESS_THAN_A_SEGMENT and len(records) > 1
         if self.cluster.reachable and not self.cluster.deposed and topic.leader == OTHER:
             expires |= any(r.first < self.cluster.log.start for r in records)
-            truncated = [r for r in records if r.end > self.cluster.log.start and self.cluster.log.truncates(*r[1:4])]
+            truncated = [
+                r for r in records if r.end > self.cluster.log.start and self.cluster.log.truncates(r.epoch, r.end)
+            ]
             assert not truncated or "--leader-will-truncate" in words, f"{truncated} goes after {said}"
         assert not (expires and records) or "--retention-will-delete" in words, f"its retention is over, after {said}"
 
@@ -299,7 +307,7 @@ class Host:
         log = self.cluster.log
         for base in SEGMENTS:
             file = path / f"{base:020d}.log"
-            if not log.has(0, base, base + 100):
+            if base < log.start or not log.has(0, base + 100):
                 file.unlink(missing_ok=True)
             elif not file.exists():
                 file.write_bytes(batch(base, [b"record"] * 100, now_ms() - WRITTEN_MS, epoch=0))
