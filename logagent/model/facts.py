@@ -126,6 +126,13 @@ class NotSeen(NamedTuple):
     hint: str
 
 
+class Unchangeable(NamedTuple):
+    """Why the kernel would not let us change a directory, in words, and what to do about it."""
+
+    fact: str
+    hint: str
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """One host at one moment. `cluster_problems` maps a log dir to why its owner is unknown.
@@ -136,7 +143,8 @@ class Facts:
     has for this node, empty before 3.7 (found when asked for: there can be a million replicas). `strays`: the rulings
     on strays that are about to be removed, and on orphans of living topics that are about to be marked; `doubles`: the
     same for directories that another log dir of this host has in full. `known_version`: where `kafka_version` is from,
-    and what contradicts it. `age_ms`: how long ago all this was gathered. `max_age_ms`: of assignments.
+    and what contradicts it. `unchangeable`: what the kernel would not let us change, of what a plan is about to.
+    `age_ms`: how long ago all this was gathered. `max_age_ms`: of assignments.
     """
 
     now_ms: int
@@ -156,6 +164,7 @@ class Facts:
     directory_ids: Callable[[], frozenset[str]] = frozenset
     strays: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
     doubles: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
+    unchangeable: Mapping[DirKey, Unchangeable] = field(default_factory=dict)
     age_ms: int = 0
     max_age_ms: int = 900_000
 

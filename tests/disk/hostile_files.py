@@ -214,6 +214,7 @@ OTHERWISE = {
     "_answer": "the status socket: connected to without waiting",
     "_proc_line": "/etc/fstab, root's",
     "launch_of_process": "/proc",
+    "_overlay_moves": "/sys",
     "_send": "the spool in the state dir, written by us",
     "claim": "the same",
     "base_of": "the same",

@@ -554,6 +554,9 @@ class Session:
         facts: Facts,
         approve: str | None = None,
     ) -> Plan:
+        # Not at the top: commands that only look do not need it.
+        from logagent.agent.session.unchangeable import look_whether_changeable
+
         spared = self.spared
         proposals = [p for p in proposals if p.dir.log_dir not in spared]
         waiting = [w for w in waiting if w.log_dir not in spared]
@@ -561,7 +564,11 @@ class Session:
         self.marked |= {p.key for p in proposals if p.dir.kind is not Kind.STRAY and needs_ruling(p, facts)}
         doubles = self._rule_on_doubles([p.dir for p in proposals if p.double], facts.now_ms)
         facts = replace(facts, strays=self.rule_on_strays(going, facts.now_ms), doubles=doubles)
-        return assemble(proposals, waiting, facts, GUARDS, self.limits, approve=approve, refusals=refusals)
+        judge_all = partial(assemble, proposals, waiting, guards=GUARDS, limits=self.limits, refusals=refusals)
+        plan = judge_all(facts=facts, approve=approve)
+        # Only what nothing else keeps from being done is looked at: a removal file by file.
+        unchangeable = look_whether_changeable(self.log_dirs, plan.actions)
+        return judge_all(facts=replace(facts, unchangeable=unchangeable), approve=approve) if unchangeable else plan
 
     @property
     def spared(self) -> frozenset[str]:
