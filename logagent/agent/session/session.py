@@ -18,6 +18,7 @@ from logagent.agent.evidence.judge import absent_ids, identify, judge, look_at_v
 from logagent.agent.evidence.stray_questions import StrayQuestions, rule_on_doubles
 from logagent.agent.session import dir_history
 from logagent.agent.session.clock_watch import ClockWatch
+from logagent.agent.session.log_dirs_seen import forgotten_log_dir, remember_log_dirs
 from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.target import Target
 from logagent.errors import ConfigError, KafkaStorageError, LogAgentError
@@ -340,6 +341,9 @@ class Session:
         self._remember_brokers()
         self._remember_lineage()
         log_dirs = self._mark_serving(looked, now)
+        forgotten = forgotten_log_dir(self.target, self.log_dirs, self.state_dir, looked)
+        if self.acting and forgotten is None:
+            remember_log_dirs(self.log_dirs, self.state_dir, looked)
         version = self.kafka_version(log_dirs)
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
         rulings = judge(
@@ -360,6 +364,7 @@ class Session:
             kafka_version=version.version,
             known_version=version,
             quarantine_dirs=self.log_dirs.quarantine_by_log_dir(),
+            forgotten=forgotten,
             directory_ids=cache(partial(directory_ids, images, host.cluster_id, host.node_id)),
             journal_problem=self.journal_problem,
             recent=recent,
