@@ -151,6 +151,17 @@ def others() -> Iterator[CliHost]:
         yield of_user(on(Path(made)))
 
 
+def test_the_daemon_says_it_too(host: CliHost) -> None:
+    name = marked(host, "orders-1")
+    host.configure(**NO_LIMITS, **ALL_DUE, **{"cleanup.mode": "enforce", "metrics.listen": ""})
+    with fixed(host.d2 / name / LOG, "i"):
+        ran = copy(host, "run", "--once", "--json")
+    (cycle,) = [c for c in ran.json["cycles"] if c["job"] == "cleanup"]
+    (said,) = [r for r in cycle["refused_because"] if r["guard"] == "changeable"]
+    assert said["fact"] == f"{host.d2}/{name}/{LOG} is immutable" and "chattr -i" in said["hint"]
+    assert not any(r["outcome"] == "failed" for r in cycle["results"])
+
+
 def of_user(host: CliHost) -> CliHost:
     for warm_up in ((), ("--execute",)):  # that user may not read root's Python
         host.run("cleanup", *warm_up)
