@@ -191,14 +191,25 @@ def _plain(error: Any) -> str:
 
 
 _Key = tuple[str, str]
-# Intervals and timeouts that are used again and again, with their minimum.
-_WAITS: tuple[_Key, ...] = (
-    ("cleanup", "interval"),
-    ("health", "probe_interval"),
-    ("health", "probe_timeout"),
-    ("publish", "interval"),
-)
-_LEAST_WAIT_MS = 100
+_NO_PAUSE = "must be at least 100ms: less is no pause at all"
+# By duration: the least (ms), and what 0 would not mean.
+_LEAST: Mapping[_Key, tuple[int, str]] = {
+    ("assignments", "max_age"): (
+        1000,
+        "must be at least 1s: 0 is not no limit; no assignments would ever count",
+    ),
+    ("cleanup", "interval"): (100, _NO_PAUSE),
+    ("health", "probe_interval"): (100, _NO_PAUSE),
+    ("health", "probe_timeout"): (
+        100,
+        "must be at least 100ms: 0 is not no limit; every disk would be offline",
+    ),
+    ("publish", "interval"): (100, _NO_PAUSE),
+    ("orders", "interval"): (100, _NO_PAUSE),
+    ("orders", "silent_after"): (1000, "must be at least 1s: 0 is not never; every host would count as silent"),
+}
+# Where "" is a value that means something: no metrics.
+_MAY_BE_EMPTY: _Key = ("metrics", "listen")
 
 
 def _cross_checks(s: Settings) -> Iterator[tuple[tuple[_Key, ...], str]]:
@@ -209,16 +220,21 @@ def _cross_checks(s: Settings) -> Iterator[tuple[tuple[_Key, ...], str]]:
         yield (sources,), f"{', '.join(unknown)} is not one of {', '.join(SOURCES)}"
     if "file" in s.assignments.sources and s.assignments.file is None:
         yield (sources, ("assignments", "file")), '"file" needs assignments.file'
-    if s.kafka.version is not None and parse_version(s.kafka.version) is None:
+    if s.kafka.version and parse_version(s.kafka.version) is None:
         yield (("kafka", "version"),), f"{s.kafka.version!r} is not a Kafka version such as 3.9.1"
     if 0 < s.delete.bytes_per_second < 1024:
         yield (("delete", "bytes_per_second"),), "less than 1KiB would never finish; 0 is no limit"
-    problem = problem_of(s.publish.store) if s.publish.store is not None else None
+    problem = problem_of(s.publish.store) if s.publish.store else None
     if problem is not None:
         yield (("publish", "store"),), problem
-    for place in _WAITS:
-        if getattr(getattr(s, place[0]), place[1]) < _LEAST_WAIT_MS:
-            yield (place,), "must be at least 100ms: less is no pause at all"
+    for place, (least_ms, why) in _LEAST.items():
+        value = getattr(getattr(s, place[0]), place[1])
+        if value is not None and value < least_ms:
+            yield (place,), why
+    for section, keys in as_document(s).items():
+        for key, value in keys.items():
+            if isinstance(value, str) and not value.strip() and (section, key) != _MAY_BE_EMPTY:
+                yield ((section, key),), "it is empty: leave it out to have the default"
     for directory in s.cleanup.quarantine_dirs:
         if directory[:1] != "/":
             yield (("cleanup", "quarantine_dirs"),), f"{directory} is not an absolute path"

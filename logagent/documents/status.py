@@ -110,6 +110,14 @@ class StatusFailed(TypedDict):
 
 
 @strict
+class StatusReload(TypedDict):
+    """A reload that was not taken: the daemon runs with its configuration of before."""
+
+    at: Time
+    error: str
+
+
+@strict
 class StatusDoc(TypedDict):
     """The state of the running daemon; null for anything it has not looked at yet. `open_exchanges`: paths of what an
     interrupted `restore --replace` displaced, as of the last cycle; `clock_doubt`: why nothing is done that depends on
@@ -133,6 +141,7 @@ class StatusDoc(TypedDict):
     open_exchanges: list[str]
     cycles: list[StatusCycle]
     failed: NotRequired[list[StatusFailed]]
+    reload_failed: NotRequired[StatusReload | None]
     running: Literal["cleanup", "queue", "inventory", "requests"] | None
     next: dict[Literal["cleanup", "queue", "health", "publish"], Time | None]
     publish: StatusPublish | None

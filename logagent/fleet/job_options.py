@@ -78,8 +78,11 @@ def parse_text(text: str) -> str:
 
 
 def parse_age(text: str) -> timedelta:
-    """`26h`, `7d`. Raises ValueError."""
-    return timedelta(milliseconds=parse_duration(text))
+    """`26h`, `7d`. Raises ValueError, also for 0: nothing would be young enough, not even what was just written."""
+    found = parse_duration(text)
+    if found == 0:
+        raise ValueError(f"{text!r} is no time at all: nothing would be younger")
+    return timedelta(milliseconds=found)
 
 
 def parse_keep(text: str) -> timedelta | None:

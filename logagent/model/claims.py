@@ -33,6 +33,7 @@ class Claim(StrEnum):
     STOPPED = "stopped"
     SERVING = "serving"
     NOT_OPEN = "not-open"
+    CHANGEABLE = "changeable"
     VERSION = "version"
     CLOCK = "clock"
     CONFIGURATION = "configuration"
@@ -65,6 +66,7 @@ class Witness(StrEnum):
     REGISTRATION = "registration"
     SEEN_SERVING = "seen-serving"
     PROCESSES = "processes"
+    KERNEL = "kernel"
     VERSION_SOURCES = "version-sources"
     QUARANTINE_DIR = "quarantine-dir"
     CLOCKS = "clocks"
@@ -126,6 +128,8 @@ ENOUGH: Mapping[Claim, Mapping[Witness, Lasts]] = {
         Witness.SEEN_SERVING: Lasts.WHILE_IT_RUNS,
     },
     Claim.NOT_OPEN: {Witness.PROCESSES: Lasts.A_LOOK},
+    # Asked when a plan is made: before each act, the act itself asks.
+    Claim.CHANGEABLE: {Witness.KERNEL: Lasts.THE_PLAN},
     Claim.VERSION: {Witness.VERSION_SOURCES: Lasts.A_LOOK, Witness.QUARANTINE_DIR: Lasts.A_LOOK},
     Claim.CLOCK: {Witness.CLOCKS: Lasts.THE_PLAN},
     Claim.CONFIGURATION: {Witness.EVERY_LOG_DIR: Lasts.THE_PLAN},
@@ -223,7 +227,7 @@ _STRAY_THAT_GOES = _one_of(
     # By name, and with an approval: nothing may be able to show whose it is.
     (_C.GIVEN_UP,),
 )
-_HOST = _all(_C.SAME_DIRECTORY, _C.ONLINE, _C.OUR_BROKER, _C.HOLDER_KNOWN)
+_HOST = _all(_C.SAME_DIRECTORY, _C.ONLINE, _C.OUR_BROKER, _C.HOLDER_KNOWN, _C.CHANGEABLE)
 _STOPPED = (*_HOST, *_all(_C.STOPPED, _C.NOT_OPEN))
 _KEPT = _all(_C.CLOCK, _C.KEPT)
 

@@ -126,17 +126,26 @@ class NotSeen(NamedTuple):
     hint: str
 
 
+class Unchangeable(NamedTuple):
+    """Why the kernel would not let us change a directory, in words, and what to do about it."""
+
+    fact: str
+    hint: str
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """One host at one moment. `cluster_problems` maps a log dir to why its owner is unknown.
 
     `partition_dirs` and `partition_bytes` (allocated) are what the host had within 24 hours, including what we removed
     since.
-    `left_out`: log dirs of the broker that were not looked at. `directory_ids`: those of the log dirs that the cluster
+    `left_out`: log dirs of the broker that were not looked at; `forgotten`: one that its configuration named before and
+    does not name now. `directory_ids`: those of the log dirs that the cluster
     has for this node, empty before 3.7 (found when asked for: there can be a million replicas). `strays`: the rulings
     on strays that are about to be removed, and on orphans of living topics that are about to be marked; `doubles`: the
     same for directories that another log dir of this host has in full. `known_version`: where `kafka_version` is from,
-    and what contradicts it. `age_ms`: how long ago all this was gathered. `max_age_ms`: of assignments.
+    and what contradicts it. `unchangeable`: what the kernel would not let us change, of what a plan is about to.
+    `age_ms`: how long ago all this was gathered. `max_age_ms`: of assignments.
     """
 
     now_ms: int
@@ -153,9 +162,11 @@ class Facts:
     partition_bytes: int = 0
     assigned_dirs: Iterable[DirKey] = ()
     left_out: tuple[str, ...] = ()
+    forgotten: NotSeen | None = None
     directory_ids: Callable[[], frozenset[str]] = frozenset
     strays: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
     doubles: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
+    unchangeable: Mapping[DirKey, Unchangeable] = field(default_factory=dict)
     age_ms: int = 0
     max_age_ms: int = 900_000
 
@@ -170,7 +181,8 @@ class Facts:
     def not_seen(self) -> NotSeen | None:
         """A log dir that may contain partitions that cannot be seen now: it is offline, it has no `meta.properties`
         while others have one (after a reboot with a dead disk, the mount point is such a directory and not offline at
-        all), or it was not looked at, by our own configuration or by what the cluster has for this node."""
+        all), or it was not looked at, by our own configuration, by the broker's (cut short, perhaps) or by what
+        the cluster has for this node."""
         dirs = [f for f in self.log_dirs.values() if not f.quarantine]
         repair = "repair that log dir first"
         for f in dirs:
@@ -181,6 +193,8 @@ class Facts:
             if formatted and f not in formatted:
                 fact = f"log dir {f.path} has no meta.properties that can be read (is its disk mounted?)"
                 return NotSeen(fact, repair)
+        if self.forgotten is not None:
+            return self.forgotten
         if self.left_out:
             hint = "name all log dirs of the broker with --log-dir, or none"
             return NotSeen(f"log dir {self.left_out[0]} was not looked at", hint)

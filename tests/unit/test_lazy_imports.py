@@ -42,7 +42,8 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("`queue` shows what is marked without assignments",
      "logagent.broker.metadata_log.log logagent.broker.metadata_log.replay logagent.broker.exported.file", OFTEN),
     ("what only looks does not load what acts",
-     "logagent.agent.execute.checkpoint_entries logagent.agent.execute.log_manager logagent.agent.execute.recovery",
+     "logagent.agent.execute.checkpoint_entries logagent.agent.execute.log_manager logagent.agent.execute.recovery"
+     " logagent.agent.session.unchangeable",
      OFTEN),
     ("a broker waits for `prestart`, which checks only after it has acted", "logagent.agent.check.run_check", OFTEN),
     ("it looks up its own version among all packages, which takes longer than most commands", "crc32c", OFTEN),

@@ -130,6 +130,8 @@ class Daemon:
         self.last_publish: PublishSummary | None = None
         # The jobs that ended without a result, and when and why, until they end well.
         self.failed: dict[str, tuple[int, str]] = {}
+        # When and why the last reload was not taken.
+        self.reload_problem: tuple[int, str] | None = None
         self._load = load
         self._jobs = jobs
         self._timetable = Timetable(scheduler, clock, jobs, self.post)
@@ -277,13 +279,14 @@ class Daemon:
             problems = e.problems if isinstance(e, ConfigError) and e.problems else (str(e),)
             self._reload_failed("; ".join(problems))
         else:
-            self.config = config
+            self.config, self.reload_problem = config, None
             self.events.say("reloaded", file=config.file, changed=", ".join(changes) or "nothing")
             self._apply(changes)
         finally:
             self.notifier.ready(self._summary())
 
     def _reload_failed(self, problems: str) -> None:
+        self.reload_problem = self.clock.now_ms(), problems
         self._jobs.reload_failed()
         self.events.say("reload-failed", "error", kept="the running configuration", problems=problems)
 

@@ -22,6 +22,7 @@ from logagent.errors import Exit
 from logagent.host.brokers.broker_process import BrokerProcess
 from logagent.host.inventory.watch import DirWatch
 from logagent.host.linux.sd_notify import Notifier
+from logagent.host.state.version_seen import forget_other_log_dirs
 from logagent.model.daemon_summary import CycleSummary
 from logagent.model.times import rfc3339, rfc3339_or_none
 
@@ -114,6 +115,11 @@ class Running:
             state_dir=self._state_dir,
             pid=os.getpid(),
         )
+        if config.target.config is not None:
+            gone = forget_other_log_dirs(self._state_dir, config.target.log_dirs)
+            if gone:
+                why = f"{config.target.config} does not name them any more, and this is a restart"
+                self.events.say("log-dirs-forgotten", "warning", log_dirs=", ".join(gone), reason=why)
         server = self._serve_status()
         self.jobs.open(daemon.post, DirWatch(daemon.hint, daemon.watch_changed))
         daemon.start()
@@ -213,6 +219,9 @@ def status_document(daemon: Daemon, work: dict[str, Any], now_ms: int, host: str
         "failed": [
             {"job": job, "at": rfc3339(at), "error": why} for job, (at, why) in sorted(dict(daemon.failed).items())
         ],
+        "reload_failed": None
+        if daemon.reload_problem is None
+        else {"at": rfc3339(daemon.reload_problem[0]), "error": daemon.reload_problem[1]},
         "running": daemon.loops["act"].job,
         "next": {job: rfc3339_or_none(daemon.scheduler.next_ms(job)) for job in _JOBS},
         "publish": _publish(daemon),

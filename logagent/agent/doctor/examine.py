@@ -33,6 +33,7 @@ from logagent.agent.doctor.host_inspection import (
     mounts_or_none,
 )
 from logagent.agent.evidence.assignment_sources import METADATA_DIR
+from logagent.agent.session.log_dirs_seen import forgotten_log_dir
 from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.setup.setup import inspect_drop_in
 from logagent.agent.target import Target, resolve_target
@@ -44,7 +45,7 @@ from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.failures import LogDirFailures
 from logagent.model.assignments.identity import ClusterFacts
 from logagent.model.doctor.doctor_facts import AccessFacts, ConfigFacts, DoctorFacts, DoctorLogDirFacts, ServiceFacts
-from logagent.model.facts import LogDirFacts
+from logagent.model.facts import LogDirFacts, NotSeen
 from logagent.model.records import Health, HolderState
 from logagent.settings import Settings
 from logagent.store.shared import is_uri
@@ -112,7 +113,7 @@ def _with_broker(
     clock: Clock,
 ) -> DoctorFacts:
     """Add what can only be inspected once the broker is known."""
-    log_dirs, answering, cluster = _inspect_log_dirs(target, reachable, identity, clock)
+    log_dirs, answering, cluster, forgotten = _inspect_log_dirs(target, reachable, identity, clock, question.state_dir)
     holders = inspect_holders(log_dirs, target.config, identity)
     stopped = all(d.holder is HolderState.FREE for d in log_dirs if d.health is not Health.OFFLINE)
     config, settings = facts.config, question.settings
@@ -140,13 +141,15 @@ def _with_broker(
         by_node=bool(cluster.by_node),
         service=_with_sandbox(facts.service, answering, facts.files),
         assignments=assignments,
+        state=replace(facts.state, forgotten=forgotten) if facts.state is not None else None,
     )
 
 
 def _inspect_log_dirs(
-    target: Target, reachable: Sequence[str], identity: Identity | None, clock: Clock
-) -> tuple[tuple[DoctorLogDirFacts, ...], tuple[str, ...], ClusterFacts]:
-    """Every log dir, the paths of those that answered in time, and what they say of the cluster."""
+    target: Target, reachable: Sequence[str], identity: Identity | None, clock: Clock, state_dir: str
+) -> tuple[tuple[DoctorLogDirFacts, ...], tuple[str, ...], ClusterFacts, NotSeen | None]:
+    """Every log dir, the paths of those that answered in time, what they say of the cluster, and which one the
+    configuration has lost."""
     table = mounts_or_none()
     accesses = {
         path: inspect_access(path, "a log dir", READ | WRITE | SEARCH, identity)
@@ -163,6 +166,7 @@ def _inspect_log_dirs(
     with LogDirs(replace(target, log_dirs=answering), clock, failures, calls=calls) as opened:
         seen = opened.log_dir_facts()
         cluster = opened.cluster
+        forgotten = forgotten_log_dir(target, opened, state_dir, seen)
     log_dirs = tuple(
         replace(
             _log_dir(path, seen.get(path), identity if accesses[path].answered else None),
@@ -171,7 +175,7 @@ def _inspect_log_dirs(
         )
         for path in target.log_dirs
     )
-    return log_dirs, answering, cluster
+    return log_dirs, answering, cluster, forgotten
 
 
 def _configuration(q: Question, brokers: Sequence[BrokerConfigLook]) -> tuple[ConfigFacts, Target | None]:

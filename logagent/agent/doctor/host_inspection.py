@@ -239,7 +239,12 @@ def inspect_daemon(state_dir: str) -> DaemonFacts:
         log_dirs=dirs,
         mode=status.get("mode"),
         clock_doubt=status.get("clock_doubt"),
+        reload_failed=_error_in(status.get("reload_failed")),
     )
+
+
+def _error_in(said: object) -> str | None:
+    return str(said.get("error")) if isinstance(said, dict) else None
 
 
 def inspect_port(listen: str | None, identity: Identity | None, daemon_pid: int | None) -> PortFacts | None:

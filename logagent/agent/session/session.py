@@ -18,6 +18,7 @@ from logagent.agent.evidence.judge import absent_ids, identify, judge, look_at_v
 from logagent.agent.evidence.stray_questions import StrayQuestions, rule_on_doubles
 from logagent.agent.session import dir_history
 from logagent.agent.session.clock_watch import ClockWatch
+from logagent.agent.session.log_dirs_seen import forgotten_log_dir, remember_log_dirs
 from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.target import Target
 from logagent.errors import ConfigError, KafkaStorageError, LogAgentError
@@ -340,6 +341,9 @@ class Session:
         self._remember_brokers()
         self._remember_lineage()
         log_dirs = self._mark_serving(looked, now)
+        forgotten = forgotten_log_dir(self.target, self.log_dirs, self.state_dir, looked)
+        if self.acting and forgotten is None:
+            remember_log_dirs(self.log_dirs, self.state_dir, looked)
         version = self.kafka_version(log_dirs)
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
         rulings = judge(
@@ -360,6 +364,7 @@ class Session:
             kafka_version=version.version,
             known_version=version,
             quarantine_dirs=self.log_dirs.quarantine_by_log_dir(),
+            forgotten=forgotten,
             directory_ids=cache(partial(directory_ids, images, host.cluster_id, host.node_id)),
             journal_problem=self.journal_problem,
             recent=recent,
@@ -559,6 +564,9 @@ class Session:
         facts: Facts,
         approve: str | None = None,
     ) -> Plan:
+        # Not at the top: commands that only look do not need it.
+        from logagent.agent.session.unchangeable import look_whether_changeable
+
         spared = self.spared
         proposals = [p for p in proposals if p.dir.log_dir not in spared]
         waiting = [w for w in waiting if w.log_dir not in spared]
@@ -566,7 +574,11 @@ class Session:
         self.marked |= {p.key for p in proposals if p.dir.kind is not Kind.STRAY and needs_ruling(p, facts)}
         doubles = self._rule_on_doubles([p.dir for p in proposals if p.double], facts.now_ms)
         facts = replace(facts, strays=self.rule_on_strays(going, facts.now_ms), doubles=doubles)
-        return assemble(proposals, waiting, facts, GUARDS, self.limits, approve=approve, refusals=refusals)
+        judge_all = partial(assemble, proposals, waiting, guards=GUARDS, limits=self.limits, refusals=refusals)
+        plan = judge_all(facts=facts, approve=approve)
+        # Only what nothing else keeps from being done is looked at: a removal file by file.
+        unchangeable = look_whether_changeable(self.log_dirs, plan.actions)
+        return judge_all(facts=replace(facts, unchangeable=unchangeable), approve=approve) if unchangeable else plan
 
     @property
     def spared(self) -> frozenset[str]:

@@ -22,7 +22,7 @@ from logagent.settings import parse_duration
 
 @click.command()
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N entries.")
-@click.option("--since", metavar="AGE", help="Only entries younger than this, for example 24h.")
+@click.option("--since", metavar="AGE", help="Only entries younger than this, for example 24h (0s: none).")
 @click.option("--jsonl", is_flag=True, help="One JSON object per line.")
 @click.option("--undoable", is_flag=True, hidden=True, help="For the system package, before it is purged.")
 @common

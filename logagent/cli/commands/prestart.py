@@ -124,7 +124,11 @@ _REPORTING_SECONDS = 0.2
 
 @click.command()
 @click.option(
-    "--budget", default="2s", show_default=True, metavar="TIME", help="Delay the broker's start by at most this long."
+    "--budget",
+    default="2s",
+    show_default=True,
+    metavar="TIME",
+    help="Delay the broker's start by at most this long (0ms: do nothing).",
 )
 @click.option("--strict", is_flag=True, help="Exit 6, which prevents the start, if the broker would fail to start.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be renamed.")

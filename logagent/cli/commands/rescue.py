@@ -297,6 +297,8 @@ def rescue(call: Call, need: str | None, execute: bool, approve: str | None, inc
         wanted = parse_size(need) if need is not None else None
     except ValueError as e:
         raise UsageError(f"--need: {e}", hint="logagent rescue --need 50GiB") from e
+    if wanted == 0:
+        raise UsageError(f"--need {need}: that is nothing", hint="leave it out if everything that is offered is meant")
     with session_of(call, act=execute, to_plan=True) as session:
         if wanted is not None:
             _refuse_several_file_systems(session, need)

@@ -113,6 +113,10 @@ def _lines(s: dict[str, Any], now: int) -> list[str]:
     lines = [_broker(b, now) for b in s["brokers"]]
     for f in s.get("failed", ()):  # not from a daemon of an earlier release
         lines.append(f"{f['job']} failed {human_time(_ms(f['at']))}: {f['error']} (the daemon's log says more)")
+    if s.get("reload_failed"):
+        r = s["reload_failed"]
+        at = human_time(_ms(r["at"]))
+        lines.append(f"it runs with its configuration of before; the reload of {at} failed: {r['error']}")
     if s["running"]:
         lines.append(f"running now: {s['running']}")
     if s["queue"]:

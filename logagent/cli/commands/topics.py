@@ -16,7 +16,7 @@ from logagent.cli.deletions.progress import follow
 from logagent.cli.deletions.report import Choice, choose
 from logagent.cli.deletions.running import IN_FORCE_SECONDS, run_rounds
 from logagent.cli.deletions.running import cancel as cancel_request
-from logagent.cli.deletions.values import seconds, size, topic_regex
+from logagent.cli.deletions.values import pause, seconds, size, topic_regex
 from logagent.cli.options import Call, common, gathered, options
 from logagent.cli.render import dump
 from logagent.controller.deletion_plan import Dropped, plan_directories, plan_topics
@@ -183,9 +183,9 @@ def _copies(call: Call, deletions: Deletions, topics: dict[str, str]) -> Mapping
 @common
 def status(call: Call, topic: str | None, watch: bool, interval: str, **place: Any) -> None:
     """Show requests, replicas by state, the hosts still missing and why, and the bytes freed."""
-    opened = Place(call, **place)
+    rest, opened = max(pause(interval), 0.5), Place(call, **place)
     opened.check_cluster()
-    follow(call, opened, topic, watch=watch, pause=max(seconds(interval), 0.5))
+    follow(call, opened, topic, watch=watch, pause=rest)
 
 
 @topics.command()
@@ -194,7 +194,7 @@ def status(call: Call, topic: str | None, watch: bool, interval: str, **place: A
     "--timeout",
     metavar="TIME",
     callback=_read(seconds, IN_FORCE_SECONDS),
-    help="Wait this long until an agent has seen it (default: a little over a minute).",
+    help="Wait this long until an agent has seen it (default: a little over a minute; 0: do not wait).",
 )
 @place_options
 @common
@@ -212,11 +212,11 @@ def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
     """Carry out open requests until nothing is left. Any number of these may run, anywhere."""
     if once and interval is not None:
         raise UsageError("--once and --interval are mutually exclusive")
+    rest = pause(interval) if interval is not None else ROUND_SECONDS
     opened = Place(call, **place)
     if interval is None:  # a service may be set up before the first host of its cluster has published
         opened.check_cluster()
-    pause = seconds(interval) if interval is not None else ROUND_SECONDS
-    run_rounds(call, opened, once=once, interval=interval, pause=pause)
+    run_rounds(call, opened, once=once, interval=interval, pause=rest)
 
 
 @topics.command()

@@ -100,6 +100,7 @@ def _check(path: str, owners: Collection[int] | None, may_be_writable: bool) -> 
 READ, WRITE, SEARCH = os.R_OK, os.W_OK, os.X_OK
 _WORDS = ((READ, "read"), (WRITE, "write"), (SEARCH, "search"))
 _CAP_DAC_OVERRIDE = 1 << 1
+_CAP_FOWNER = 1 << 3
 _ACL = "system.posix_acl_access"
 
 
@@ -164,6 +165,16 @@ def user_of_process(pid: int) -> User | None:
     except (OSError, KeyError, ValueError):
         return None
     return User(uid, gids, privileged, user_name(uid), f"process {pid}")
+
+
+def may_as_any_owner() -> bool:
+    """Whether we may do with every file what only its owner may (CAP_FOWNER)."""
+    try:
+        with open("/proc/thread-self/status", encoding="utf-8", errors="replace") as file:
+            bits = next(line.split()[1] for line in file if line.startswith("CapEff:"))
+        return bool(int(bits, 16) & _CAP_FOWNER)
+    except (OSError, StopIteration, ValueError):
+        return os.geteuid() == 0
 
 
 def denied(user: User, dir_fd: int, name: str, path: str, status: os.stat_result, wants: int) -> Iterator[Denied]:

@@ -98,7 +98,8 @@ _HINTS = {
     errno.EINVAL: "this file system cannot rename without replacing (renameat2 with RENAME_NOREPLACE),"
     " and nothing less is safe enough",
     errno.ENOSYS: "renameat2 is needed (Linux 3.15, glibc 2.28); nothing less is safe enough",
-    errno.EXDEV: "the two names are on different file systems; nothing is ever copied",
+    errno.EXDEV: "the two names are on different file systems or mounts, or it is in the lower layer of an overlay;"
+    " nothing is ever copied",
     errno.ENOSPC: "even this needs a little free space on the file system",
 }
 

@@ -1,6 +1,6 @@
 """What the state dir remembers of the broker, in files of their own: its version when it was last seen running, the
-addresses of its cluster's brokers when that was last confirmed to be this host's cluster, and how far its metadata log
-reached (`model.assignments.lineage`).
+addresses of its cluster's brokers when that was last confirmed to be this host's cluster, how far its metadata log
+reached (`model.assignments.lineage`), and which log dirs its configuration named.
 
 A stopped broker shows no version, and `kafka.version` may be left over from an upgrade that was rolled back. No file
 means that nothing was seen. A file of another cluster or node (a state dir of another host, a broker set up from
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import FileLimit, bounded, parse_json, read_regular
 from logagent.files.whole_file import whole_file
-from logagent.model.assignments.identity import BrokerPlace
+from logagent.model.assignments.identity import BrokerPlace, LogDirsSeen
 from logagent.model.assignments.lineage import NOTHING_REMEMBERED, LogPoint, Remembered
 from logagent.model.kafka_version import LastRun, Version
 
@@ -78,6 +79,56 @@ def write_lineage(state_dir: str, cluster_id: str, node_id: int, known: Remember
     said |= {"crc": point.crc, "topic_ids": sorted(known.topic_ids), "other_history": known.other_history}
     with suppress(OSError), whole_file(os.path.join(state_dir, LINEAGE_FILE_NAME), mode=0o640) as file:
         file.write(json.dumps(said).encode())
+
+
+LOG_DIRS_FILE_NAME = "log-dirs-seen.json"
+_LOG_DIRS_LIMIT = FileLimit(LOG_DIRS_FILE_NAME, 1 << 20)
+
+
+def read_log_dirs_seen(state_dir: str | None, cluster_id: str | None, node_id: int | None) -> LogDirsSeen:
+    """Which log dirs this broker had. While its cluster or node is unknown, the memory counts all the same: it can only
+    forbid."""
+    if state_dir is None:
+        return LogDirsSeen()
+    path = os.path.join(state_dir, LOG_DIRS_FILE_NAME)
+    try:
+        document = parse_json(read_regular(path, _LOG_DIRS_LIMIT), integers=bounded)
+        remembered, node = str(document["cluster_id"]), int(document["node_id"])
+        dirs = {str(name): None if id_ is None else str(id_) for name, id_ in document["log_dirs"].items()}
+    except (FileNotFoundError, NotADirectoryError):
+        return LogDirsSeen(file=path)
+    except OSError as e:
+        return LogDirsSeen(file=path, unread=f"cannot be read: {e.strerror or e}")
+    except (UnreadableError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return LogDirsSeen(file=path, unread="is damaged")
+    if (remembered and cluster_id not in (None, remembered)) or node_id not in (None, node):
+        return LogDirsSeen(file=path)
+    return LogDirsSeen(dirs, path)
+
+
+def write_log_dirs_seen(state_dir: str, cluster_id: str, node_id: int, dirs: Mapping[str, str | None]) -> None:
+    """Replace the whole file. If it cannot be written, what was known before counts; nothing else follows."""
+    said = {"cluster_id": cluster_id, "node_id": node_id, "log_dirs": dict(dirs)}
+    with suppress(OSError), whole_file(os.path.join(state_dir, LOG_DIRS_FILE_NAME), mode=0o640) as file:
+        file.write(json.dumps(said).encode())
+
+
+def forget_other_log_dirs(state_dir: str, named: Collection[str]) -> list[str]:
+    """Forget the log dirs that are not `named`, at an operator's restart, and return them; none of them if not a single
+    one is named: that is no configuration of this broker."""
+    seen = read_log_dirs_seen(state_dir, None, None)
+    gone = sorted(seen.dirs.keys() - set(named))
+    if not gone or len(gone) == len(seen.dirs):
+        return []
+    path = os.path.join(state_dir, LOG_DIRS_FILE_NAME)
+    try:
+        document = parse_json(read_regular(path, _LOG_DIRS_LIMIT), integers=bounded)
+        kept = {name: id_ for name, id_ in seen.dirs.items() if name not in gone}
+        with whole_file(path, mode=0o640) as file:
+            file.write(json.dumps(document | {"log_dirs": kept}).encode())
+    except (OSError, UnreadableError):
+        return []
+    return gone
 
 
 FILE_NAME = "version-seen.json"

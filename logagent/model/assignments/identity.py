@@ -222,6 +222,20 @@ class JournalHost:
         return JournalHost(self.cluster_id, self.node_id, self.directory_ids | other.directory_ids)
 
 
+@dataclass(frozen=True, slots=True)
+class LogDirsSeen:
+    """The log dirs that the broker's configuration named when it was last read whole, with their `directory.id` (None
+    before 3.7). `file`: where that is remembered; `unread`: why it cannot be told."""
+
+    dirs: Mapping[str, str | None] = field(default_factory=dict)
+    file: str | None = None
+    unread: str | None = None
+
+    def left_out(self, named: Collection[str], ids_here: Collection[str]) -> list[str]:
+        """Those that are not `named` any more, and are not among the log dirs here under another path."""
+        return sorted(path for path, id_ in self.dirs.items() if path not in named and (not id_ or id_ not in ids_here))
+
+
 def foreign_journal(known: JournalHost | None, here: JournalHost) -> str | None:
     """Why the journal is of another host; None if it is of this one, or does not say yet.
 

@@ -184,7 +184,8 @@ class ProcFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonFacts:
-    """The daemon behind the status socket. state: "running", "none", "refused" (no permission), "silent", "dead"."""
+    """The daemon behind the status socket. state: "running", "none", "refused" (no permission), "silent", "dead".
+    reload_failed: why it did not take the configuration when it was last asked to."""
 
     socket: str
     state: DaemonState
@@ -194,6 +195,7 @@ class DaemonFacts:
     mode: str | None = None
     detail: str | None = None
     clock_doubt: str | None = None
+    reload_failed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +214,8 @@ class PortFacts:
 class StateDirFacts:
     """The state dir. full: there is no room for a journal. no_reserve: the journal has no reserve, and there is no room
     for one. journal_schema: the schema version of its journal, if readable. foreign: log dirs in the journal that are
-    not this broker's."""
+    not this broker's. forgotten: a log dir that it remembers and the broker's configuration does not name any more, and
+    what to do."""
 
     path: str
     exists: bool
@@ -225,6 +228,7 @@ class StateDirFacts:
     journal_schema: int | None = None
     known_schema: int = 0
     foreign: tuple[str, ...] = ()
+    forgotten: tuple[str, str] | None = None
     service_path: str | None = None
 
 

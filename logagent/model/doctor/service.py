@@ -38,6 +38,10 @@ def daemon(f: DoctorFacts) -> Iterator[Finding]:
         if d.clock_doubt is not None:
             says = f"it does nothing that depends on an age: {d.clock_doubt}"
             yield warning("clock-doubted", d.socket, says, TRUST_CLOCK)
+        if d.reload_failed is not None:
+            says = f"it runs with its configuration of before; the last reload failed: {d.reload_failed}"
+            hint = "mend the configuration and reload it (systemctl reload logagent)"
+            yield warning("reload-failed", d.socket, says, hint)
     elif d.state == "refused":
         hint = "run doctor as root or as the daemon's user"
         yield info("daemon-closed", d.socket, f"not permitted to ask the daemon: {d.detail}", hint)
@@ -92,6 +96,9 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
             f"its journal was written by a newer logagent (schema {s.journal_schema}; this one knows {s.known_schema})",
             "install that version again",
         )
+    if s.forgotten is not None:
+        says = f"{s.forgotten[0]}: restores and removals that depend on it wait"
+        yield warning("log-dir-forgotten", s.path, says, s.forgotten[1])
     if s.foreign:
         yield warning(
             "journal-of-others",

@@ -325,6 +325,16 @@ def policy(p: Proposal, facts: Facts) -> Refusal | None:
     return None
 
 
+def changeable(p: Proposal, facts: Facts) -> Refusal | None:
+    """Nothing is known that the kernel would not let us change: what a dry run shows is what `--execute` does.
+
+    Looked at when a plan is made (`host.removal.changeable`), in what every other guard lets pass."""
+    found = facts.unchangeable.get(p.key)
+    if found is not None:
+        return _refuse(p, "changeable", found.fact, found.hint)
+    return _unless_seen(p, facts, Claim.CHANGEABLE, Witness.KERNEL, "changeable")
+
+
 def journal(p: Proposal, facts: Facts) -> Refusal | None:
     """The intent can be written durably before the action."""
     if facts.journal_problem is None:
@@ -337,7 +347,19 @@ def journal(p: Proposal, facts: Facts) -> Refusal | None:
 Guard = Callable[[Proposal, Facts], Refusal | None]
 
 # In the order most useful to operators: the first refusal is the one that is shown.
-GUARDS: tuple[Guard, ...] = (inside, online, cluster, lock, window, in_use, version, policy, assigned, journal)
+GUARDS: tuple[Guard, ...] = (
+    inside,
+    online,
+    cluster,
+    lock,
+    window,
+    in_use,
+    version,
+    policy,
+    assigned,
+    changeable,
+    journal,
+)
 
 _KIND_WORDS = {
     Kind.METADATA: "KRaft's own metadata log",
@@ -377,6 +399,7 @@ _CLAIM_OF: dict[PlanGuard, Claim] = {
     "lock": Claim.HOLDER_KNOWN,
     "in-use": Claim.NOT_OPEN,
     "version": Claim.VERSION,
+    "changeable": Claim.CHANGEABLE,
 }
 
 

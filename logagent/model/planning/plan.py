@@ -26,6 +26,7 @@ PlanGuard = Literal[
     "window",
     "version",
     "policy",
+    "changeable",
 ]
 """The guards that refuse an action of a plan, or a whole plan (`logagent.plan/1`)."""
 GUARD_NAMES: tuple[PlanGuard, ...] = get_args(PlanGuard)

@@ -126,7 +126,8 @@ def find_partitions(
 ) -> tuple[list[PartitionDir], list[TopicPartition]]:
     """The directories of the current (or future) logs of `partitions`, and those of `partitions` that have none.
 
-    Raises KafkaStorageError, with Kafka's message, if a missing one may be in an offline log dir.
+    Raises KafkaStorageError if a missing one may be in an offline log dir (with Kafka's message), or in one that the
+    broker's configuration has lost.
     """
     kind = Kind.FUTURE if is_future else Kind.CURRENT
     found: list[PartitionDir] = []
@@ -147,4 +148,7 @@ def find_partitions(
             log_dir=offline[0],
             hint="repair the disk; logagent scan shows why the log dir is offline",
         )
+    if missing and facts.forgotten is not None:
+        why = facts.forgotten
+        raise KafkaStorageError(f"Failed to delete {missing[0]}, which may be elsewhere: {why.fact}", hint=why.hint)
     return found, missing

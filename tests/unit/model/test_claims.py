@@ -15,12 +15,23 @@ from logagent.model import claims
 from logagent.model.assignments.covered import LogLook
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.claims import ENOUGH, NEEDS, WHEN_DUE, WHEN_RESTORED, Act, Claim, Held, Lasts, Need, Witness
-from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
+from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling, Unchangeable
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.acts import WHOSE, act_of, proof_of
 from logagent.model.planning.assemble import BlastRadius, assemble
 from logagent.model.planning.due import Ages, Candidates, what_is_due
-from logagent.model.planning.guards import GUARDS, assigned, cluster, in_use, inside, lock, online, version, window
+from logagent.model.planning.guards import (
+    GUARDS,
+    assigned,
+    changeable,
+    cluster,
+    in_use,
+    inside,
+    lock,
+    online,
+    version,
+    window,
+)
 from logagent.model.planning.plan import NO_FLAGS, Flags, Guard, Proposal
 from logagent.model.planning.queue import Mark, RemovalIntent, build_queue
 from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, Wanted, restorations
@@ -71,6 +82,7 @@ class World:
     gone_files: bool = False
     halved: bool = True
     foreign: bool = True
+    fixed: bool = True
     age_ms: int = 0
 
     def facts(self) -> Facts:
@@ -88,6 +100,7 @@ class World:
             kafka_version=self.version,
             quarantine_dirs={} if self.new_dir is None else {LOG_DIR: self.new_dir},
             left_out=self.left_out,
+            unchangeable={self.dir.key: Unchangeable("it is immutable", "chattr -i")} if self.fixed else {},
             age_ms=self.age_ms,
         )
 
@@ -239,6 +252,7 @@ PLACES: Mapping[Claim, Place] = {
     Claim.STOPPED: _where(holder=Holder(HolderState.FREE)),
     Claim.SERVING: _serving,
     Claim.NOT_OPEN: _where(open_by={}),
+    Claim.CHANGEABLE: _world(fixed=False),
     Claim.VERSION: _version,
     Claim.CLOCK: _world(doubt=None),
     Claim.CONFIGURATION: _world(left_out=()),
@@ -273,6 +287,7 @@ ASKED_BY: Mapping[Claim, Guard] = {
     Claim.STOPPED: window,
     Claim.NOT_OPEN: in_use,
     Claim.VERSION: version,
+    Claim.CHANGEABLE: changeable,
 }
 
 

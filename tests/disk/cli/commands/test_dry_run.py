@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import tempfile
-import warnings
 from pathlib import Path
 
 import pytest
 
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran, delete
+from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete
+from tests.disk.copies import run_in_a_copy
 from tests.needs import need_root
 
 
@@ -81,25 +80,6 @@ def test_roots_dry_run_sees_what_the_user_sees_who_would_act() -> None:
         host.state = host.disk / "state"
         assert "acting would fail: root uses no state dir below" in run_in_a_copy(host, "cleanup").err
         assert "root uses no state dir below" in run_in_a_copy(host, "cleanup", "--execute").err
-
-
-def run_in_a_copy(host: CliHost, *arguments: str) -> Ran:
-    """In a copy of this process, which may become another user."""
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        try:
-            ran = host.run(*arguments)
-            os.write(writer, json.dumps([ran.status, ran.out, ran.err]).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        answer = pipe.read()
-    os.waitpid(child, 0)
-    return Ran(*json.loads(answer))
 
 
 @pytest.mark.parametrize("command", ["cleanup", "cleanup --execute", "scan", "check --quick", "delete --topic x"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.claims import Claim, Held, Witness
-from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
+from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling, Unchangeable
 from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.model.planning import guards
 from logagent.model.planning.assemble import BlastRadius, assemble, blast_radius
@@ -81,6 +81,7 @@ IN_USE_STRAY = log_dir(open_by={STRAY: (4711, 17)}, holder=serving())
 UNSEEN = log_dir(open_files_unreadable="process 9 cannot be read")
 OTHER = "/data/quarantine"
 STAYS = facts(strays={DirKey(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it")})
+FIXED = Unchangeable("it is immutable", "chattr -i")
 
 CASES = [
     Case(guards.inside, "not the name of a direct child", mark(replace(directory("orders-0"), name="../orders-0")),
@@ -137,6 +138,9 @@ CASES = [
            facts(orphans=[DirKey(LOG_DIR, f"{NEVER}-0")]))
       for p in (mark(directory(f"{NEVER}-0")), quarantine(directory(f"{NEVER}-0")), remove(f"{NEVER}-0.{HEX}-stray"),
                 remove(f"{NEVER}-0.{HEX}-delete"))),
+    Case(guards.changeable, "is immutable", mark(), replace(ORPHAN, unchangeable={mark().key: FIXED})),
+    Case(guards.changeable, "is immutable", remove(), facts(unchangeable={remove().key: FIXED})),
+    Case(guards.changeable, "is immutable", restore(), facts(unchangeable={restore().key: FIXED})),
     Case(guards.journal, "disk full", mark(), replace(ORPHAN, journal_problem="disk full")),
     Case(guards.journal, "disk full", remove(), facts(journal_problem="disk full")),
 ]  # fmt: skip
