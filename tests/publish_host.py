@@ -12,7 +12,7 @@ from typing import Any
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.config import load
-from logagent.agent.planning.plan_cleanup import look_ahead
+from logagent.agent.planning.plan_cleanup import plan_ahead
 from logagent.agent.publish.publish import SPOOL_BYTES, Publisher
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
@@ -65,7 +65,7 @@ class Publishing:
 
     def look(self) -> str:
         with looked_at(self.host, self.clock) as (session, facts):
-            return self.publisher.spool(session, facts, look_ahead(session, facts))
+            return self.publisher.spool(session, facts, plan_ahead(session, facts))
 
     def to_midnight_ms(self) -> int:
         """How long it is to the next day in UTC, and a minute: an hour later it is still the same day."""

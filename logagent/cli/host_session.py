@@ -16,7 +16,7 @@ import click
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
-from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, look_at_host, open_session
+from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, check_journal_host, open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target, named_target, resolve_target
 from logagent.cli.options import Call
@@ -25,7 +25,7 @@ from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, Unre
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.reserve import missing_reserve, why_acting_would_fail
-from logagent.host.state.state_dir import become_who_acts, look_at_directory
+from logagent.host.state.state_dir import become_who_acts, stat_directory
 from logagent.model.assignments.answerer import WHAT_HELPS
 from logagent.model.facts import Facts
 from logagent.model.records import Health
@@ -65,7 +65,7 @@ def session_of(
     to_be_made = os.geteuid() == 0 and not os.path.lexists(state_dir)
     if to_plan and not act:
         answering = [path for path in target.log_dirs if failures.reason(path) is None]
-        foreseen = become_who_acts(state_dir, {path: look_at_directory(path) for path in answering})
+        foreseen = become_who_acts(state_dir, {path: stat_directory(path) for path in answering})
     with open_session(
         target,
         call.settings(),
@@ -76,7 +76,7 @@ def session_of(
         shared=Shared(failures, wait_seconds=wait_seconds),
     ) as session:
         if to_plan and not act:
-            foreseen = foreseen or look_at_host(session.journal, session.log_dirs)
+            foreseen = foreseen or check_journal_host(session.journal, session.log_dirs)
         yield session
     if act or to_plan:
         problem = None if act else foreseen or why_acting_would_fail(state_dir, root_makes_it=to_be_made)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from logagent.documents.plans import ActionDoc, PlanDoc
 
 MakePlan = Callable[[Session, Facts], Plan]
-Look = Callable[[Sequence[PartitionDir]], Facts]
+ReadFacts = Callable[[Sequence[PartitionDir]], Facts]
 Act = Callable[["LogManager"], tuple[Plan, Execution]]
 
 
@@ -69,13 +69,13 @@ def carry_out(
     *,
     execute: bool,
     stop: Stop = never,
-    look: Look | None = None,
+    read_facts: ReadFacts | None = None,
     act: Act | None = None,
 ) -> Done:
     """Carry out `plan` if `execute`; SIGINT and SIGTERM end it between two files, as `stop` does.
 
-    `look`: how facts are gathered again (default: as the session does). `act`: what carries it out, and returns what
-    the plan became (default: `LogManager.execute`).
+    `read_facts`: how facts are gathered again (default: as the session does). `act`: what carries it out, and returns
+    what the plan became (default: `LogManager.execute`).
     """
     drops = session.checkpoint_drops(plan)
     execution = None
@@ -83,7 +83,7 @@ def carry_out(
         removing = sum(p.dir.allocated for p in plan.actions if p.action is ActionKind.REMOVE)
         with Stopper(call) as stopper, Progress(call, "Removing", total=removing) as progress:
             manager = session.log_manager(stop=lambda: stopper() or stop(), on_progress=progress.on_bytes)
-            manager = manager if look is None else replace(manager, look=look)
+            manager = manager if read_facts is None else replace(manager, read_facts=read_facts)
             plan, execution = act(manager) if act is not None else (plan, manager.execute(plan))
     mode: Literal["dry-run", "execute"] = "execute" if execute else "dry-run"
     return Done(plan, execution, plan_document(session, plan, call.host, mode=mode, execution=execution, drops=drops))

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from logagent.controller.look import RUNNERS, Looker, Setting, TopicAnswerOfCluster
+from logagent.controller.fleet_reader import RUNNERS, FleetReader, Setting, TopicAnswerOfCluster
 from logagent.controller.request_states import request_state
 from logagent.controller.sightings import Sightings
 from logagent.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
@@ -45,7 +45,7 @@ class Deletions:
     round."""
 
     setting: Setting
-    looker: Looker = field(init=False)
+    reader: FleetReader = field(init=False)
     waits: dict[str, str] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
     closed: set[str] = field(default_factory=set)
@@ -57,7 +57,7 @@ class Deletions:
     _runner: str = field(default_factory=lambda: f"{secrets.token_hex(16)}.json")
 
     def __post_init__(self) -> None:
-        self.looker = Looker(self.setting)
+        self.reader = FleetReader(self.setting)
 
     @property
     def _key(self) -> PrivateKey:
@@ -70,7 +70,7 @@ class Deletions:
         also for a wrong clock, and then nothing is written or sent."""
         self._check_clock("store", self.setting.control.prepare())
         self._say_that_we_run()
-        seen = self.looker.look()
+        seen = self.reader.read()
         if any(f.request is not None and f.request.kind == "topics" and not f.is_over for f in seen.filed.values()):
             with suppress(ServiceUnreachable, UnreadableError):  # whoever does not answer is asked nothing else
                 self._check_clock("cluster", self.setting.admin.clock())
@@ -80,8 +80,8 @@ class Deletions:
             self._baselines.setdefault(number, baseline)
             self._carry_out(number, filed, seen)
         self._say_that_we_run()
-        seen = self._with_acknowledged(self.looker.look())
-        return self._with_acknowledged(self.looker.look()) if self._close(seen) else seen
+        seen = self._with_acknowledged(self.reader.read())
+        return self._with_acknowledged(self.reader.read()) if self._close(seen) else seen
 
     def _with_acknowledged(self, seen: Sightings) -> Sightings:
         """What the cluster has acknowledged to this process is deleted, also where it no longer lists any topic that
@@ -149,8 +149,8 @@ class Deletions:
     def _may_go_on(self, number: str, filed: Filed) -> bool:
         """Ask the witnesses, right before what cannot be undone."""
         assert filed.request is not None
-        witnesses, known = self.looker.witnesses()
-        now = self.looker.folder.again(number).told(known)
+        witnesses, known = self.reader.witnesses()
+        now = self.reader.folder.again(number).told(known)
         if now.is_over or now.hold is not None:
             self.waits[number] = now.hold or "it was decided otherwise meanwhile, or an agent knows that it was"
             return False
@@ -202,7 +202,7 @@ class Deletions:
 
     def _close_disabled(self, number: str, disabled: Mapping[str, str]) -> None:
         """Deletion is disabled: for good, whatever is enabled later. All that is not deleted yet ends with it."""
-        filed = self.looker.folder.look()[number]
+        filed = self.reader.folder.read()[number]
         topics = filed.decision.topics if filed.decision is not None else ()
         why = next(iter(disabled.values())) or "topic deletion is disabled"
         results = tuple(

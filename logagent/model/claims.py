@@ -99,11 +99,11 @@ class Lasts(Enum):
     WHILE_ASSIGNMENTS_COUNT = "as long as assignments.max_age says"
     WHILE_IT_RUNS = "as long as the process holds the log dir"
     A_MINUTE = "60 s"
-    A_LOOK = "10 s"
+    TEN_SECONDS = "10 s"
     THE_PLAN = "as long as the plan that it was looked at for"
 
 
-_LONGEST_MS = {Lasts.A_MINUTE: 60_000, Lasts.A_LOOK: 10_000}
+_LONGEST_MS = {Lasts.A_MINUTE: 60_000, Lasts.TEN_SECONDS: 10_000}
 
 _READ = Lasts.WHILE_ASSIGNMENTS_COUNT
 _GONE = {
@@ -117,20 +117,20 @@ _GONE = {
 _ASSIGNMENTS = {Witness.KRAFT_LOG: _READ, Witness.ADMIN: _READ, Witness.FILE: _READ}
 
 ENOUGH: Mapping[Claim, Mapping[Witness, Lasts]] = {
-    Claim.SAME_DIRECTORY: {Witness.INVENTORY: Lasts.A_LOOK},
-    Claim.ONLINE: {Witness.PROBE: Lasts.A_LOOK},
-    Claim.OUR_BROKER: {Witness.META_PROPERTIES: Lasts.A_LOOK},
-    Claim.HOLDER_KNOWN: {Witness.LOCK: Lasts.A_LOOK},
-    Claim.STOPPED: {Witness.LOCK: Lasts.A_LOOK},
+    Claim.SAME_DIRECTORY: {Witness.INVENTORY: Lasts.TEN_SECONDS},
+    Claim.ONLINE: {Witness.PROBE: Lasts.TEN_SECONDS},
+    Claim.OUR_BROKER: {Witness.META_PROPERTIES: Lasts.TEN_SECONDS},
+    Claim.HOLDER_KNOWN: {Witness.LOCK: Lasts.TEN_SECONDS},
+    Claim.STOPPED: {Witness.LOCK: Lasts.TEN_SECONDS},
     Claim.SERVING: {
         Witness.DESCRIBE_LOG_DIRS: Lasts.WHILE_IT_RUNS,
         Witness.REGISTRATION: Lasts.WHILE_IT_RUNS,
         Witness.SEEN_SERVING: Lasts.WHILE_IT_RUNS,
     },
-    Claim.NOT_OPEN: {Witness.PROCESSES: Lasts.A_LOOK},
+    Claim.NOT_OPEN: {Witness.PROCESSES: Lasts.TEN_SECONDS},
     # Asked when a plan is made: before each act, the act itself asks.
     Claim.CHANGEABLE: {Witness.KERNEL: Lasts.THE_PLAN},
-    Claim.VERSION: {Witness.VERSION_SOURCES: Lasts.A_LOOK, Witness.QUARANTINE_DIR: Lasts.A_LOOK},
+    Claim.VERSION: {Witness.VERSION_SOURCES: Lasts.TEN_SECONDS, Witness.QUARANTINE_DIR: Lasts.TEN_SECONDS},
     Claim.CLOCK: {Witness.CLOCKS: Lasts.THE_PLAN},
     Claim.CONFIGURATION: {Witness.EVERY_LOG_DIR: Lasts.THE_PLAN},
     Claim.STOOD: {Witness.SIGHTINGS: Lasts.THE_PLAN},
@@ -176,12 +176,12 @@ class Act(StrEnum):
     MARK_ORPHAN = "mark-orphan"
     MARK_ASSIGNED = "mark-assigned"
     DISPLACE = "displace"
-    SET_ASIDE_DOUBLE = "set-aside-double"
+    SET_ASIDE_DUPLICATE = "set-aside-duplicate"
     TAKE_BACK = "take-back"
     MARK_STRAY = "mark-stray"
     REMOVE_STRAY = "remove-stray"
     REMOVE_LEFTOVERS = "remove-leftovers"
-    REMOVE_DOUBLE = "remove-double"
+    REMOVE_DUPLICATE = "remove-duplicate"
     REMOVE_MARKED = "remove-marked"
     RESTORE = "restore"
 
@@ -243,7 +243,7 @@ NEEDS: Mapping[Act, tuple[Need, ...]] = {
         *_all(_C.VERSION),
         *_one_of((_C.OTHERS_IN_SYNC,), (_C.GIVEN_UP,), _ABSENT, _RECREATED, _MOVED, _COPY),
     ),
-    Act.SET_ASIDE_DOUBLE: (*_STOPPED, *_all(_C.VERSION, _C.COVERED)),
+    Act.SET_ASIDE_DUPLICATE: (*_STOPPED, *_all(_C.VERSION, _C.COVERED)),
     Act.TAKE_BACK: (*_STOPPED, *_all(_C.VERSION)),
     Act.MARK_STRAY: (*_STOPPED, *_STRAY_THAT_GOES, *_KEPT),
     Act.REMOVE_STRAY: (
@@ -256,7 +256,7 @@ NEEDS: Mapping[Act, tuple[Need, ...]] = {
     # Files that a start drops from a directory that stays. An approval lists each of them.
     Act.REMOVE_LEFTOVERS: (*_STOPPED, *_all(_C.LIVES_HERE)),
     # What a rescue has just set aside because of its copy, which has all of it.
-    Act.REMOVE_DOUBLE: (*_STOPPED, *_all(_C.COVERED)),
+    Act.REMOVE_DUPLICATE: (*_STOPPED, *_all(_C.COVERED)),
     Act.REMOVE_MARKED: (*_STOPPED, *_all(_C.CONFIGURATION), *_KEPT),
     Act.RESTORE: (*_STOPPED, *_all(_C.WHOLE)),
 }

@@ -53,7 +53,7 @@ def deletion_progress(store: str, cluster_id: str, keys: tuple[PublicKey, ...], 
     known = known_in(contents, keys, cluster_id)
     topics: dict[str, _Topic] = {}
     nodes = answers.nodes()
-    for filed in RequestFolder(Control(store, cluster_id), keys).look().values():
+    for filed in RequestFolder(Control(store, cluster_id), keys).read().values():
         if _is_shown(filed.told(known), now):
             _add(filed.told(known), dict(_answers(answers, nodes, filed.request_id)), topics)
     return [_row(cluster_id, name, topic) for name, topic in sorted(topics.items()) if topic.marked]

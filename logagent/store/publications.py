@@ -67,7 +67,7 @@ MAX_BYTES = 1 << 53
 FACTS = ("verdict", "reason", "error", "window", "obstacle", "covered", "in_use")
 """What an agent says about a directory."""
 _KEPT = frozenset(("row", "path", "health", "log_dir", "name", "kind", "topic_id", "partition", "bytes", *FACTS))
-LOOK_BACK = timedelta(days=30)
+READ_BACK = timedelta(days=30)
 _SETTLED_SECONDS = 2.0
 """A folder that changed this recently is read again: it may change once more within one tick of its timestamp."""
 _NO_FOLDER_OF_OURS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
@@ -90,7 +90,7 @@ class HostPublications:
 
 @dataclass(slots=True)
 class FleetPublications:
-    """Which hosts of a cluster have published. `look` is cheap if nothing has changed."""
+    """Which hosts of a cluster have published. `read` is cheap if nothing has changed."""
 
     store: str
     cluster_id: str
@@ -102,10 +102,10 @@ class FleetPublications:
     a node's newest snapshot may be an old one."""
     _folders: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict)
     _read: set[tuple[str, ...]] = field(default_factory=set)
-    _looked_back: set[int] = field(default_factory=set)
+    _read_back: set[int] = field(default_factory=set)
     _told: set[int | tuple[str, ...]] = field(default_factory=set)
 
-    def look(self, now: datetime) -> None:
+    def read(self, now: datetime) -> None:
         """Read what arrived within `window` before `now`. Raises ServiceUnreachable if the store cannot be read."""
         # Hosts name the day's folder by their own clocks: look one day further on either side.
         first = (now - self.window).astimezone(UTC).date() - timedelta(days=1)
@@ -116,16 +116,16 @@ class FleetPublications:
             for day in (first + timedelta(days=n) for n in range(days)):
                 self._day(store, day, now)
 
-    def look_back(self, nodes: Collection[int], now: datetime) -> None:
-        """Find when these nodes, of which `look` has found nothing, were heard last, up to `LOOK_BACK` ago. Each is
+    def read_back(self, nodes: Collection[int], now: datetime) -> None:
+        """Find when these nodes, of which `read` has found nothing, were heard last, up to `READ_BACK` ago. Each is
         looked for once. Raises ServiceUnreachable."""
-        left = set(nodes) - self.nodes.keys() - self._looked_back
+        left = set(nodes) - self.nodes.keys() - self._read_back
         if not left:
             return
-        self._looked_back |= left
+        self._read_back |= left
         first = (now - self.window).astimezone(UTC).date() - timedelta(days=2)
         with self._opened() as store:
-            for day in (first - timedelta(days=n) for n in range(LOOK_BACK.days)):
+            for day in (first - timedelta(days=n) for n in range(READ_BACK.days)):
                 self._day(store, day, now, left - self.nodes.keys())
 
     def _day(self, store: SharedStore, day: date, now: datetime, only: Collection[int] | None = None) -> None:

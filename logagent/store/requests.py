@@ -304,7 +304,7 @@ class RequestFolder:
     _requests: dict[str, Request] = field(default_factory=dict)
     _decisions: dict[tuple[str, str], tuple[Decision, bytes]] = field(default_factory=dict)
 
-    def look(self) -> dict[str, Filed]:
+    def read(self) -> dict[str, Filed]:
         """All requests by id. Raises ServiceUnreachable: an unreadable store is never an empty one."""
         found: dict[str, Filed] = {}
         for name in sorted(self.control.names(REQUESTS)):

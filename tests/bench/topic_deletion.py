@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from logagent.controller.look import Looker, Setting, TopicAnswerOfCluster
+from logagent.controller.fleet_reader import FleetReader, Setting, TopicAnswerOfCluster
 from logagent.controller.request_states import request_state
 from logagent.controller.sightings import BrokerLogs
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
@@ -95,13 +95,13 @@ def build(store: Path, hosts: int, topics: int) -> None:
         answers.write(Answer(CLUSTER, node, number, *who, at, (), said))
 
 
-def looks(store: Path, hosts: int) -> None:
+def call_each(store: Path, hosts: int) -> None:
     """Two looks in this process; prints what they cost."""
     setting = Setting(Control(store, CLUSTER), KEYS, Admin(hosts), lambda: datetime.now(UTC), "ops", "bench")
-    looker = Looker(setting)
+    reader = FleetReader(setting)
     for what in ("first", "unchanged"):
         began, cpu = time.monotonic(), time.process_time()
-        seen = looker.look()
+        seen = reader.read()
         manager = TopicDeletionManager(seen, timedelta(hours=2))
         (filed,) = seen.filed.values()
         progress = manager.progress(filed)
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.store is not None:
-        looks(asked.store, asked.hosts)
+        call_each(asked.store, asked.hosts)
         return
     with tempfile.TemporaryDirectory(prefix="logagent-bench-") as root:
         build(Path(root), asked.hosts, asked.topics)

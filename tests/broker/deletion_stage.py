@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.log_extent import read_log_extent
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.control import Control
 from logagent.store.records import RequestedTopic, instant
@@ -306,6 +306,6 @@ def _identity(path: Path) -> tuple[int, str, int | None]:
     meta = parse_meta_properties((path.parent / META_PROPERTIES).read_bytes())
     fd = os.open(path, os.O_RDONLY)
     try:
-        return os.fstat(fd).st_ino, meta.directory_id or "", look_at_log(fd).log_end
+        return os.fstat(fd).st_ino, meta.directory_id or "", read_log_extent(fd).log_end
     finally:
         os.close(fd)

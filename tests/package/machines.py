@@ -59,12 +59,12 @@ def run(command: list[str], *, timeout: float = 120, check: bool = True) -> Done
 
 def wait_for(what: str, condition: Callable[[], object], seconds: float = 120) -> float:
     """Wait until the condition holds; how long it took. Raises TimeoutError that says what was waited for."""
-    begun = time.monotonic()
+    started = time.monotonic()
     while not condition():
-        if time.monotonic() - begun > seconds:
+        if time.monotonic() - started > seconds:
             raise TimeoutError(f"{what}: not within {seconds} s")
         time.sleep(0.1)
-    return time.monotonic() - begun
+    return time.monotonic() - started
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def emptied_strays(session: Session) -> tuple[Emptied, ...]:
         for path in {d.log_dir for d in strays}
         if path not in session.log_dirs.quarantine
     }
-    by_log_dir = session.calls.looks(jobs)
+    by_log_dir = session.calls.call_each(jobs)
     return tuple(e for each in by_log_dir.values() if not isinstance(each, LogAgentError) for e in each)
 
 
@@ -164,8 +164,8 @@ def run_check(
     chosen = version if version is not None else known.exact
     oldest = known.at_least if chosen is None else None
     who = user if user is not None else _broker_user(facts.log_dirs.values())
-    looker = LogDirInspector(session, facts, probes, who, deep, hurried=about_to_start)
-    seen = looker.all_log_dirs()
+    reader = LogDirInspector(session, facts, probes, who, deep, hurried=about_to_start)
+    seen = reader.all_log_dirs()
     metadata = MetadataDir(session, seen, timeout, who).inspect()
     start = _start_facts(session, facts, seen + metadata, who, about_to_start)
     start = replace(start, kafka_version=known, failed_marks=_failed_marks(session, seen, chosen or oldest))

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.log_lines import LogLines
-from logagent.agent.planning.plan_cleanup import look_ahead, plan_cleanup, plan_queue
+from logagent.agent.planning.plan_cleanup import plan_ahead, plan_cleanup, plan_queue
 from logagent.agent.session.open_session import Shared, forget_failures_of_removed, forget_old_actions, open_session
 from logagent.agent.session.scan_rows import ledgers_of
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
-from logagent.broker.files.log_look import SegmentReadings
+from logagent.broker.files.log_extent import SegmentReadings
 from logagent.errors import Busy, JournalError, LogAgentError
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.linux.syscalls import give_back
@@ -321,7 +321,7 @@ class Cycles:
         self._take_inventory(cycle, session)
         assert cycle.facts is not None
         try:
-            plan: Plan | None = look_ahead(session, cycle.facts)
+            plan: Plan | None = plan_ahead(session, cycle.facts)
         except LogAgentError:
             plan = None
         self.planned(session, cycle.facts, plan)
@@ -405,7 +405,7 @@ class StopOrYield:
         self._seconds = seconds
         self._state_dir = state_dir
         self._clock = clock
-        self._looked = clock.monotonic()
+        self._last_time = clock.monotonic()
         self.not_before = float("-inf")
         self.somebody = False
 
@@ -413,7 +413,7 @@ class StopOrYield:
         if self._stop() or self.somebody:
             return True
         now = self._clock.monotonic()
-        if now - self._looked >= self._seconds and now >= self.not_before:
-            self._looked = now
+        if now - self._last_time >= self._seconds and now >= self.not_before:
+            self._last_time = now
             self.somebody = somebody_waits(self._state_dir)
         return self.somebody

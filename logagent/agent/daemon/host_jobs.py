@@ -16,7 +16,7 @@ from logagent.agent.events import Events
 from logagent.agent.metrics.metrics_server import MetricsOutput
 from logagent.agent.session.session import Session
 from logagent.errors import LogAgentError
-from logagent.host.brokers.broker_process import BrokerProcess, look_at_process
+from logagent.host.brokers.broker_process import BrokerProcess, inspect_process
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.inventory.watch import DirWatch
 from logagent.host.log_dir.bounded_calls import BoundedCalls
@@ -167,7 +167,7 @@ class HostJobs:
 
     def health(self) -> HealthSummary:
         summary = self.probes.round()
-        processes = (look_at_process(pid, started or None) for pid, started in sorted(self._holders))
+        processes = (inspect_process(pid, started or None) for pid, started in sorted(self._holders))
         self._brokers = tuple(b for b in processes if b is not None)
         self._metrics.health(summary, self._brokers)
         return summary
@@ -231,7 +231,7 @@ class HostJobs:
             return None
         unsent: LogAgentError | None = None
         try:
-            to_do = box.look()
+            to_do = box.read()
             try:
                 box.send()
             except LogAgentError as e:

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from logagent.agent.evidence.assignment_sources import Assignments, load_assignments
-from logagent.agent.evidence.judge import identify_stopped, look_at_versions
+from logagent.agent.evidence.judge import gather_versions, identify_stopped
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import ServerProperties
 from logagent.broker.process.version import launch_of_java, version_of_process
-from logagent.host.brokers.discovery import BrokerConfigLook, brokers_of, same_file, version_installed
+from logagent.host.brokers.discovery import BrokerConfigRead, brokers_of, same_file, version_installed
 from logagent.host.linux.access import user_name
 from logagent.host.linux.child import Identity, ask_as, readable_process
 from logagent.host.state.version_seen import read_brokers_seen, read_lineage, read_version_seen
@@ -29,7 +29,7 @@ _KAFKA = re.compile(r"kafka\.|org\.apache\.kafka\.|io\.confluent\.|@")
 _PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
-def inspect_brokers(configs: Sequence[BrokerConfigLook], chosen: str | None) -> tuple[BrokerFacts, ...]:
+def inspect_brokers(configs: Sequence[BrokerConfigRead], chosen: str | None) -> tuple[BrokerFacts, ...]:
     """Each configuration on this host; `chosen` is the one in use."""
     candidates = brokers_of(configs)
     return tuple(
@@ -49,7 +49,7 @@ def inspect_brokers(configs: Sequence[BrokerConfigLook], chosen: str | None) -> 
     )
 
 
-def _version(broker: BrokerConfigLook) -> tuple[int, int, int] | None:
+def _version(broker: BrokerConfigRead) -> tuple[int, int, int] | None:
     if broker.ignored is not None:
         return None  # nothing that it names may be touched
     running = version_of_process(broker.pid) if broker.pid is not None else None
@@ -139,7 +139,7 @@ def find_version(
     holders = [d.pid for d in log_dirs if d.pid is not None and d.holder in (HolderState.HELD, HolderState.STARTING)]
     starting = [b.pid for b in brokers if b.chosen and b.pid is not None]
     last_run = read_version_seen(state_dir, cluster.cluster_id, cluster.node_id)
-    return which_version(look_at_versions(target, [*holders, *starting], read, cluster.cluster_id, last_run))
+    return which_version(gather_versions(target, [*holders, *starting], read, cluster.cluster_id, last_run))
 
 
 def inspect_assignments(

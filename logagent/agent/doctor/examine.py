@@ -38,7 +38,7 @@ from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.setup.setup import inspect_drop_in
 from logagent.agent.target import Target, resolve_target
 from logagent.errors import ConfigError
-from logagent.host.brokers.discovery import BrokerConfigLook, find_brokers, only_broker
+from logagent.host.brokers.discovery import BrokerConfigRead, find_brokers, only_broker
 from logagent.host.linux.access import READ, SEARCH, WRITE, user_name
 from logagent.host.linux.child import Identity, ask_as, real_path, unlistable
 from logagent.host.log_dir.bounded_calls import BoundedCalls
@@ -178,7 +178,7 @@ def _inspect_log_dirs(
     return log_dirs, answering, cluster, forgotten
 
 
-def _configuration(q: Question, brokers: Sequence[BrokerConfigLook]) -> tuple[ConfigFacts, Target | None]:
+def _configuration(q: Question, brokers: Sequence[BrokerConfigRead]) -> tuple[ConfigFacts, Target | None]:
     settings = q.settings
     file = q.loaded.file if q.loaded is not None else q.config_file
     facts = ConfigFacts(
@@ -214,7 +214,7 @@ def _names_broker(file: str | None) -> bool:
     return load_valid_part(file, {})[0].settings.kafka.config is not None
 
 
-def _the_only(brokers: Sequence[BrokerConfigLook]) -> str | None:
+def _the_only(brokers: Sequence[BrokerConfigRead]) -> str | None:
     only = only_broker(brokers)
     return only.config if only is not None else None
 
@@ -275,7 +275,7 @@ def _files(
     return tuple(access for access in accesses if access.exists or access.what not in MAY_BE_ABSENT)
 
 
-def _strangers(brokers: Sequence[BrokerConfigLook], log_dirs: Sequence[str]) -> set[str]:
+def _strangers(brokers: Sequence[BrokerConfigRead], log_dirs: Sequence[str]) -> set[str]:
     """Log dirs of the other brokers on this host."""
     return {d.rstrip("/") for broker in brokers for d in broker.log_dirs} - {d.rstrip("/") for d in log_dirs}
 

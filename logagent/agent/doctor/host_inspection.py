@@ -28,7 +28,7 @@ from logagent.host.linux.proc import command_name, listening_processes
 from logagent.host.state.journal_schema import SCHEMA_VERSION
 from logagent.host.state.peek import inspect_journal
 from logagent.host.state.reserve import lacks_room_for_journal, lacks_room_for_reserve
-from logagent.host.state.state_dir import log_dir_above, look_at_directory, nearest_directory
+from logagent.host.state.state_dir import log_dir_above, nearest_directory, stat_directory
 from logagent.model.doctor.doctor_facts import (
     AccessFacts,
     DaemonFacts,
@@ -306,7 +306,7 @@ def inspect_state_dir(
     nearest = nearest_directory(path)
     given = service_state_dir(service)
     seen = inspect_journal(path)
-    present = {log_dir: status for log_dir in log_dirs if (status := look_at_directory(log_dir)) is not None}
+    present = {log_dir: status for log_dir in log_dirs if (status := stat_directory(log_dir)) is not None}
     return StateDirFacts(
         path=path,
         exists=exists,

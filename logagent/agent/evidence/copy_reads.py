@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from logagent.broker.files.log_look import LogReading, SegmentReadings, read_log_between
+from logagent.broker.files.log_extent import LogReading, SegmentReadings, read_log_between
 from logagent.errors import LogAgentError
 from logagent.files.safe_open import GIB, MIB
 from logagent.host.log_dir.calls import DiskCalls, Stop
@@ -75,7 +75,7 @@ class CopyReads:
         if not self.known:
             return {}
         jobs = {path: partial(job, 0, _always) for path, job in self._jobs(asked, opened).items()}
-        return _said({key: r.defect for key, r in _by_key(asked, calls.looks(jobs)).items()})
+        return _said({key: r.defect for key, r in _by_key(asked, calls.call_each(jobs)).items()})
 
     def read(self, asked: Mapping[K, Overlap], opened: Mapping[str, OpenLogDir], calls: DiskCalls) -> dict[K, str]:
         """The same, to act, after reading what has not been read: what was not read does not count."""

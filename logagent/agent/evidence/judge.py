@@ -29,13 +29,13 @@ from logagent.broker.process.version import at_least, version_of_process
 from logagent.errors import LogAgentError, ServiceUnreachable
 from logagent.host.brokers.discovery import version_installed
 from logagent.model.assignments.answerer import StoppedBroker, why_live, why_not_our_quorum
-from logagent.model.assignments.commitment import QuorumLook, quorum_known_until_ms, why_not_our_log
+from logagent.model.assignments.commitment import QuorumRead, quorum_known_until_ms, why_not_our_log
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.verdict import Host, Reason, combine, contradict, decide
 from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
-from logagent.model.kafka_version import LastRun, VersionLook
+from logagent.model.kafka_version import LastRun, VersionsSeen
 from logagent.model.records import HolderState, Kind, PartitionDir, Verdict
 
 # In ZooKeeper mode nothing shows how far a broker has caught up: one that lost its session goes on serving old
@@ -173,7 +173,7 @@ def _another_broker(
 
 
 def _not_our_quorum(
-    quorum: QuorumLook, found: Assignments, ours: StoppedBroker | None, cluster_id: str | None
+    quorum: QuorumRead, found: Assignments, ours: StoppedBroker | None, cluster_id: str | None
 ) -> str | None:
     if ours is not None:
         return why_not_our_quorum(quorum, ours)
@@ -290,13 +290,13 @@ def rule(
     return ruling
 
 
-def look_at_versions(
+def gather_versions(
     target: Target,
     broker_pids: Iterable[int],
     assignments: Assignments | None,
     cluster_id: str | None,
     last_run: LastRun,
-) -> VersionLook:
+) -> VersionsSeen:
     """broker_pids: the processes that hold the log dirs, or (before they do) that run with this configuration."""
     # Also from assignments too old for verdicts: only an operator's downgrade lowers a metadata.version, and if nothing
     # fresh is known only what an operator names is set aside (and `check` says "at least").
@@ -305,7 +305,7 @@ def look_at_versions(
         image = None
     running = ((version_of_process(pid), pid) for pid in dict.fromkeys(broker_pids))
     version, pid = min(((v, pid) for v, pid in running if v is not None), default=(None, None))
-    return VersionLook(
+    return VersionsSeen(
         running=version,
         pid=pid,
         last_run=last_run,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.log_extent import read_log_extent
 from logagent.errors import LogAgentError
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
@@ -29,7 +29,7 @@ def log_ends(
     found: dict[DirKey, int | None] = {}
     while waiting:
         jobs = {path: partial(_read_ends, opened[path], there[:DIRS_A_CALL]) for path, there in waiting.items()}
-        ended = calls.looks(jobs)
+        ended = calls.call_each(jobs)
         for path, ends in ended.items():
             if isinstance(ends, LogAgentError):
                 del waiting[path]
@@ -45,7 +45,7 @@ def read_end(log_dir: OpenLogDir, d: PartitionDir) -> int | None:
     with log_dir.acting("read", d.name):
         fd = log_dir.open_child(d.name, d.identity)
         try:
-            end = look_at_log(fd).log_end
+            end = read_log_extent(fd).log_end
             return None if end is None or end > LARGEST_COUNT else end
         except OSError as error:
             if error.errno != errno.EIO:

@@ -13,13 +13,13 @@ from logagent.agent.evidence.brokers_to_ask import BrokersToAsk
 from logagent.agent.evidence.copy_reads import CopyReads, Overlap
 from logagent.agent.evidence.judge import rule
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
-from logagent.broker.files.log_look import checksum_of_batch, look_at_log
+from logagent.broker.files.log_extent import checksum_of_batch, read_log_extent
 from logagent.broker.files.meta_properties import same_topic_id
 from logagent.errors import LogAgentError, NotAsPlanned, UnreadableError
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch, in_common
-from logagent.model.assignments.doubles import as_loaded, decide_double, is_loaded_as
+from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, end_of_epoch, in_common
+from logagent.model.assignments.duplicates import as_loaded, decide_duplicate, is_loaded_as
 from logagent.model.assignments.strays import (
     before_stray,
     contradicted,
@@ -64,7 +64,7 @@ class StrayQuestions:
         was = {d.key: self._before_stray(d) for d in strays}
         rulings = {key: self._rule(d) for key, d in was.items()}
         living = [d for d in strays if needs_cover(rulings[d.key])]
-        logs = _look_at_logs(living, self.opened, self.calls)
+        logs = _logs_as_loaded(living, self.opened, self.calls)
         # What covers a copy is what has its topic id under the topic's own name.
         named = {d.key: self._under_its_name(was[d.key]) for d in living}
         # What else lies here of a partition that this node is no replica of is an orphan, too, and covers nothing.
@@ -128,7 +128,7 @@ class StrayQuestions:
         ]
 
     def _which_copies(
-        self, copies: Sequence[PartitionDir], logs: Mapping[DirKey, LogLook]
+        self, copies: Sequence[PartitionDir], logs: Mapping[DirKey, LogExtent]
     ) -> dict[DirKey, list[EpochEnd]]:
         """What counts instead of any answer for those of `copies`, made by hand, of which nothing shows the partition.
         Its number is only in the name, which somebody chose (`cp -a orders-0 orders-0-1`), and another partition of
@@ -160,7 +160,7 @@ class StrayQuestions:
         }
 
     def _answers(
-        self, living: Sequence[PartitionDir], logs: Mapping[DirKey, LogLook], here: frozenset[DirKey]
+        self, living: Sequence[PartitionDir], logs: Mapping[DirKey, LogExtent], here: frozenset[DirKey]
     ) -> dict[DirKey, list[EpochEnd]]:
         """Where other copies end the last leader epoch of each. Copies on this host count for those in `here`, and only
         where this node leads: another leader would truncate them to what it has."""
@@ -172,7 +172,7 @@ class StrayQuestions:
             if (own := logs.get(d.key)) is not None and own.last_epoch is not None
             for other in self._beside(d)
         }
-        copies = look_as_loaded([other for _, _, other in asked.values()], self.ours, self.calls)
+        copies = read_as_loaded([other for _, _, other in asked.values()], self.ours, self.calls)
 
         def answer(pair: tuple[DirKey, DirKey], problem: str | None = None) -> EpochEnd:
             _, epoch, _ = asked[pair]
@@ -191,7 +191,7 @@ class StrayQuestions:
         return answers
 
     def _ask_leaders(
-        self, living: Sequence[PartitionDir], logs: Mapping[DirKey, LogLook]
+        self, living: Sequence[PartitionDir], logs: Mapping[DirKey, LogExtent]
     ) -> dict[DirKey, list[EpochEnd]]:
         """What the leaders answer. Not the broker that serves this host's copies: it knows less of their segments than
         the files show."""
@@ -211,7 +211,7 @@ class StrayQuestions:
         return {key: [answer] for key, answer in found.items()}
 
 
-def rule_on_doubles(
+def rule_on_duplicates(
     asked: Sequence[tuple[PartitionDir, PartitionDir]],
     opened: Mapping[str, OpenLogDir],
     calls: DiskCalls,
@@ -222,28 +222,28 @@ def rule_on_doubles(
 ) -> dict[DirKey, StrayRuling]:
     """Whether the first directory of each pair may be removed: the other one, looked at now, contains all of it.
     `reads`, `to_act`: as in `StrayQuestions`."""
-    logs = look_as_loaded([d for pair in asked for d in pair], opened, calls)
-    rulings = {d.key: decide_double(logs.get(d.key), logs.get(other.key), other, now_ms) for d, other in asked}
+    logs = read_as_loaded([d for pair in asked for d in pair], opened, calls)
+    rulings = {d.key: decide_duplicate(logs.get(d.key), logs.get(other.key), other, now_ms) for d, other in asked}
     resting = {
         d.key: Overlap(other, in_common(logs[d.key], logs[other.key])) for d, other in asked if rulings[d.key].may_go
     }
     problems = reads.read(resting, opened, calls) if to_act else reads.problems(resting, opened, calls)
     for key, problem in problems.items():
         other = resting[key].dir
-        rulings[key] = decide_double(logs[key], logs[other.key].unsound(problem), other, now_ms)
+        rulings[key] = decide_duplicate(logs[key], logs[other.key].unsound(problem), other, now_ms)
     return rulings
 
 
-def look_as_loaded(
+def read_as_loaded(
     dirs: Sequence[PartitionDir], opened: Mapping[str, OpenLogDir], calls: DiskCalls
-) -> dict[DirKey, LogLook]:
+) -> dict[DirKey, LogExtent]:
     """The logs of those of the current `dirs` that can be read now and have the topic id that they were judged with, as
     a broker would load them, with their gaps. None on a file system that is read-only: that is how one looks that is
     about to fail."""
-    logs = _look_at_logs(dirs, opened, calls, whole=True)
+    logs = _logs_as_loaded(dirs, opened, calls, whole=True)
     jobs = {path: partial(_log_starts, opened[path]) for path in {path for path, _ in logs}}
-    found: dict[DirKey, LogLook] = {}
-    for path, starts in calls.looks(jobs).items():
+    found: dict[DirKey, LogExtent] = {}
+    for path, starts in calls.call_each(jobs).items():
         if isinstance(starts, LogAgentError) or starts is None:
             continue
         for d in dirs:
@@ -272,7 +272,7 @@ def _checksums(
 
     paths = {d.log_dir for d in asked.values()} & opened.keys()
     found: dict[tuple[DirKey, int], int | None] = {}
-    for looked in calls.looks({path: partial(read, path) for path in paths}).values():
+    for looked in calls.call_each({path: partial(read, path) for path in paths}).values():
         if not isinstance(looked, LogAgentError):
             found |= looked
     return found
@@ -289,29 +289,29 @@ def _log_starts(log_dir: OpenLogDir) -> Mapping[TopicPartition, int] | None:
             return None
 
 
-def _look_at_logs(
+def _logs_as_loaded(
     dirs: Sequence[PartitionDir], opened: Mapping[str, OpenLogDir], calls: DiskCalls, *, whole: bool = False
-) -> dict[DirKey, LogLook]:
+) -> dict[DirKey, LogExtent]:
     """The logs of those of `dirs` that can be read now and have the topic id that they were judged with."""
     by_log_dir: dict[str, list[PartitionDir]] = {}
     for d in dirs:
         by_log_dir.setdefault(d.log_dir, []).append(d)
     jobs = {path: partial(_read_logs, opened[path], d, whole) for path, d in by_log_dir.items() if path in opened}
-    found: dict[DirKey, LogLook] = {}
-    for looked in calls.looks(jobs).values():
+    found: dict[DirKey, LogExtent] = {}
+    for looked in calls.call_each(jobs).values():
         if not isinstance(looked, LogAgentError):
             found |= looked
     return found
 
 
-def _read_logs(log_dir: OpenLogDir, dirs: Sequence[PartitionDir], whole: bool) -> dict[DirKey, LogLook]:
+def _read_logs(log_dir: OpenLogDir, dirs: Sequence[PartitionDir], whole: bool) -> dict[DirKey, LogExtent]:
     found = {d.key: read_log(log_dir, d, whole=whole, check=partial(same_topic_id, d)) for d in dirs}
     return {key: log for key, log in found.items() if log is not None}
 
 
 def read_log(
     log_dir: OpenLogDir, d: PartitionDir, *, whole: bool = False, check: Callable[[int], None] | None = None
-) -> LogLook | None:
+) -> LogExtent | None:
     """The log of `d` (`whole`: with its gaps); None if that directory no longer exists or cannot be opened, or if
     `check` (of its descriptor) raises NotAsPlanned."""
     with log_dir.acting("read", d.name):
@@ -322,7 +322,7 @@ def read_log(
         try:
             if check is not None:
                 check(fd)
-            return look_at_log(fd, whole=whole)
+            return read_log_extent(fd, whole=whole)
         except NotAsPlanned:
             return None
         finally:

@@ -19,7 +19,7 @@ from logagent.broker.files.checkpoint_files import (
     read_checkpoint,
     rewrite_checkpoint,
 )
-from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.log_extent import read_log_extent
 from logagent.broker.files.meta_properties import read_topic_id
 from logagent.broker.process.lock import Interlock
 from logagent.errors import ItemFailed, NotAsPlanned, UnreadableError
@@ -124,7 +124,7 @@ def fitting(
         try:
             if read_topic_id(fd) != topic_id:
                 return ()
-            log = look_at_log(fd)
+            log = read_log_extent(fd)
         except UnreadableError:
             return ()
         finally:

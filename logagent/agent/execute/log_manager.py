@@ -58,10 +58,10 @@ COLLECT_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Lane:
-    """Collects the results of actions in their order. `look` gathers the facts again."""
+    """Collects the results of actions in their order. `read_facts` gathers the facts again."""
 
     plan_id: str
-    look: Callable[[], Facts]
+    read_facts: Callable[[], Facts]
     control: WorkControl
     execution: Execution = field(default_factory=Execution)
 
@@ -102,7 +102,7 @@ class LogManager:
     log_dirs: Mapping[str, OpenLogDir]
     journal: Journal
     clock: Clock
-    look: Callable[[Sequence[PartitionDir]], Facts]
+    read_facts: Callable[[Sequence[PartitionDir]], Facts]
     actor: str
     guards: Sequence[Guard] = GUARDS
     control: WorkControl = field(default_factory=WorkControl)
@@ -120,15 +120,15 @@ class LogManager:
         sys.setswitchinterval(SWITCH_SECONDS)
         if plan.needs_approval is not None:
             return Execution()
-        look = partial(self.look, [p.dir for p in plan.actions])
+        read_facts = partial(self.read_facts, [p.dir for p in plan.actions])
         with _no_collections():
             if self.calls.parallel:
-                return self._side_by_side(plan, look)
-            lane = Lane(plan.plan_id, look, self.control)
+                return self._side_by_side(plan, read_facts)
+            lane = Lane(plan.plan_id, read_facts, self.control)
             self._run(lane, plan.actions)
             return lane.execution
 
-    def _side_by_side(self, plan: Plan, look: Callable[[], Facts]) -> Execution:
+    def _side_by_side(self, plan: Plan, read_facts: Callable[[], Facts]) -> Execution:
         """One lane per log dir, in parallel; a lane that hangs delays no other.
 
         Only for the daemon's plans, whose actions concern one log dir each (with a quarantine directory on its file
@@ -138,11 +138,11 @@ class LogManager:
         for p in plan.actions:
             parts.setdefault(p.dir.log_dir, []).append(p)
         until = float("inf") if self.longest_seconds is None else self.clock.monotonic() + self.longest_seconds
-        failed, looking = threading.Event(), threading.Lock()
+        failed, reading = threading.Event(), threading.Lock()
 
-        def look_one_at_a_time() -> Facts:
-            with looking:  # each look goes through all processes of the host
-                return look()
+        def facts_one_at_a_time() -> Facts:
+            with reading:  # each look goes through all processes of the host
+                return read_facts()
 
         def run(lane: Lane, actions: Sequence[Proposal], given_up: Stop) -> None:
             def stop() -> bool:
@@ -155,7 +155,7 @@ class LogManager:
                 failed.set()
                 raise
 
-        lanes = {path: Lane(plan.plan_id, look_one_at_a_time, self.control) for path in parts}
+        lanes = {path: Lane(plan.plan_id, facts_one_at_a_time, self.control) for path in parts}
         ended = self.calls.work({path: partial(run, lanes[path], actions) for path, actions in parts.items()})
         return _joined(parts, lanes, ended)
 
@@ -174,7 +174,7 @@ class LogManager:
         """One batch of renames from the directory `source` to `target` (the same one, unless a quarantine directory is
         involved)."""
         # No look once it was told to stop: on a busy host a look takes a while, and there can be many.
-        facts = None if lane.control.stop() else lane.look()
+        facts = None if lane.control.stop() else lane.read_facts()
         if facts is None or lane.control.stop():
             lane.stopped(asked)
             return
@@ -207,7 +207,7 @@ class LogManager:
         remover = Remover(self.log_dirs, self._journal_of(lane), lane.control, self.calls)
         # With parallel lanes one of them is always between a look and a call; such runs end after a while.
         alone = not self.calls.parallel or len(self.log_dirs) == 1
-        facts, seen_at = lane.look(), self.clock.monotonic()
+        facts, seen_at = lane.read_facts(), self.clock.monotonic()
         collected_at = seen_at
         try:
             for number, p in enumerate(proposals):
@@ -216,7 +216,7 @@ class LogManager:
                     if alone and self.clock.monotonic() - collected_at > COLLECT_SECONDS:
                         gc.collect()
                         collected_at = self.clock.monotonic()
-                    facts, seen_at = lane.look(), self.clock.monotonic()
+                    facts, seen_at = lane.read_facts(), self.clock.monotonic()
                 if lane.control.stop():
                     lane.stopped([p])
                 elif lane.passes(p, aged := self._aged(facts, seen_at), self.guards):
@@ -232,7 +232,7 @@ class LogManager:
     def _remove_leftovers(self, lane: Lane, proposals: Sequence[Proposal]) -> None:
         """What a start would drop in directories that stay, one directory after the other."""
         for p in proposals:
-            facts = None if lane.control.stop() else lane.look()
+            facts = None if lane.control.stop() else lane.read_facts()
             if facts is None or lane.control.stop():
                 lane.stopped([p])
                 continue
@@ -326,7 +326,7 @@ BATCH_BYTES = 64 * MIB
 
 
 @dataclass(slots=True)
-class Begun:
+class Started:
     """A removal whose intent is durable. `watch`: looks at the lock right before a change. `marked`: whether the batch
     gave it its mark."""
 
@@ -355,9 +355,9 @@ class Remover:
     journal: PlanJournal
     control: WorkControl
     calls: DiskCalls = field(default_factory=DirectCalls)
-    begun: deque[Begun] = field(default_factory=deque)
+    started: deque[Started] = field(default_factory=deque)
     unsettled: list[tuple[int, Proposal, ActionResult]] = field(default_factory=list)
-    not_reached: list[Begun] = field(default_factory=list)
+    not_reached: list[Started] = field(default_factory=list)
     # How many the next batch may have: fewer where facts expire, or a removal fails, before a batch ends.
     most: int = BATCH_DIRS
 
@@ -371,27 +371,27 @@ class Remover:
         `recovery` finds that the directory no longer exists.
         """
         p = proposals[number]
-        while self.begun and self.begun[0].proposal is not p:
-            self.not_reached.append(self.begun.popleft())
-        if not self.begun:
+        while self.started and self.started[0].proposal is not p:
+            self.not_reached.append(self.started.popleft())
+        if not self.started:
             self._begin(next_batch(proposals, number, self.most, may_join), facts)
             self.most = min(2 * self.most, BATCH_DIRS)
-        begun = self.begun.popleft()
+        started = self.started.popleft()
         try:
-            result = ActionResult(Outcome.DONE, freed_bytes=self._remove(begun, facts).freed_bytes)
+            result = ActionResult(Outcome.DONE, freed_bytes=self._remove(started, facts).freed_bytes)
         except (BrokerHoldsLogDir, RemovalStopped) as e:
             result = ActionResult(Outcome.YIELDED, str(e))
         except LogAgentError as e:
             result = ActionResult(Outcome.FAILED, str(e))
-        self.unsettled.append((begun.action, p, result))
+        self.unsettled.append((started.action, p, result))
         return result
 
     def settle(self) -> None:
         """Record the outcomes of the removals so far, in one transaction, and withdraw the intents that were not
         reached."""
-        if self.begun:
-            self.not_reached.extend(self.begun)
-            self.begun.clear()
+        if self.started:
+            self.not_reached.extend(self.started)
+            self.started.clear()
             self.most = 1
         if self.unsettled or self.not_reached:
             withdrawn = self._unmarked()
@@ -405,20 +405,20 @@ class Remover:
             self._record(withdrawn)
             actions = self.journal.begin(batch, facts=facts)
         self._forget()
-        self.begun.extend(Begun(n, p, self._watch(p, facts)) for n, p in zip(actions, batch, strict=True))
+        self.started.extend(Started(n, p, self._watch(p, facts)) for n, p in zip(actions, batch, strict=True))
         if len(batch) > 1:
             self._mark()
 
     def _mark(self) -> None:
         """Mark all that were begun, before the first sync. What cannot be marked is left to its removal, which says
         why."""
-        for begun in self.begun:
-            p = begun.proposal
+        for started in self.started:
+            p = started.proposal
             log_dir = self.log_dirs[p.dir.log_dir]
             try:
                 # A batch may have directories of several log dirs.
                 with self.calls.at(p.dir.log_dir):
-                    begun.marked = mark_dir(log_dir, p.dir.name, p.dir.identity, begun.watch(), _topic_id_check(p))
+                    started.marked = mark_dir(log_dir, p.dir.name, p.dir.identity, started.watch(), _topic_id_check(p))
             except LogAgentError:
                 return
 
@@ -457,8 +457,8 @@ class Remover:
             return lambda: StoppableHolderWatch(log_dir.fd, log_dir.path, holder.pid, self.control.given_up)
         return lambda: StoppableInterlock(log_dir.fd, log_dir.path, self.control.given_up)
 
-    def _remove(self, begun: Begun, facts: Facts) -> Removed:
-        p = begun.proposal
+    def _remove(self, started: Started, facts: Facts) -> Removed:
+        p = started.proposal
         truncates = facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE
         held = facts.log_dirs[p.dir.log_dir].holder.state is HolderState.HELD
         watch = self._watch(p, facts)

@@ -23,7 +23,7 @@ from functools import partial
 from logagent.agent.execute.checkpoint_entries import edit_checkpoints, fitting
 from logagent.broker.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
 from logagent.broker.files.meta_properties import META_PROPERTIES
-from logagent.broker.process.lock import look
+from logagent.broker.process.lock import query_lock
 from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError
 from logagent.host.inventory.partition import nested_usage
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableInterlock, refuse_if
@@ -73,11 +73,11 @@ def _seen_at(
 ) -> dict[int, frozenset[str]]:
     """By entry id, all the log dirs that contain its directory now, under either of its names."""
 
-    def look_for(log_dir: OpenLogDir) -> set[int]:
+    def started_removals(log_dir: OpenLogDir) -> set[int]:
         with log_dir.acting("look"):
             return {e.id for e in unsettled if any(_is(log_dir, name, e.intent.identity) for _, name in e.intent.names)}
 
-    found = calls.looks({path: partial(look_for, log_dir) for path, log_dir in log_dirs.items()})
+    found = calls.call_each({path: partial(started_removals, log_dir) for path, log_dir in log_dirs.items()})
     return {
         e.id: frozenset(path for path, ids in found.items() if isinstance(ids, set) and e.id in ids) for e in unsettled
     }
@@ -238,5 +238,5 @@ def _edit(
             remove_leftovers(log_dir.fd, interlock.before)
         edit_checkpoints(log_dir, interlock, drop=drop, put=put, files=CHECKPOINTS)
     except BrokerHoldsLogDir:
-        if not look(log_dir.fd).held:
+        if not query_lock(log_dir.fd).held:
             raise

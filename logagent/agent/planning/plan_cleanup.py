@@ -79,7 +79,7 @@ def plan_cleanup(
     return session.plan(due.proposals, due.waiting, facts=facts, approve=approve)
 
 
-def look_ahead(session: Session, facts: Facts) -> Plan:
+def plan_ahead(session: Session, facts: Facts) -> Plan:
     """What `plan_cleanup` would plan now, for information only: no sighting counts."""
     due = session.due(facts)
     return session.plan(due.proposals, due.waiting, facts=facts)

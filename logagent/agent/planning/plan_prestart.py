@@ -16,7 +16,7 @@ from types import FrameType
 
 from logagent.agent.evidence.copy_reads import PRESTART_BYTES
 from logagent.agent.execute.log_manager import LogManager
-from logagent.agent.rescue.rescue_looks import free_room, room_given_back
+from logagent.agent.rescue.rescue_inspection import free_room, room_given_back
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
 from logagent.model.planning.due import what_is_due
@@ -39,7 +39,7 @@ class BudgetSpent(BaseException):
 
 
 @contextmanager
-def looking_at_most(seconds: float) -> Iterator[None]:
+def reading_at_most(seconds: float) -> Iterator[None]:
     """Raise BudgetSpent in the body when `seconds` are over. Only for code that reads: it can strike anywhere.
 
     Only in the main thread, where Python delivers signals.
@@ -153,7 +153,7 @@ def as_mark(removal: Proposal, uuid: Callable[[], str]) -> Proposal:
 
 # xfs frees in the background: how long statvfs may take to show what was removed, in all.
 _BACKGROUND_SECONDS = 0.5
-_LOOK_SECONDS = 0.01
+_CLOSING_SECONDS = 0.01
 
 
 def carry_out_prestart(session: Session, found: Prestart, manager: LogManager) -> tuple[Plan, Execution]:
@@ -181,7 +181,7 @@ def carry_out_prestart(session: Session, found: Prestart, manager: LogManager) -
         expected = still_lacking(lacking, chosen, found.gains)
         lacking = lacks(session)
         while _exceeds(lacking, expected) and not stop() and session.clock.monotonic() < until:
-            session.clock.sleep(_LOOK_SECONDS)
+            session.clock.sleep(_CLOSING_SECONDS)
             lacking = lacks(session)
         tried = {p.key for p in removed}
         chosen = until_it_starts([p for p in found.removals if p.key not in tried], lacking, found.gains)

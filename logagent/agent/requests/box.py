@@ -1,6 +1,6 @@
 """Requests between store and host: held by the daemon for its lifetime, and briefly by `prestart`.
 
-`look` and `send` use the store and run in the loop that may hang with it; `carry_out` acts on a session, under the
+`read` and `send` use the store and run in the loop that may hang with it; `carry_out` acts on a session, under the
 executor lock, and asks the store only whether a request is still open, for a few seconds at most. `note` takes from
 each inventory what the answers say of the topics.
 """
@@ -71,7 +71,7 @@ class RequestBox:
     answers: Answers = field(init=False)
     filed: dict[str, Filed] | None = None
     """As of the last look; None before it."""
-    _looked: str = ""
+    _read_at: str = ""
     _filed_before: dict[str, Filed] = field(default_factory=dict)
     _problem: str | None = "its clock was not compared with the store's yet"
     """Why nothing is carried out: an agent whose clock is wrong, or that cannot say what it does, does nothing."""
@@ -96,27 +96,27 @@ class RequestBox:
 
     # With the store
 
-    def look(self, *, ask_witnesses: bool = True) -> bool:
+    def read(self, *, ask_witnesses: bool = True) -> bool:
         """Read the requests in the store; whether there is anything to take in or to carry out. Raises
         ServiceUnreachable, JournalError."""
         assert self.settings.publish.store is not None
         at = rfc3339(self.clock.now_ms())
         check_store(self.settings.publish.store)
         memory = self._memory()
-        found = self.folder.look()
+        found = self.folder.read()
         contents = ((n, base64.b64decode(text)) for n, r in memory.requests.items() for text in r.contents)
         known = known_in(contents, self.folder.keys, self.cluster_id)
         told = {number: f.told(known) for number, f in found.items()}
         if ask_witnesses:
             told |= self._ask_witnesses(told, memory)
         with self._mutex:
-            self.filed, self._looked = told, at
+            self.filed, self._read_at = told, at
         return self._has_work(told, memory)
 
-    def look_before_start(self) -> bool:
-        """`look` for `prestart`, which removes nothing and writes nothing to the store: what the daemon wrote there
+    def read_before_start(self) -> bool:
+        """`read` for `prestart`, which removes nothing and writes nothing to the store: what the daemon wrote there
         last must not be from the future."""
-        work = self.look(ask_witnesses=False)
+        work = self.read(ask_witnesses=False)
         self._told = frozenset(self.filed or ())
         by_store = self.answers.modified(str(self.node_id), SEEN)
         if by_store is not None and by_store <= self._now() + CLOCKS_APART:
@@ -179,7 +179,7 @@ class RequestBox:
         JournalError; once the others are written, TooLarge for one that nobody could read."""
         memory = self._memory()
         with self._mutex:
-            filed, looked = self.filed, self._looked
+            filed, looked = self.filed, self._read_at
         if filed is not None:
             self._write_seen(memory, filed, looked)
         bad: TooLarge | None = None

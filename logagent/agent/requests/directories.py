@@ -22,7 +22,7 @@ from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import why_spared
 from logagent.model.planning.plan import Execution, Flags, Plan, Proposal, Refusal, action_id
 from logagent.model.planning.proposals import rename_away
-from logagent.model.planning.queue import Mark, RemovalIntents, full_topic, marked_at_ms, removal_begun
+from logagent.model.planning.queue import Mark, RemovalIntents, full_topic, marked_at_ms, removal_has_started
 from logagent.model.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
 from logagent.model.times import rfc3339
 from logagent.store.answers import DirectoryAnswer, as_words
@@ -183,7 +183,7 @@ class DirectoryRun:
         if d.key not in ends:
             return self._waits(row, f"{d.log_dir}/{d.name} could not be read just now")
         # What a removal has begun to take ends elsewhere by now.
-        end = row.end_offset if removal_begun(d, self._intents) else ends[d.key]
+        end = row.end_offset if removal_has_started(d, self._intents) else ends[d.key]
         where = self.facts.log_dirs.get(d.log_dir)
         directory_id = where.directory_id if where is not None and not where.quarantine else row.directory_id
         why = difference(row, d, directory_id=directory_id, end_offset=end)
@@ -220,8 +220,8 @@ class DirectoryRun:
             return self._waits(row, "the daemon removes strays, not prestart")
         mark = self._marks.get(d.key)
         due = marked_at_ms(d, mark, self.session.clock_watch.corrected) + self.session.settings.cleanup.stray_retention
-        begun = removal_begun(d, self._intents)
-        if due > self.facts.now_ms and not begun:
+        started = removal_has_started(d, self._intents)
+        if due > self.facts.now_ms and not started:
             if "no-retention" not in approvals or row.only_copy:
                 return replace(
                     self._waits(row, f"kept until {rfc3339(due)} (cleanup.stray_retention)"), next_try_at=rfc3339(due)
@@ -236,7 +236,7 @@ class DirectoryRun:
             full_topic=full_topic(d, mark) or (row.topic if row.topic.startswith(d.topic or "\0") else None),
             due_at_ms=due,
             approved="limit" in approvals,
-            removal_started=begun,
+            removal_started=started,
             flags=replace(flags, only_copy=row.only_copy),
         )
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from shlex import quote
 
-from logagent.agent.session.opened_log_dirs import LOOK_SECONDS, LogDirs
+from logagent.agent.session.opened_log_dirs import STAT_SECONDS, LogDirs
 from logagent.agent.target import Target
 from logagent.errors import KafkaStorageError
 from logagent.host.state.version_seen import read_log_dirs_seen, write_log_dirs_seen
@@ -46,7 +46,7 @@ def _is_here(log_dirs: LogDirs, path: str) -> bool:
     """Whether it is one of the open log dirs, by another path."""
     opened = log_dirs.online()
     try:
-        found = log_dirs.calls.ask(f"a look at {path}", lambda: os.stat(path), of=tuple(opened), limit=LOOK_SECONDS)
+        found = log_dirs.calls.ask(f"a look at {path}", lambda: os.stat(path), of=tuple(opened), limit=STAT_SECONDS)
     except (OSError, ValueError, KafkaStorageError):
         return False
     return Identity(found.st_dev, found.st_ino) in {d.identity for d in opened.values()}

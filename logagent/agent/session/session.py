@@ -14,8 +14,8 @@ from logagent.agent.clock import Clock
 from logagent.agent.evidence.assignment_sources import Assignments, load_assignments
 from logagent.agent.evidence.brokers_to_ask import BrokersToAsk, ServingQuestions, brokers_to_ask
 from logagent.agent.evidence.copy_reads import CopyReads
-from logagent.agent.evidence.judge import absent_ids, identify, judge, look_at_versions
-from logagent.agent.evidence.stray_questions import StrayQuestions, rule_on_doubles
+from logagent.agent.evidence.judge import absent_ids, gather_versions, identify, judge
+from logagent.agent.evidence.stray_questions import StrayQuestions, rule_on_duplicates
 from logagent.agent.session import dir_history
 from logagent.agent.session.clock_watch import ClockWatch
 from logagent.agent.session.log_dirs_seen import forgotten_log_dir, remember_log_dirs
@@ -43,7 +43,7 @@ from logagent.model.assignments.verdict import Host
 from logagent.model.assignments.without_directory import WithoutDirectory, without_directory
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
 from logagent.model.health.clock_doubt import TRUST_CLOCK
-from logagent.model.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
+from logagent.model.kafka_version import KafkaVersion, LastRun, VersionsSeen, which_version
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
 from logagent.model.planning.due import Ages, Candidates, Due, what_is_due
@@ -114,7 +114,7 @@ VALID_READINGS = 10
 class Session:
     """`ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `network_seconds`: how long
     one reading of the cluster may take in all, None = as long as its requests do; `brokers`: who can be asked, as of
-    the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be removed
+    the last `facts`. `duplicates`: the other copy of each directory, by (log dir, name), that is about to be removed
     because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads the copies
     here that a removal rests on. `acting`: it holds the executor lock and may write the journal. `whole`: the inventory
     covers all directories, so what it does not show does not exist.
@@ -142,7 +142,7 @@ class Session:
     network_seconds: float | None = None
     brokers: BrokersToAsk | None = None
     reads: CopyReads = field(default_factory=CopyReads)
-    doubles: dict[DirKey, PartitionDir] = field(default_factory=dict)
+    duplicates: dict[DirKey, PartitionDir] = field(default_factory=dict)
     marked: set[DirKey] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -180,7 +180,7 @@ class Session:
         """When every directory of the inventory and every file of the broker beside them was last changed (ctime)."""
         jobs = {path: partial(changed_ms, log_dir) for path, log_dir in self.log_dirs.online().items()}
         files = [
-            at for found in self.calls.looks(jobs).values() if not isinstance(found, LogAgentError) for at in found
+            at for found in self.calls.call_each(jobs).values() if not isinstance(found, LogAgentError) for at in found
         ]
         return [*files, *(d.ctime_ns // 1_000_000 for d in self.dirs)]
 
@@ -372,7 +372,7 @@ class Session:
             partition_bytes=had_bytes,
             assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
             strays=self.rule_on_strays(self._going(dirs or (), rulings), now, to_act=True),
-            doubles=self._rule_on_doubles(dirs or self.dirs, now, to_act=dirs is not None),
+            duplicates=self._rule_on_duplicates(dirs or self.dirs, now, to_act=dirs is not None),
             max_age_ms=host.max_age_ms,
         )
 
@@ -487,13 +487,13 @@ class Session:
             self.brokers,
         )
 
-    def _rule_on_doubles(
+    def _rule_on_duplicates(
         self, dirs: Sequence[PartitionDir], now_ms: int, *, to_act: bool = False
     ) -> dict[DirKey, StrayRuling]:
-        asked = [(d, other) for d in dirs if (other := self.doubles.get(d.key)) is not None]
+        asked = [(d, other) for d in dirs if (other := self.duplicates.get(d.key)) is not None]
         if not asked:
             return {}
-        return rule_on_doubles(asked, self.ours(), self.calls, self.reads, to_act=to_act, now_ms=now_ms)
+        return rule_on_duplicates(asked, self.ours(), self.calls, self.reads, to_act=to_act, now_ms=now_ms)
 
     def ours(self) -> dict[str, OpenLogDir]:
         """The readable log dirs that have this broker's ids, and that it uses as far as we know: nothing may rest on a
@@ -507,11 +507,11 @@ class Session:
         holders = [f.holder.pid for f in log_dirs.values() if f.holder.pid is not None]
         cluster = self.log_dirs.cluster
         last_run = read_version_seen(self.state_dir, cluster.cluster_id, cluster.node_id)
-        seen = look_at_versions(self.target, holders, self.assignments, cluster.cluster_id, last_run)
+        seen = gather_versions(self.target, holders, self.assignments, cluster.cluster_id, last_run)
         self._remember_version(seen, {f.holder.pid for f in log_dirs.values() if f.holder.state is HolderState.HELD})
         return which_version(seen)
 
-    def _remember_version(self, seen: VersionLook, serving: Collection[int | None]) -> None:
+    def _remember_version(self, seen: VersionsSeen, serving: Collection[int | None]) -> None:
         """A newer version only once it serves: a start that fails says nothing about the next one."""
         cluster, running, before = self.log_dirs.cluster, seen.running, seen.last_run
         if not self.acting or self.state_dir is None or running is None or running == before.version:
@@ -572,8 +572,8 @@ class Session:
         waiting = [w for w in waiting if w.log_dir not in spared]
         going = [p.dir for p in proposals if needs_ruling(p, facts)]
         self.marked |= {p.key for p in proposals if p.dir.kind is not Kind.STRAY and needs_ruling(p, facts)}
-        doubles = self._rule_on_doubles([p.dir for p in proposals if p.double], facts.now_ms)
-        facts = replace(facts, strays=self.rule_on_strays(going, facts.now_ms), doubles=doubles)
+        duplicates = self._rule_on_duplicates([p.dir for p in proposals if p.duplicate], facts.now_ms)
+        facts = replace(facts, strays=self.rule_on_strays(going, facts.now_ms), duplicates=duplicates)
         judge_all = partial(assemble, proposals, waiting, guards=GUARDS, limits=self.limits, refusals=refusals)
         plan = judge_all(facts=facts, approve=approve)
         # Only what nothing else keeps from being done is looked at: a removal file by file.
@@ -603,7 +603,7 @@ class Session:
             for path, log_dir in self.log_dirs.online().items()
         }
         drops: dict[str, tuple[CheckpointEntry, ...]] = {}
-        for found in self.calls.looks(jobs).values():
+        for found in self.calls.call_each(jobs).values():
             if not isinstance(found, LogAgentError):
                 drops |= found
         return drops
@@ -620,7 +620,7 @@ class Session:
             log_dirs=self.log_dirs.by_path | self.log_dirs.quarantine,
             journal=self.journal,
             clock=self.clock,
-            look=partial(self.facts_to_act, stop=stop),
+            read_facts=partial(self.facts_to_act, stop=stop),
             actor=self.actor,
             control=WorkControl(stop=stop, budget=budget, workers=delete.workers, on_progress=on_progress),
             calls=self.calls,

@@ -38,7 +38,7 @@ from logagent.broker.admin.responses import (
     topic_of,
 )
 from logagent.errors import ServiceUnreachable, UnreadableError
-from logagent.model.assignments.commitment import QuorumLook, why_may_be_deposed
+from logagent.model.assignments.commitment import QuorumRead, why_may_be_deposed
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import (
@@ -203,7 +203,7 @@ class AdminReader:
         """Whether that broker supports DescribeQuorum with times (version 1, Kafka 3.3); not in ZooKeeper mode."""
         return self._client.request_version(DescribeQuorumRequest, node_id) >= 1
 
-    def quorum(self) -> QuorumLook:
+    def quorum(self) -> QuorumRead:
         """The active controller's description of its quorum; version 1 or later (Kafka 3.3), which has the times."""
         request = DescribeQuorumRequest.TopicData
         partition = request.PartitionData(partition_index=0)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from logagent.errors import UnreadableError
-from logagent.model.assignments.commitment import QuorumLook, QuorumReplica
+from logagent.model.assignments.commitment import QuorumRead, QuorumReplica
 from logagent.model.assignments.image import METADATA_TOPIC, PartitionAssignment, Topic
 from logagent.model.naming.topic_ids import to_text
 from logagent.model.planning.first_check import ASKED, TopicAnswer
@@ -104,7 +104,7 @@ def _assignment(partition: Any, moving: Any | None) -> PartitionAssignment:
     )
 
 
-def quorum_of(response: Any) -> QuorumLook:
+def quorum_of(response: Any) -> QuorumRead:
     """A DescribeQuorum answer; `UnreadableError` if it is refused, partial or of version 0 (which has no times)."""
     partitions = [p for t in response.topics for p in t.partitions if t.topic_name == METADATA_TOPIC]
     code = response.error_code or next((p.error_code for p in partitions), NONE)
@@ -115,7 +115,7 @@ def quorum_of(response: Any) -> QuorumLook:
     def replica(state: Any) -> QuorumReplica:
         return QuorumReplica(state.replica_id, state.last_fetch_timestamp, state.last_caught_up_timestamp)
 
-    return QuorumLook(
+    return QuorumRead(
         partition.leader_id,
         tuple(map(replica, partition.current_voters)),
         tuple(map(replica, partition.observers)),

@@ -14,12 +14,12 @@ from functools import partial
 from typing import Final
 
 from logagent.broker.files.checkpoint_files import parse_epochs
-from logagent.broker.files.log_look import LEADER_EPOCH_CHECKPOINT
+from logagent.broker.files.log_extent import LEADER_EPOCH_CHECKPOINT
 from logagent.broker.files.meta_properties import (
     META_PROPERTIES,
     PARTITION_METADATA,
-    look_at_meta,
     parse_partition_metadata,
+    read_meta_file,
 )
 from logagent.broker.files.segment_files import segment_bases
 from logagent.broker.metadata_log.batches import BatchDefect, BatchFile
@@ -27,7 +27,7 @@ from logagent.broker.metadata_log.log import ControlType, control_type, only_vot
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import FileLimit, read_regular
-from logagent.model.assignments.identity import MetaLook
+from logagent.model.assignments.identity import MetaRead
 from logagent.model.check.metadata_dir import METADATA_LOG
 from logagent.model.check.start_facts import MetadataFault, MetadataFile
 
@@ -71,7 +71,7 @@ def metadata_faults(dir_fd: int, voters: Collection[int] = ()) -> tuple[Metadata
     """What is wrong in the open metadata log dir `dir_fd`; `voters`: those of `controller.quorum.voters`. Raises
     OSError from the disk."""
     faults = [*_fault(MetadataFile.BOOTSTRAP, "", BOOTSTRAP, partial(_check_bootstrap, dir_fd))]
-    meta = look_at_meta(dir_fd)
+    meta = read_meta_file(dir_fd)
     try:
         log_fd = os.open(METADATA_LOG, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -94,7 +94,7 @@ def _in_log(log_fd: int, voters: Collection[int]) -> Iterator[MetadataFault]:
     yield from _snapshot_faults(log_fd)
 
 
-def _not_the_voter(log_fd: int, meta: MetaLook) -> Iterator[MetadataFault]:
+def _not_the_voter(log_fd: int, meta: MetaRead) -> Iterator[MetadataFault]:
     """The only voter of a dynamic quorum (KIP-853) is this node with another directory id: nobody is ever elected."""
     if meta.node_id is None or meta.directory_id is None:
         return

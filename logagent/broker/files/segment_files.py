@@ -58,7 +58,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentsLook:
+class SegmentsRead:
     """The segments of a directory in order, the index files whose `.log` is missing, and the files below the first
     segment that a broker was about to unlink (`.deleted`)."""
 
@@ -90,7 +90,7 @@ def last_index_entry(dir_fd: int, name: str, layout: struct.Struct) -> tuple[int
         return None
 
 
-def look_at_segments(dir_fd: int) -> SegmentsLook:
+def read_segment_files(dir_fd: int) -> SegmentsRead:
     """Inspect the segments in the open partition dir `dir_fd`.
 
     An index that is not a regular file is not sound. Raises OSError from the disk.
@@ -111,7 +111,7 @@ def look_at_segments(dir_fd: int) -> SegmentsLook:
     )
     first = bases[0] if bases else ""
     deleted = sorted(n for n in names for s in _DELETED if is_segment_file(n, s) and n[:_DIGITS] < first)
-    return SegmentsLook(segments, tuple(alone), tuple(deleted))
+    return SegmentsRead(segments, tuple(alone), tuple(deleted))
 
 
 def _index(dir_fd: int, base: str, suffix: str, names: set[str]) -> IndexFile | None:
@@ -138,7 +138,7 @@ class Rebuild:
     bytes: int
 
 
-def indexes_to_rebuild(look: SegmentsLook, *, every_segment: bool) -> Rebuild:
+def indexes_to_rebuild(look: SegmentsRead, *, every_segment: bool) -> Rebuild:
     """The `.index` of the last segment and of each segment whose `.index` or `.timeindex` is missing or not sound; with
     `every_segment`, those of all segments.
 
@@ -152,7 +152,7 @@ def indexes_to_rebuild(look: SegmentsLook, *, every_segment: bool) -> Rebuild:
     )
 
 
-def every_index(look: SegmentsLook) -> tuple[str, ...]:
+def every_index(look: SegmentsRead) -> tuple[str, ...]:
     """The `.index` of every segment, and then the `.timeindex` of each: without its `.index` first, a broker would not
     rebuild it."""
     offset_indexes = [s.base + OFFSET_INDEX for s in look.segments if s.index is not None]

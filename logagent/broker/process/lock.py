@@ -28,9 +28,9 @@ from logagent.errors import BrokerHoldsLogDir
 
 LOCK_FILE = ".lock"
 # A check is valid for this long from its start; one that itself took longer says nothing about the present.
-LOOK_VALID_SECONDS = 0.002
+LOCK_VALID_SECONDS = 0.002
 # After this many slow checks in a row the host is too busy to act safely.
-MAX_SLOW_LOOKS = 25
+MAX_SLOW_QUERIES = 25
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid, and C's padding.
@@ -63,7 +63,7 @@ _ABSENT = LockState(held=False, pid=None, present=False, readable=True)
 _FREE = LockState(held=False, pid=None, present=True, readable=True)
 
 
-def look(dir_fd: int) -> LockState:
+def query_lock(dir_fd: int) -> LockState:
     """Open `.lock` in `dir_fd` (again on every call: its inode changes across restarts) and query its lock.
 
     Does not raise: if the lock cannot be determined, `readable` is False.
@@ -141,23 +141,23 @@ class _LockCheck:
         """
         if self._monotonic() < self._valid_until:
             return
-        self._look()
+        self._query()
 
     def expire(self) -> None:
         """Forget the last check: the next `before()` checks again in any case."""
         self._valid_until = float("-inf")
 
-    def _look(self) -> None:
+    def _query(self) -> None:
         self._valid_until = float("-inf")
-        for _ in range(MAX_SLOW_LOOKS):
+        for _ in range(MAX_SLOW_QUERIES):
             started = self._monotonic()
-            self._judge(look(self._dir_fd))
-            valid_until = started + LOOK_VALID_SECONDS
+            self._judge(query_lock(self._dir_fd))
+            valid_until = started + LOCK_VALID_SECONDS
             if self._monotonic() < valid_until:
                 self._valid_until = valid_until
                 return
         raise BrokerHoldsLogDir(
-            f"{MAX_SLOW_LOOKS} looks at {self._log_dir}/{LOCK_FILE} in a row took over 2 ms each:"
+            f"{MAX_SLOW_QUERIES} looks at {self._log_dir}/{LOCK_FILE} in a row took over 2 ms each:"
             " cannot tell in time whether a broker is starting",
             log_dir=self._log_dir,
             hint="try again when the host is less busy",
@@ -190,7 +190,7 @@ class Interlock(_LockCheck):
 
     def after_rename(self) -> None:
         """Check again in any case. `BrokerHoldsLogDir` means: the rename is done, but stop here."""
-        self._look()
+        self._query()
 
     def _judge(self, seen: LockState) -> None:
         if seen.held:

@@ -16,8 +16,8 @@ from logagent.agent.planning.plan_prestart import (
     BudgetSpent,
     Prestart,
     carry_out_prestart,
-    looking_at_most,
     plan_prestart,
+    reading_at_most,
     room_for_start,
 )
 from logagent.agent.session.session import Session
@@ -265,7 +265,7 @@ class _Run:
         self._step.note("opening the state dir, the journal and the log dirs; nothing was renamed")
         wait = max(0.0, min(EXECUTOR_WAIT_SECONDS, self._left()))
         with session_of(self.call, act=not dry_run, to_plan=True, wait_seconds=wait) as session:
-            with looking_at_most(self._left()):
+            with reading_at_most(self._left()):
                 self._step.note("looking at assignments and log dirs; nothing was renamed")
                 self._read_assignments(session)
                 session.take_inventory()
@@ -280,7 +280,7 @@ class _Run:
                 prestart.plan,
                 execute=not dry_run,
                 stop=lambda: self._left() <= 0,
-                look=lambda dirs: self._facts_in_time(session, dirs, facts),
+                read_facts=lambda dirs: self._facts_in_time(session, dirs, facts),
                 act=partial(carry_out_prestart, session, prestart),
             )
             note_health(self.call, facts)
@@ -312,7 +312,7 @@ class _Run:
 
         before = [f for f in self.found.findings if f["code"] in SPACE_CODES]
         try:
-            with looking_at_most(max(0.1, self._left())):
+            with reading_at_most(max(0.1, self._left())):
                 paths = dict.fromkeys(f["path"] for f in before)
                 now = [f for path in paths for f in check_space(session, path, max(0.1, self._left()))]
         except (BudgetSpent, LogAgentError):
@@ -332,10 +332,10 @@ class _Run:
         box = box_of(settings, self.call.state_dir, session.clock, session, self.call.host)
         if box is None:
             return
-        if bounded(box.look_before_start, self._left() / 2) is None:
+        if bounded(box.read_before_start, self._left() / 2) is None:
             self.found.notes.append("the store was not read in time; no request of the fleet was carried out")
             return
-        with looking_at_most(self._left()):
+        with reading_at_most(self._left()):
             facts = session.facts()
         self._step.note("renaming by requests; what was done is in the journal (logagent history)")
         touched = {p.dir.inode for p in renamed}
@@ -349,7 +349,7 @@ class _Run:
         """Gathering facts again before acting counts against the budget too. If it takes too long its result is not
         used: the budget is spent, and `stop` says so."""
         try:
-            with looking_at_most(self._left()):
+            with reading_at_most(self._left()):
                 return session.facts_to_act(dirs)
         except BudgetSpent:
             return last

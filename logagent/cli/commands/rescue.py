@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from logagent.agent.rescue.plan_rescue import LOCAL_SOURCES, RemovedByHand, Rescue, carry_out_rescue, plan_rescue
-from logagent.agent.rescue.rescue_looks import BrokersPart, file_systems, free_room
+from logagent.agent.rescue.rescue_inspection import BrokersPart, file_systems, free_room
 from logagent.agent.session.session import Session
 from logagent.cli.host_session import (
     Progress,

@@ -25,7 +25,7 @@ from logagent.errors import Exit, Halted
 from logagent.host.linux.child import Child
 from logagent.host.linux.syscalls import share_one_arena
 from logagent.host.state.executor_lock import ExecutorLock
-from logagent.host.state.state_dir import look_at_directory, prepare_state_dir
+from logagent.host.state.state_dir import prepare_state_dir, stat_directory
 
 if TYPE_CHECKING:
     from logagent.agent.daemon.scheduling import RunConfig
@@ -94,7 +94,7 @@ def answering(config: RunConfig) -> dict[str, os.stat_result | None]:
 
 
 def _pickled(path: str) -> bytes:
-    return pickle.dumps(look_at_directory(path))
+    return pickle.dumps(stat_directory(path))
 
 
 def load(call: Call, *, reread: bool = False) -> RunConfig:

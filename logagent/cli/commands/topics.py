@@ -168,7 +168,7 @@ def purge(call: Call, report: str, choice: Choice, no_retention: bool, asked: As
 def _copies(call: Call, deletions: Deletions, topics: dict[str, str]) -> Mapping[tuple[str, int], Collection[int]]:
     """The copies that would be left; none, and it is said why, if the cluster cannot be asked."""
     try:
-        return deletions.looker.copies(topics)
+        return deletions.reader.copies(topics)
     except (ConfigError, ServiceUnreachable, UnreadableError) as error:
         hint = f" ({error.hint})" if error.hint else ""
         call.say(f"topics: which brokers are in sync is not known, so each is an only copy: {error}{hint}")

@@ -42,8 +42,8 @@ def standing(deletions: Deletions) -> Standing:
     """The requests that are open, those of the last day without an approval, and whether anybody could tell of a lost
     decision. Raises ServiceUnreachable."""
     setting = deletions.setting
-    filed = deletions.looker.folder.look().values()
-    witnesses, known = deletions.looker.witnesses()
+    filed = deletions.reader.folder.read().values()
+    witnesses, known = deletions.reader.witnesses()
     requests = [f.request for f in filed if f.request is not None]
     at = setting.clock()
     still = [f.request for f in filed if f.request is not None and not f.told(known).is_over]
@@ -66,7 +66,7 @@ def topics_of_cluster(place: Place, deletions: Deletions) -> list[ExistingTopic]
         ours = deletions.setting.control.cluster_id
         raise LogAgentError(f"the cluster at {servers} is {image.cluster_id}, not {ours}")
     living = [ExistingTopic(requested(topic)) for topic in image.by_name.values()]
-    sizes = deletions.looker.sizes({t.requested.topic_id for t in living} - {""})
+    sizes = deletions.reader.sizes({t.requested.topic_id for t in living} - {""})
     return [ExistingTopic(t.requested, sizes.get(t.requested.topic_id)) for t in living]
 
 

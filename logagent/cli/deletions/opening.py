@@ -14,7 +14,7 @@ import click
 
 from logagent.cli.options import Call
 from logagent.controller.deletions import Deletions
-from logagent.controller.look import Setting, TopicAnswerOfCluster
+from logagent.controller.fleet_reader import Setting, TopicAnswerOfCluster
 from logagent.controller.sightings import BrokerLogs
 from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError, UsageError
 from logagent.model.assignments.image import Topic

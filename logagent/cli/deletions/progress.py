@@ -32,7 +32,7 @@ def follow(call: Call, place: Place, topic: str | None, *, watch: bool, pause: f
     shown, deletions = False, place.deletions(signing=False)
     while True:
         try:
-            document = progress_document(deletions.looker.look(), deletions, topic=topic)
+            document = progress_document(deletions.reader.read(), deletions, topic=topic)
             if topic is not None and not document["requests"]:
                 raise UsageError(f"no request names the topic {topic}", hint="without TOPIC every request is shown")
         except ServiceUnreachable as error:

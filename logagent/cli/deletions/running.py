@@ -67,7 +67,7 @@ def cancel(call: Call, given: str, options: Mapping[str, Any], timeout: float) -
     """Cancel a request, and say what that still stops, what a restore can give back, and when it is in force."""
     deletions = Place(call, **options).deletions(signing=True)
     setting = deletions.setting
-    seen = deletions.looker.look()
+    seen = deletions.reader.read()
     old = next((r for r in seen.first if r.request_id == given), None)
     if old is not None:
         assert setting.key is not None
@@ -80,7 +80,7 @@ def cancel(call: Call, given: str, options: Mapping[str, Any], timeout: float) -
     if filed.outcome is not None or (state.is_over and state.state != "done"):
         raise UsageError(f"request {filed.request_id} is {state.state} already")
     counts = deletions.cancel(filed)
-    seen = deletions.looker.look()
+    seen = deletions.reader.read()
     if call.json:
         dump(progress_document(seen, deletions, filed.request_id))
     if counts.decision == "delete":
@@ -120,7 +120,7 @@ def _in_force(deletions: Deletions, number: str, timeout: float) -> str:
     """Wait until an agent has seen the cancellation: from then on a store that loses it changes nothing."""
     deadline = time.monotonic() + timeout
     while True:
-        _, known = deletions.looker.witnesses()
+        _, known = deletions.reader.witnesses()
         if any(d.decision != "delete" for d in known.decisions.get(number, ())):
             return "it is in force: an agent has seen it"
         if time.monotonic() >= deadline:

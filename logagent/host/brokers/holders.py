@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from logagent.broker.process.lock import LOCK_FILE, look, process_named
+from logagent.broker.process.lock import LOCK_FILE, process_named, query_lock
 from logagent.host.brokers.proc_scan import ProcScan, Watched
 from logagent.host.linux.proc import mount_namespace, process_start_ticks, process_start_time_ms
 from logagent.host.log_dir.log_dir import OpenLogDir
@@ -110,7 +110,7 @@ def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:
     the lock, but one has `.lock` (perhaps an unlinked one) or files below the log dir open. UNREADABLE: `.lock` cannot
     be read, or the files of a process that may be this log dir's broker cannot.
     """
-    seen = look(dir_fd)
+    seen = query_lock(dir_fd)
     if not seen.readable:
         why = os.strerror(seen.errno) if seen.errno is not None else "it is not a regular file"
         return Holder(HolderState.UNREADABLE, detail=f"{LOCK_FILE} cannot be read: {why}")

@@ -143,17 +143,17 @@ class BoundedCalls:
         self._active: dict[str, list[_Call[Any]]] = {}
         self._closing: list[tuple[frozenset[str], Callable[[], None]]] = []
 
-    def look(self, path: str, fn: Callable[[], T]) -> T:
-        """As `DiskCalls.look`. When the limit is over it marks the log dir offline and raises KafkaStorageError."""
-        (result,) = self.looks({path: fn}).values()
+    def call(self, path: str, fn: Callable[[], T]) -> T:
+        """As `DiskCalls.call`. When the limit is over it marks the log dir offline and raises KafkaStorageError."""
+        (result,) = self.call_each({path: fn}).values()
         if isinstance(result, LogAgentError):
             raise result
         return result
 
-    def looks(
+    def call_each(
         self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
     ) -> dict[str, T | LogAgentError]:
-        """As `DiskCalls.looks`; marks a log dir offline if its call takes longer than the limit."""
+        """As `DiskCalls.call_each`; marks a log dir offline if its call takes longer than the limit."""
         started = {path: self._begin(path, lambda stop, fn=fn: fn(), undo) for path, fn in jobs.items()}  # type: ignore[misc]
         late = self._wait([call for call in started.values() if isinstance(call, _Call)], self.limit_seconds)
         for call in late:

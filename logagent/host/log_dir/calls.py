@@ -35,11 +35,11 @@ class DiskCalls(Protocol):
     # Whether log dirs are worked on in parallel.
     parallel: bool
 
-    def look(self, path: str, fn: Callable[[], T]) -> T:
+    def call(self, path: str, fn: Callable[[], T]) -> T:
         """`fn()`, which must be short."""
         ...
 
-    def looks(
+    def call_each(
         self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
     ) -> dict[str, T | LogAgentError]:
         """Short calls on several log dirs, by path: each one's result or LogAgentError, in the order of `jobs`.
@@ -50,8 +50,8 @@ class DiskCalls(Protocol):
         ...
 
     def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
-        """As `looks`, for work without a time limit while its log dir is online: `fn(stop)` calls `stop` before each
-        change, and ends when it is true."""
+        """As `call_each`, for work without a time limit while its log dir is online: `fn(stop)` calls `stop` before
+        each change, and ends when it is true."""
         ...
 
     def ask(
@@ -103,17 +103,17 @@ class DirectCalls:
             self._under_way.pop()
             self._note(self._under_way[-1] if self._under_way else None)
 
-    def look(self, path: str, fn: Callable[[], T]) -> T:
+    def call(self, path: str, fn: Callable[[], T]) -> T:
         with self.at(path):
             return fn()
 
-    def looks(
+    def call_each(
         self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
     ) -> dict[str, T | LogAgentError]:
-        return {path: caught(partial(self.look, path, job)) for path, job in jobs.items()}
+        return {path: caught(partial(self.call, path, job)) for path, job in jobs.items()}
 
     def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
-        return self.looks({path: partial(job, never) for path, job in jobs.items()})
+        return self.call_each({path: partial(job, never) for path, job in jobs.items()})
 
     def ask(
         self,
@@ -124,7 +124,7 @@ class DirectCalls:
         limit: float,
         undo: Callable[[T], None] | None = None,
     ) -> T:
-        return self.look(what, fn)
+        return self.call(what, fn)
 
     def close(self, paths: Sequence[str], close: Callable[[], None]) -> None:
         close()

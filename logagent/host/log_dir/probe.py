@@ -19,14 +19,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
-from logagent.broker.process.lock import LockState, look
+from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_file
+from logagent.broker.process.lock import LockState, query_lock
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import opened_directory, opened_regular
 from logagent.host.log_dir.bounded_calls import Task
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
-from logagent.model.assignments.identity import MetaLook
+from logagent.model.assignments.identity import MetaRead
 from logagent.model.health.states import ProbeOutcome, ProbeResult
 from logagent.model.records import Identity
 
@@ -57,7 +57,7 @@ class Visit:
     result: ProbeResult
     identity: Identity | None = None
     real: str | None = None
-    meta: MetaLook | None = None
+    meta: MetaRead | None = None
     lock: LockState | None = None
 
 
@@ -134,7 +134,7 @@ def _visit_open(path: str, fd: int, started: float) -> Visit:
     try:
         status = os.fstat(fd)
         identity, real = Identity(status.st_dev, status.st_ino), os.readlink(f"/proc/self/fd/{fd}")
-        meta, lock = look_at_meta(fd), look(fd)
+        meta, lock = read_meta_file(fd), query_lock(fd)
         seen = _Probe(path, fd, identity).run()
     except OSError as error:
         return Visit(_result(path, started, _failure(error)))
@@ -251,7 +251,7 @@ def _write_and_read_back(dir_fd: int) -> None:
 
 
 def _read_meta(dir_fd: int) -> None:
-    """From the disk, not the cache. Only whether it can be read counts here; `look_at_meta` reads its content."""
+    """From the disk, not the cache. Only whether it can be read counts here; `read_meta_file` reads its content."""
     with (
         suppress(FileNotFoundError, UnreadableError),  # `check` and the guards judge its content
         opened_regular(META_PROPERTIES, limits.META_PROPERTIES, dir_fd=dir_fd) as fd,

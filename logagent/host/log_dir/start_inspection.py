@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from logagent.broker.files.checkpoint_files import CHECKPOINTS, TEMP_PREFIX, parse_epochs, read_checkpoint
-from logagent.broker.files.log_look import LEADER_EPOCH_CHECKPOINT
+from logagent.broker.files.log_extent import LEADER_EPOCH_CHECKPOINT
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
 from logagent.broker.process.lock import LOCK_FILE
 from logagent.errors import UnreadableError

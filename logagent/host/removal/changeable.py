@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from logagent.broker.files.segment_files import indexes_to_rebuild, look_at_segments
+from logagent.broker.files.segment_files import indexes_to_rebuild, read_segment_files
 from logagent.errors import NotAsPlanned
 from logagent.host.linux.access import READ, SEARCH, WRITE, may_as_any_owner, user_name
 from logagent.host.linux.mounts import mounts
@@ -88,7 +88,7 @@ class Ways:
         elif p.action is ActionKind.RESTORE or p.on_the_way_back:
             if not self.actor.may_as_owner(own.uid):
                 yield _not_its_owner(self.actor, path, own)
-            rebuilt = indexes_to_rebuild(look_at_segments(fd), every_segment=p.rebuild_all or p.on_the_way_back)
+            rebuilt = indexes_to_rebuild(read_segment_files(fd), every_segment=p.rebuild_all or p.on_the_way_back)
             yield from self._unlinked(path, fd, own, rebuilt.unlink)
         elif p.action is ActionKind.REMOVE_LEFTOVERS:
             yield from self._unlinked(path, fd, own, p.leftovers)

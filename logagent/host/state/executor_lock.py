@@ -198,7 +198,7 @@ def hold_log_dirs(
 def _locked(log_dir: OpenLogDir, calls: DiskCalls) -> bool:
     """True also for a log dir that went offline: nothing more is done there."""
     try:
-        return calls.look(log_dir.path, lambda: _flock(log_dir))
+        return calls.call(log_dir.path, lambda: _flock(log_dir))
     except KafkaStorageError:
         return True
 

@@ -394,7 +394,7 @@ class Journal:
         return {(e.intent.new_name or "", e.intent.identity.inode): e for e in self._entries(where)}
 
     def removal_intents(self, inodes: AbstractSet[int]) -> dict[tuple[str, int], list[RemovalIntent]]:
-        """(name, inode) of every directory among `inodes` that we ever meant to remove; see `removal_begun`."""
+        """(name, inode) of every directory among `inodes` that we ever meant to remove; see `removal_has_started`."""
         sql = (
             "SELECT name, inode, files, bytes, segments FROM actions"
             " WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"

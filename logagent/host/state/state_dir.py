@@ -48,7 +48,7 @@ def make_as_root(path: str, owner: tuple[int, int] | None) -> os.stat_result:
         os.close(fd)
 
 
-def look_as_root(path: str) -> None:
+def stat_as_root(path: str) -> None:
     """What `make_as_root` would refuse, without making anything. Raises JournalError, or OSError."""
     fd, here = os.open("/", _DIRECTORY), ""
     try:
@@ -116,7 +116,7 @@ def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_D
     return os.path.join(home, name)
 
 
-def look_at_directory(path: str) -> os.stat_result | None:
+def stat_directory(path: str) -> os.stat_result | None:
     """The status of the directory `path`; None if there is none. On a dead disk this may hang."""
     try:
         status = os.stat(path)
@@ -128,7 +128,7 @@ def look_at_directory(path: str) -> os.stat_result | None:
 def prepare_state_dir(path: str, log_dirs: Mapping[str, os.stat_result | None]) -> None:
     """Create the state dir (mode 0750) if it does not exist.
 
-    log_dirs: by path, the answer of `look_at_directory`; None if there was none. They are not read again here,
+    log_dirs: by path, the answer of `stat_directory`; None if there was none. They are not read again here,
     because a disk may hang at any moment.
 
     As root: a state dir that this call creates is given to the owner of the log dirs (of the first one that answered;
@@ -178,7 +178,7 @@ def become_who_acts(path: str, log_dirs: Mapping[str, os.stat_result | None]) ->
         return _of_root(path, next(iter(seen)), like)
     problem = None
     try:
-        look_as_root(os.path.abspath(path))
+        stat_as_root(os.path.abspath(path))
     except JournalError as e:
         problem = e
     except OSError as e:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from logagent.model.assignments.commitment import QuorumLook, why_not_our_log
+from logagent.model.assignments.commitment import QuorumRead, why_not_our_log
 from logagent.model.times import rfc3339
 
 SESSION_MS = 9_000
@@ -50,7 +50,7 @@ def why_live(live: Collection[int], ours: StoppedBroker, now_ms: int) -> str | N
     return f"it calls node {ours.node_id} live, but the broker of these disks is stopped: it may be another cluster's"
 
 
-def why_not_our_quorum(quorum: QuorumLook, ours: StoppedBroker) -> str | None:
+def why_not_our_quorum(quorum: QuorumRead, ours: StoppedBroker) -> str | None:
     """Why this is not the quorum that our broker followed until it stopped; None if nothing contradicts that."""
     if (why := why_not_our_log(quorum.high_watermark, ours.end, "its quorum")) is not None:
         return why

@@ -168,7 +168,7 @@ class QuorumReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class QuorumLook:
+class QuorumRead:
     """The leader's description of its quorum. `high_watermark`: the offset up to which it has committed."""
 
     leader_id: int
@@ -193,7 +193,7 @@ def why_not_our_log(end: int | None, own_end: int | None, whose: str) -> str | N
     )
 
 
-def quorum_known_until_ms(quorum: QuorumLook, node_id: int, now_ms: int) -> int | str:
+def quorum_known_until_ms(quorum: QuorumRead, node_id: int, now_ms: int) -> int | str:
     """The moment (ms) up to which node `node_id` knows what the cluster decided, or in words why that is unknown.
 
     It is the earlier of the node's `LastCaughtUpTimestamp` and the time by which a majority of the voters had fetched
@@ -225,7 +225,7 @@ STILL_LEADS_MS = 5_000
 `broker.session.timeout.ms` is 9 s): until then nobody else leads."""
 
 
-def why_may_be_deposed(quorum: QuorumLook, node_id: int) -> str | None:
+def why_may_be_deposed(quorum: QuorumRead, node_id: int) -> str | None:
     """Why node `node_id` may no longer lead what it led; None if the quorum's leader has just heard that it knows
     everything.
 

@@ -19,7 +19,7 @@ Epochs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class LogLook:
+class LogExtent:
     """The log of one partition dir, read from its own files.
 
     `log_end` is the offset after the last complete record, None if unknown (torn tail, no segment); `epochs` are the
@@ -54,7 +54,7 @@ class LogLook:
         empty = self.log_end is not None and self.log_end == self.log_start
         return log_start > 0 and not empty and not self.reaches(log_start)
 
-    def unsound(self, problem: str | None) -> LogLook:
+    def unsound(self, problem: str | None) -> LogExtent:
         """The same log with its end unknown because of `problem`, if there is one: it covers nothing then."""
         return self if problem is None else replace(self, log_end=None, problem=problem)
 
@@ -79,8 +79,8 @@ class EpochEnd:
     there; both are None if the copy knows no such epoch. `log_start` is the copy's log start offset, None if unknown.
     `high_watermark`: up to where its records are known to stay; of a copy on this host, which counts only where this
     node leads, all of them. `where` names the copy ("the leader, node 2"). `led_here`: this host's own broker is the
-    leader, so that its files answer; `here`: they do. `gaps`, `problem`: as in `LogLook`; no leader tells about its own
-    gaps.
+    leader, so that its files answer; `here`: they do. `gaps`, `problem`: as in `LogExtent`; no leader tells about its
+    own gaps.
     """
 
     where: str
@@ -93,14 +93,14 @@ class EpochEnd:
     led_here: bool = False
     here: bool = False
 
-    def lacks(self, own: LogLook) -> tuple[int, int] | None:
+    def lacks(self, own: LogExtent) -> tuple[int, int] | None:
         """The first gap in the copy at offsets that `own` may have records for. Only compaction leaves such gaps, and
         from the offsets it cannot be told from a segment that was lost: neither by the broker that serves the copy."""
         first, end = max(own.log_start or 0, self.log_start or 0), own.log_end or 0
         return next(((a, b) for a, b in self.gaps if max(a, first) < min(b, end)), None)
 
 
-def end_of_epoch(where: str, copy: LogLook, epoch: int) -> EpochEnd:
+def end_of_epoch(where: str, copy: LogExtent, epoch: int) -> EpochEnd:
     """The answer for a copy on this host's disks (`LeaderEpochFileCache.endOffsetFor`).
 
     Deviation: an epoch below all those the copy knows has no end there. Kafka returns the start of the first known
@@ -163,11 +163,11 @@ def epoch_at(epochs: Epochs, offset: int) -> int | None:
     return next((epoch for epoch, start in reversed(epochs) if start <= offset), None)
 
 
-def in_common(own: LogLook, copy: LogLook) -> InCommon:
+def in_common(own: LogExtent, copy: LogExtent) -> InCommon:
     return InCommon(max(own.log_start or 0, copy.log_start or 0), own.log_end or 0, own.epochs, copy.epochs)
 
 
-def covers(other: EpochEnd, own: LogLook) -> bool:
+def covers(other: EpochEnd, own: LogExtent) -> bool:
     """Whether the copy that answered `other` (for `own.last_epoch`) has every record of `own`, for good.
 
     True if that very epoch ends there at or above the directory's end, so does what is committed, and no segment may be
@@ -183,13 +183,13 @@ def covers(other: EpochEnd, own: LogLook) -> bool:
     return other.lacks(own) is None
 
 
-def past_retention(other: EpochEnd, own: LogLook) -> bool:
+def past_retention(other: EpochEnd, own: LogExtent) -> bool:
     """Whether the copy's log begins at or above the end of `own`: retention, or an operator, deleted all of that there.
     It may have been a mistake, and then these are the last records."""
     return own.log_end is not None and other.log_start is not None and other.log_start >= own.log_end > 0
 
 
-def why_not_covered(own: LogLook, answers: tuple[EpochEnd, ...]) -> str:
+def why_not_covered(own: LogExtent, answers: tuple[EpochEnd, ...]) -> str:
     """The reason in words, with all figures, for a refusal."""
     if own.log_end is None or own.last_epoch is None:
         return f"cannot tell where its own log ends ({own.problem or 'it has no leader epochs'})"
@@ -197,7 +197,7 @@ def why_not_covered(own: LogLook, answers: tuple[EpochEnd, ...]) -> str:
     return f"it ends at offset {own.log_end} in leader epoch {own.last_epoch}; {'; '.join(said) or 'nobody was asked'}"
 
 
-def _why_not(own: LogLook, answer: EpochEnd) -> str:
+def _why_not(own: LogExtent, answer: EpochEnd) -> str:
     if answer.problem is not None:
         return f"{answer.where} does not count ({answer.problem})"
     if past_retention(answer, own):

@@ -23,7 +23,7 @@ from logagent.model.records import Kind, PartitionDir
 
 
 @dataclass(frozen=True, slots=True)
-class MetaLook:
+class MetaRead:
     """`meta.properties` of one log dir. `missing`: there is none. `error`: why it cannot be read."""
 
     cluster_id: str | None = None
@@ -64,7 +64,7 @@ class ClusterFacts:
         return "" if self.by_node else self.cluster_id
 
 
-def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> ClusterFacts:
+def agree(metas: Mapping[str, MetaRead], configured_node_id: int | None) -> ClusterFacts:
     """Compare the `meta.properties` of the online log dirs.
 
     An unformatted log dir is a problem only of that log dir. Ids that differ, or that are not the configured node's,
@@ -102,7 +102,7 @@ def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> Clus
     )
 
 
-def _copied(readable: Mapping[str, MetaLook]) -> frozenset[str]:
+def _copied(readable: Mapping[str, MetaRead]) -> frozenset[str]:
     by_id: dict[str, list[str]] = {}
     for path, m in readable.items():
         if m.directory_id is not None:
@@ -110,7 +110,7 @@ def _copied(readable: Mapping[str, MetaLook]) -> frozenset[str]:
     return frozenset(path for paths in by_id.values() if len(paths) > 1 for path in paths)
 
 
-def _each(readable: Mapping[str, MetaLook], attribute: str) -> str:
+def _each(readable: Mapping[str, MetaRead], attribute: str) -> str:
     return ", ".join(f"{path} {getattr(m, attribute)}" for path, m in sorted(readable.items()))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
+from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, why_not_covered
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.assignments.verdict import Reason
 from logagent.model.claims import Claim, Held, Witness
@@ -80,7 +80,7 @@ def decide_stray(
     ruling: Ruling,
     *,
     proof: str | None,
-    own: LogLook | None,
+    own: LogExtent | None,
     answers: Sequence[EpochEnd],
     nobody: str | None = None,
     at_ms: int = 0,

@@ -29,7 +29,7 @@ def act_of(p: Proposal, facts: Facts) -> Act | None:
     kind = p.dir.kind
     match p.action:
         case ActionKind.REMOVE:
-            of_stray = Act.REMOVE_DOUBLE if p.double else Act.REMOVE_STRAY
+            of_stray = Act.REMOVE_DUPLICATE if p.duplicate else Act.REMOVE_STRAY
             return {Kind.STRAY: of_stray, Kind.DELETE: Act.REMOVE_MARKED}.get(kind)
         case ActionKind.REMOVE_LEFTOVERS:
             return Act.REMOVE_LEFTOVERS
@@ -41,8 +41,8 @@ def act_of(p: Proposal, facts: Facts) -> Act | None:
             return Act.MARK_ORPHAN if facts.ruling(p.dir).verdict is Verdict.ORPHAN else Act.MARK_ASSIGNED
         case ActionKind.QUARANTINE if p.on_the_way_back:
             return Act.TAKE_BACK
-        case ActionKind.QUARANTINE if p.double:
-            return Act.SET_ASIDE_DOUBLE
+        case ActionKind.QUARANTINE if p.duplicate:
+            return Act.SET_ASIDE_DUPLICATE
         case ActionKind.QUARANTINE if p.flags.allow_assigned:
             return Act.DISPLACE
         case ActionKind.QUARANTINE:
@@ -73,12 +73,12 @@ WHOSE = frozenset(
 
 def by_rulings(p: Proposal, facts: Facts) -> Ask:
     """Whose the directory is and what covers it, by the rulings on it, and what the operator says to that."""
-    asked = (facts.doubles if p.double else facts.strays).get(p.dir.key)
+    asked = (facts.duplicates if p.duplicate else facts.strays).get(p.dir.key)
     proof = list(asked.proof) if asked is not None else []
     if p.dir.kind is not Kind.STRAY:
         # Whose a current directory is, its verdict says, which knows its log dir and spares internal topics.
         proof = [held for held in proof if held.claim is Claim.COVERED]
-        proof += () if p.double else facts.ruling(p.dir).proof
+        proof += () if p.duplicate else facts.ruling(p.dir).proof
     said = (
         (p.removal_started, Claim.REMOVAL_STARTED, Witness.MARK_AND_COUNT),
         (p.flags.allow_assigned, Claim.ALLOWED, Witness.OPERATOR),

@@ -28,7 +28,7 @@ from logagent.model.planning.queue import (
     backoff_ms,
     full_topic,
     marked_at_ms,
-    removal_begun,
+    removal_has_started,
 )
 from logagent.model.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
 
@@ -151,10 +151,10 @@ def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[
     return waiting, [e for e in queue if e.owner != "broker" or e.removal_started]
 
 
-def stray_due_ms(set_aside_ms: int, retention_ms: int, *, begun: bool = False) -> int:
+def stray_due_ms(set_aside_ms: int, retention_ms: int, *, started: bool = False) -> int:
     """When a stray is due that was set aside at that time. The fleet says the same of one whose agent says nothing
     (`fleet.report.answers`); `tests/verdict_table.py` holds the two equal."""
-    return set_aside_ms if begun else set_aside_ms + retention_ms
+    return set_aside_ms if started else set_aside_ms + retention_ms
 
 
 def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
@@ -168,10 +168,10 @@ def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
     found = [(marked_at_ms(d, known.marks.get(d.key), known.corrected), d) for d in known.dirs if d.kind is Kind.STRAY]
     for at, d in sorted(found, key=lambda dated: (dated[0], dated[1].key)):
         mark, failed = known.marks.get(d.key), known.failures.get(d.key)
-        begun = removal_begun(d, known.removal_intents)
+        started = removal_has_started(d, known.removal_intents)
         strange = mark is None and d.topic_id in known.never_shown
         kept_ms = max(retention_ms, known.ages.min_age_ms) if strange else retention_ms
-        due_at = stray_due_ms(at, kept_ms, begun=begun)
+        due_at = stray_due_ms(at, kept_ms, started=started)
         if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):
             until, why = failed.last_at_ms + backoff_ms(failed.count), f"{RETRY}{failed.last_error}"
             waiting.append(_waits(d, ActionKind.REMOVE, why, until, claim=Claim.KEPT))
@@ -180,11 +180,11 @@ def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
                 Proposal(
                     ActionKind.REMOVE,
                     d,
-                    "removal begun" if begun else "stray-retention",
+                    "removal begun" if started else "stray-retention",
                     full_topic=full_topic(d, mark),
                     due_at_ms=due_at,
                     approved=mark is not None and mark.approved,
-                    removal_started=begun,
+                    removal_started=started,
                     flags=known.flags,
                 )
             )

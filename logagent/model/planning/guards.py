@@ -223,8 +223,8 @@ def _leftovers(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
     return _refuse(p, "assigned", fact, "nothing to do: an orphan goes as a whole", unmet.claim)
 
 
-def _double(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
-    ruling = facts.doubles.get(p.dir.key)
+def _duplicate(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
+    ruling = facts.duplicates.get(p.dir.key)
     fact = "the other copy was not checked" if ruling is None else ruling.detail
     return _refuse(p, "assigned", fact, "it stays: it may be the only copy of some of its records", unmet.claim)
 
@@ -235,9 +235,9 @@ _IN_WORDS: dict[Act, Callable[[Proposal, Facts, Unmet], Refusal]] = {
     Act.MARK_ORPHAN: _marked_orphan,
     Act.SET_ASIDE_TO_REMOVE: _marked_orphan,
     Act.MARK_ASSIGNED: _assigned_mark,
-    Act.SET_ASIDE_DOUBLE: _double,
+    Act.SET_ASIDE_DUPLICATE: _duplicate,
     Act.REMOVE_LEFTOVERS: _leftovers,
-    Act.REMOVE_DOUBLE: _double,
+    Act.REMOVE_DUPLICATE: _duplicate,
 }
 
 

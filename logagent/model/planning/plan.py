@@ -59,8 +59,8 @@ class Proposal:
     `approved`: an operator approved this directory by plan id earlier. `removal_started`: part of it is gone.
     `makes_room_for`: the (log dir, name) of a restore in the same plan; both happen or neither, and `through` is where
     the displaced directory is in between. `rebuild_all`: the broker must rebuild the indexes of all restored segments,
-    not only of those that need it. `double`: it is assigned, but another log dir of this host has all of it, and it may
-    be set aside as long as that is true. `then_removed`: the same run removes it once it is set aside. `leftovers`: the
+    not only of those that need it. `duplicate`: it is assigned, but another log dir of this host has all of it, and it
+    may be set aside as long as that is true. `then_removed`: the same run removes it once it is set aside. `leftovers`: the
     files in it that are removed, with `bytes` in all (`REMOVE_LEFTOVERS`); everything else in it stays.
     """
 
@@ -78,7 +78,7 @@ class Proposal:
     makes_room_for: DirKey | None = None
     through: DirKey | None = None
     rebuild_all: bool = False
-    double: bool = False
+    duplicate: bool = False
     then_removed: bool = False
     leftovers: tuple[str, ...] = ()
 
@@ -252,6 +252,6 @@ def _identifying(p: Proposal) -> bytes:
     parts = [p.action.value, d.log_dir, d.name, str(d.device), str(d.inode), d.topic_id or ""]
     parts += [str(d.restored_by)] if d.restored_by is not None else []
     parts += ["then removed"] if p.then_removed else []
-    parts += ["double"] if p.double else []
+    parts += ["double"] if p.duplicate else []
     parts += p.leftovers
     return b"\0".join(part.encode("utf-8", "surrogateescape") for part in parts)

@@ -53,8 +53,8 @@ def needs_ruling(p: Proposal, facts: Facts) -> bool:
     topics that are marked, or set aside and removed at once. Once one is marked, nobody asks any more: a starting
     broker purges it."""
     if p.dir.kind is Kind.STRAY:
-        return p.action in (ActionKind.REMOVE, ActionKind.MARK) and not (p.removal_started or p.double)
-    removes = p.action is ActionKind.MARK or (p.then_removed and not p.double)
+        return p.action in (ActionKind.REMOVE, ActionKind.MARK) and not (p.removal_started or p.duplicate)
+    removes = p.action is ActionKind.MARK or (p.then_removed and not p.duplicate)
     return removes and needs_cover(facts.ruling(p.dir))
 
 

@@ -59,7 +59,7 @@ class NotWhole(NamedTuple):
     hint: str
 
 
-def removal_begun(d: PartitionDir, intents: RemovalIntents) -> bool:
+def removal_has_started(d: PartitionDir, intents: RemovalIntents) -> bool:
     """Whether part of `d` is gone because we removed it: the mark that comes before the first unlink, an intent of this
     journal (`intents`, by log dir and name), and fewer files than then."""
     return d.removal_started and any(intent.has_taken(d) for intent in intents.get(d.key, ()))
@@ -75,8 +75,8 @@ def why_not_whole(d: PartitionDir, intents: RemovalIntents, *, files_with_bit: i
         return None
     if meant:
         most = max(intent.files or 0 for intent in meant)
-        begun = any(intent.has_taken(d) for intent in meant)
-        left = f"{d.files} of {most} files are left" if begun else "some of its records may be gone"
+        started = any(intent.has_taken(d) for intent in meant)
+        left = f"{d.files} of {most} files are left" if started else "some of its records may be gone"
         hint = "it cannot be made whole again: copy what is left of it elsewhere before its removal goes on"
         return NotWhole(f"its removal has started: {left}", f"{hint}, if that may be the only copy")
     if files_with_bit is not None and d.files >= files_with_bit:
@@ -184,8 +184,8 @@ def build_queue(
 ) -> list[QueueEntry]:
     """All marked directories in the order in which they fall due (then by time of marking, log dir and name).
 
-    A removal that has begun (`removal_begun`) has waited its delay: it is due at once, except for the backoff after a
-    failure.
+    A removal that has started (`removal_has_started`) has waited its delay: it is due at once, except for the backoff
+    after a failure.
     """
     entries = []
     for directory in marked:
@@ -193,8 +193,8 @@ def build_queue(
         mark, failed = marks.get(key), failures.get(key)
         at = marked_at_ms(directory, mark, corrected)
         owner: Owner = "broker" if mark is None else "logagent"
-        begun = removal_begun(directory, removal_intents)
-        due = at if begun else at + delay_ms + (leftover_grace_ms if owner == "broker" else 0)
+        started = removal_has_started(directory, removal_intents)
+        due = at if started else at + delay_ms + (leftover_grace_ms if owner == "broker" else 0)
         if failed is not None:
             due = max(due, failed.last_at_ms + backoff_ms(failed.count))
         entries.append(
@@ -205,7 +205,7 @@ def build_queue(
                 due_at_ms=due,
                 full_topic=full_topic(directory, mark),
                 approved=mark is not None and mark.approved,
-                removal_started=begun,
+                removal_started=started,
                 attempts=failed,
             )
         )

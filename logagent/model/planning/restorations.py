@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, past_retention, why_not_covered
+from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, past_retention, why_not_covered
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment
 from logagent.model.claims import Claim
 from logagent.model.facts import Facts
@@ -64,7 +64,7 @@ def _cannot_restore(d: PartitionDir, name: str | None, mark: Mark | None, intent
     return None
 
 
-def _incomplete(d: PartitionDir, copy: CopyLook | None) -> Refusal | None:
+def _incomplete(d: PartitionDir, copy: CopyRead | None) -> Refusal | None:
     if d.error is not None or copy is None:
         fact = f"it cannot be trusted: {d.error or 'it cannot be read'}"
         return Refusal.of(d, "inside", fact, "look at it by hand; logagent leaves it alone")
@@ -80,7 +80,7 @@ def _incomplete(d: PartitionDir, copy: CopyLook | None) -> Refusal | None:
     return None
 
 
-def _starts_at_first_segment(copy: CopyLook) -> bool:
+def _starts_at_first_segment(copy: CopyRead) -> bool:
     """Whether what is below the first segment was deleted from the log, not with the whole log: then its log start
     offset moved there, and with it the start of its first leader epoch (`LeaderEpochFileCache.truncateFromStart`). A
     whole log loses its epochs."""
@@ -113,7 +113,7 @@ class RestoreOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyLook:
+class CopyRead:
     """A directory to be restored, as found on disk.
 
     `rebuild_some`, `rebuild_all`: bytes that the broker reads to rebuild the indexes that need it, or all of them.
@@ -123,13 +123,13 @@ class CopyLook:
     `segments`: base offset and bytes of each, in order.
     """
 
-    log: LogLook
+    log: LogExtent
     rebuild_some: int = 0
     rebuild_all: int = 0
     without_log: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     log_start_back: int = 0
-    standing: LogLook | None = None
+    standing: LogExtent | None = None
     first_check: FirstCheck | None = None
     segments: tuple[tuple[int, int], ...] = ()
 
@@ -287,7 +287,7 @@ class Wanted:
     chosen: Sequence[PartitionDir]
     dirs: Sequence[PartitionDir]
     marks: Mapping[DirKey, Mark] = field(default_factory=dict)
-    copies: Mapping[DirKey, CopyLook] = field(default_factory=dict)
+    copies: Mapping[DirKey, CopyRead] = field(default_factory=dict)
     removal_intents: RemovalIntents = field(default_factory=dict)
 
 
@@ -298,7 +298,7 @@ class Back:
 
     dir: PartitionDir
     mark: Mark | None
-    copy: CopyLook
+    copy: CopyRead
     topic: str
     home: str
     target: str

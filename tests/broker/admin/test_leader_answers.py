@@ -11,10 +11,10 @@ from kafka import KafkaProducer
 
 from logagent.broker.admin.epoch_ends import Leader, ask_epoch_ends
 from logagent.broker.admin.reader import AdminReader
-from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.log_extent import read_log_extent
 from logagent.broker.files.meta_properties import read_topic_id
 from logagent.model.assignments.commitment import quorum_known_until_ms
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
+from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, why_not_covered
 from logagent.model.records import TopicPartition
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
@@ -95,12 +95,12 @@ def test_what_the_leader_has_not_committed_covers_nothing(
     wait_until(committed, 60, "the follower has it, too", 0.5)
 
 
-def look(node: KafkaNode) -> tuple[LogLook, str]:
+def look(node: KafkaNode) -> tuple[LogExtent, str]:
     """The log of orders-0 on the disk of a broker, and its topic id."""
     folder = next(d / "orders-0" for d in node.log_dirs if (d / "orders-0").is_dir())
     fd = os.open(folder, os.O_RDONLY)
     try:
-        own, topic_id = look_at_log(fd), read_topic_id(fd)
+        own, topic_id = read_log_extent(fd), read_topic_id(fd)
     finally:
         os.close(fd)
     assert topic_id is not None

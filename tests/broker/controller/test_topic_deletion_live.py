@@ -97,7 +97,7 @@ def test_the_last_topic_of_a_cluster_is_closed_by_any_process(
         assert status == 0, said
         control, key = Control(ordered.store, cluster.nodes[0].cluster_id), load_private_key(ordered.key)
         keys, number = (public_key(ordered.public),), done["request_id"]
-        request = RequestFolder(control, keys).look()[number].request
+        request = RequestFolder(control, keys).read()[number].request
         assert request is not None
         at = instant(datetime.now(UTC))
         decide(control, Decision(number, control.cluster_id, "delete", "ops", at, topics=request.topics), key, keys)

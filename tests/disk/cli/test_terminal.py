@@ -111,10 +111,10 @@ def test_an_answer_that_does_not_end_is_given_up(host: CliHost) -> None:
             connection.sendall(b" ")
             time.sleep(0.05)
 
-    begun = time.monotonic()
+    started = time.monotonic()
     with answering(host.state, drip), pytest.raises(ServiceUnreachable, match=r"timed out|did not end in time"):
         ask_status(str(host.state), timeout=0.5)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize(

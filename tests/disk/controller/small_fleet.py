@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.controller.deletions import Deletions
-from logagent.controller.look import Setting, TopicAnswerOfCluster
+from logagent.controller.fleet_reader import Setting, TopicAnswerOfCluster
 from logagent.controller.request_states import RequestState, request_state
 from logagent.controller.sightings import BrokerLogs
 from logagent.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
@@ -158,7 +158,7 @@ class SmallFleet:
 
     def agent(self, node: int, *, host: str | None = None, mine: Collection[DirectoryAnswer] = ()) -> None:
         """A look of a node's agent: it remembers what is signed, and writes what it has seen and what it has."""
-        memory, filed = self.memory[node], RequestFolder(self.control, self.keys).look()
+        memory, filed = self.memory[node], RequestFolder(self.control, self.keys).read()
         for number, each in filed.items():
             memory.setdefault(number, set()).update(each.signed)
         known = known_in(((n, c) for n, cs in memory.items() for c in cs), self.keys, CLUSTER)
@@ -213,12 +213,12 @@ class SmallFleet:
         return self.store / "control" / CLUSTER / "requests" / number / name
 
     def state(self, number: str, process: Deletions | None = None) -> RequestState:
-        seen = (process or self.process(key=None)).looker.look()
+        seen = (process or self.process(key=None)).reader.read()
         filed: Filed = seen.filed[number]
         return request_state(filed, self.progress(number), seen)
 
     def progress(self, number: str) -> list[TopicProgress]:
-        seen = self.process(key=None).looker.look()
+        seen = self.process(key=None).reader.read()
         return TopicDeletionManager(seen, timedelta(hours=2)).progress(seen.filed[number])
 
 

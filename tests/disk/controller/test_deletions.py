@@ -111,7 +111,7 @@ def test_of_two_processes_who_loses_obeys(fleet: SmallFleet) -> None:
     first.round()
     second.round()
     fleet.minute()
-    filed = first.looker.look().filed[number]
+    filed = first.reader.read().filed[number]
     second.cancel(filed)
     first.round()
     assert fleet.admin.sent == [] and fleet.state(number).state == "cancelled"
@@ -125,8 +125,8 @@ def test_a_cancellation_counts_until_the_cluster_is_asked(fleet: SmallFleet, mon
     process.round()
     fleet.minute()
     process.round()
-    assert len(fleet.admin.sent) == 1 and other.looker.look().filed[number].decision is not None
-    filed = other.looker.look().filed[number]
+    assert len(fleet.admin.sent) == 1 and other.reader.read().filed[number].decision is not None
+    filed = other.reader.read().filed[number]
     monkeypatch.setattr(fleet.admin, "clock", lambda: other.cancel(filed) and None)
     process.round()
     assert len(fleet.admin.sent) == 1 and fleet.state(number).state == "cancelled"
@@ -149,7 +149,7 @@ def test_a_cancellation_that_was_removed_still_counts(fleet: SmallFleet) -> None
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()
     process.round()
-    process.cancel(process.looker.look().filed[number])
+    process.cancel(process.reader.read().filed[number])
     fleet.minute()
     fleet.place(number, "decision.json").unlink()
     late = fleet.process("late")
@@ -165,7 +165,7 @@ def test_a_store_from_yesterday_revives_nothing(fleet: SmallFleet, tmp_path: Pat
     fleet.minute()
     shutil.copytree(fleet.store, tmp_path / "backup")
     process = fleet.process()
-    process.cancel(process.looker.look().filed[number])
+    process.cancel(process.reader.read().filed[number])
     fleet.minute()
     shutil.rmtree(fleet.store)
     shutil.copytree(tmp_path / "backup", fleet.store)
@@ -489,7 +489,7 @@ def test_what_nobody_can_read_holds_the_request(fleet: SmallFleet, forged: Calla
         process.round()
         fleet.minute()
     assert fleet.admin.sent == [] and fleet.state(number).state == "on-hold"
-    process.cancel(process.looker.look().filed[number])
+    process.cancel(process.reader.read().filed[number])
     assert fleet.state(number).state == "cancelled"
 
 
@@ -549,16 +549,16 @@ def test_a_copy_counts_where_its_host_is_heard_and_its_broker_in_sync(fleet: Sma
     fleet.topic()
     for node in NODES:
         fleet.publish(node)
-    looker, topics = fleet.process().looker, {TOPIC_ID: NAME}
-    assert looker.copies(topics) == {(TOPIC_ID, 0): {1, 2, 3}}
+    reader, topics = fleet.process().reader, {TOPIC_ID: NAME}
+    assert reader.copies(topics) == {(TOPIC_ID, 0): {1, 2, 3}}
     fleet.admin.isr[TOPIC_ID, 0] = frozenset({2})
-    assert looker.copies(topics) == {(TOPIC_ID, 0): {2}}
-    assert looker.copies({TOPIC_ID: "clicks-backup"}) == {}, "by another name no broker takes it for that partition"
+    assert reader.copies(topics) == {(TOPIC_ID, 0): {2}}
+    assert reader.copies({TOPIC_ID: "clicks-backup"}) == {}, "by another name no broker takes it for that partition"
     fleet.now += timedelta(minutes=61)
-    assert looker.copies(topics) == {}, "nobody was heard within the hour"
+    assert reader.copies(topics) == {}, "nobody was heard within the hour"
     fleet.publish(2)
     fleet.admin.isr[TOPIC_ID, 0] = frozenset()
-    assert looker.copies(topics) == {}
+    assert reader.copies(topics) == {}
 
 
 def directory(node: int, name: str = f"{NAME}-0", inode: int = 7) -> RequestedDirectory:
@@ -620,8 +620,8 @@ def test_an_agent_keeps_whole_what_was_signed(fleet: SmallFleet) -> None:
     """What it keeps is proof for anyone: a process with the keys and no control folder at all believes it."""
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()
-    process.cancel(process.looker.look().filed[number])
+    process.cancel(process.reader.read().filed[number])
     fleet.minute(2)
     (content,) = kept(fleet, 2)
     assert content == fleet.place(number, "decision.json").read_bytes()
-    assert RequestFolder(fleet.control, fleet.keys).look()[number].is_over
+    assert RequestFolder(fleet.control, fleet.keys).read()[number].is_over

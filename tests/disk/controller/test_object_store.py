@@ -80,7 +80,7 @@ def test_a_cancellation_counts_after_it_was_removed(fleet: StoredFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     first, second = fleet.process("first"), fleet.process("second")
     first.round()
-    second.cancel(second.looker.look().filed[number])
+    second.cancel(second.reader.read().filed[number])
     fleet.minute()
     fleet.control.remove(f"requests/{number}", "decision.json")
     fleet.minute()

@@ -56,7 +56,7 @@ def test_what_lives_is_not_reported(fleet: SmallFleet) -> None:
     """Cancelled, disabled, or never signed."""
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()
-    process.cancel(process.looker.look().filed[number])
+    process.cancel(process.reader.read().filed[number])
     fleet.request(topics=(fleet.topic(topic_id="B" * 22),), key=PrivateKey("stranger", b"\x09" * 32))
     fleet.request(approvals=("no-witness",), topics=(fleet.topic(topic_id="C" * 22),))
     fleet.admin.enabled = False

@@ -60,7 +60,7 @@ def place(control: Control, number: str, name: str) -> Path:
 
 
 def looked(control: Control, number: str) -> Filed:
-    return RequestFolder(control, KEYS).look()[number]
+    return RequestFolder(control, KEYS).read()[number]
 
 
 def test_a_request_is_named_after_what_it_asks_for(control: Control) -> None:
@@ -166,21 +166,21 @@ def test_an_outcome_closes_for_good_and_is_written_once(control: Control) -> Non
     outcome = Outcome(number, CLUSTER, "ops", AT, topics=(TopicOutcome("A" * 22, "disabled", "delete.topic.enable"),))
     assert write_outcome(control, outcome, KEY) and not write_outcome(control, outcome, KEY)
     folder = RequestFolder(control, KEYS)
-    assert folder.look()[number].outcome == outcome
+    assert folder.read()[number].outcome == outcome
     # Read once: whatever happens to its files, it stays closed for who has seen it.
     place(control, number, "outcome.json").unlink()
-    assert folder.look()[number].outcome == outcome
+    assert folder.read()[number].outcome == outcome
 
 
 def test_a_retired_key_cancels_and_does_not_delete(control: Control) -> None:
     number = write_request(control, ASKED, KEY)
     retired = (public_key(f"{KEY.public()}:retired"),)
     decide(control, decision(number, "cancelled"), KEY, KEYS)
-    filed = RequestFolder(control, retired).look()[number]
+    filed = RequestFolder(control, retired).read()[number]
     assert filed.decision is not None and filed.request is None
     other = write_request(control, replace(ASKED, nonce="1" * 32), KEY)
     decide(control, decision(other), KEY, KEYS)
-    filed = RequestFolder(control, retired).look()[other]
+    filed = RequestFolder(control, retired).read()[other]
     assert filed.decision is None and filed.hold is not None
 
 
@@ -188,14 +188,14 @@ def test_a_store_that_is_gone_is_not_an_empty_one(control: Control) -> None:
     write_request(control, ASKED, KEY)
     shutil.rmtree(control.store)
     with pytest.raises(ServiceUnreachable):
-        RequestFolder(control, KEYS).look()
+        RequestFolder(control, KEYS).read()
 
 
 def test_names_that_are_no_request_are_left_alone(control: Control) -> None:
     number = write_request(control, ASKED, KEY)
     for name in ("x", "F" * 64, f"{number}.json", ".hidden"):
         (place(control, number, "").parent / name).mkdir()
-    assert list(RequestFolder(control, KEYS).look()) == [number]
+    assert list(RequestFolder(control, KEYS).read()) == [number]
 
 
 def test_a_request_under_another_name_asks_for_nothing(control: Control) -> None:

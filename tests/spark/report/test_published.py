@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.log_extent import read_log_extent
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.cli.deletions.report import Choice, choose
 from logagent.fleet.ingest.dates import ingest_dates
@@ -83,7 +83,7 @@ def test_what_purge_reads_of_a_report_is_what_lies_on_the_host(spark: SparkSessi
         assert (d.inode, d.directory_id) == (there.stat().st_ino, meta.directory_id) and d.directory_id
         fd = os.open(there, os.O_RDONLY)
         try:
-            assert d.end_offset == look_at_log(fd).log_end, d
+            assert d.end_offset == read_log_extent(fd).log_end, d
         finally:
             os.close(fd)
     assert any(d.end_offset for d in found if d.kind == "orphan")

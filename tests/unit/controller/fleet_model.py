@@ -120,7 +120,7 @@ class Fleet:
                 outcomes |= node.outcomes
         return Known(decisions, outcomes)
 
-    def look(self) -> Sightings:
+    def read(self) -> Sightings:
         """What anybody sees who looks now."""
         live = frozenset(n for n, node in self.nodes.items() if node.broker_up)
         names = {t.topic: i for i, t in self.living.items()}
@@ -164,7 +164,7 @@ class Fleet:
 
     def sender(self, number: str, baseline: dict[int, str]) -> str | None:
         """What a process does about one request in a round; why not, in words."""
-        seen = self.look()
+        seen = self.read()
         filed = seen.filed[number]
         if filed.request is None or filed.is_over:
             return "it is over"
@@ -197,4 +197,4 @@ class Fleet:
             self.store[number] = replace(filed, outcome=outcome)
 
     def manager(self) -> TopicDeletionManager:
-        return TopicDeletionManager(self.look(), SILENT_AFTER)
+        return TopicDeletionManager(self.read(), SILENT_AFTER)

@@ -168,7 +168,7 @@ class DeletionMachine(RuleBasedStateMachine):
 
     @invariant()
     def whoever_looks_sees_the_same(self) -> None:
-        seen = self.fleet.look()
+        seen = self.fleet.read()
         other = replace(
             seen,
             hosts=dict(reversed(list(seen.hosts.items()))),

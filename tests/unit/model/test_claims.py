@@ -12,7 +12,7 @@ import pytest
 
 from logagent.agent.planning.plan_prestart import as_mark
 from logagent.model import claims
-from logagent.model.assignments.covered import LogLook
+from logagent.model.assignments.covered import LogExtent
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.claims import ENOUGH, NEEDS, WHEN_DUE, WHEN_RESTORED, Act, Claim, Held, Lasts, Need, Witness
 from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling, Unchangeable
@@ -34,7 +34,7 @@ from logagent.model.planning.guards import (
 )
 from logagent.model.planning.plan import NO_FLAGS, Flags, Guard, Proposal
 from logagent.model.planning.queue import Mark, RemovalIntent, build_queue
-from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, Wanted, restorations
+from logagent.model.planning.restorations import CopyRead, Owner, RestoreOptions, Wanted, restorations
 from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
 from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir, proposal
 
@@ -45,7 +45,7 @@ QUARANTINE = "/data/quarantine"
 WIDE = BlastRadius(1000, 1.0)
 STRAY, MARKED = f"orders-0.{HEX}-stray", f"orders-0.{HEX}-delete"
 UNDER = {Act.MARK_STRAY: STRAY, Act.REMOVE_STRAY: STRAY, Act.REMOVE_MARKED: MARKED, Act.RESTORE: STRAY}
-UNDER |= {Act.REMOVE_DOUBLE: STRAY}
+UNDER |= {Act.REMOVE_DUPLICATE: STRAY}
 UNDER |= {Act.TAKE_BACK: MARKED}
 UNKNOWN = Ruling(Verdict.UNKNOWN, "no-topic-id", last_copy=None)
 ORPHANS = (Act.SET_ASIDE_ORPHAN, Act.SET_ASIDE_TO_REMOVE, Act.MARK_ORPHAN)
@@ -58,9 +58,9 @@ SAID_AT = {
     Lasts.WHILE_ASSIGNMENTS_COUNT: NOW - 900_000,
     Lasts.WHILE_IT_RUNS: STARTED,
     Lasts.A_MINUTE: NOW - 60_000,
-    Lasts.A_LOOK: NOW,
+    Lasts.TEN_SECONDS: NOW,
 }
-AGES_WITH_THE_FACTS = {Lasts.A_LOOK: 10_001}
+AGES_WITH_THE_FACTS = {Lasts.TEN_SECONDS: 10_001}
 LATER = 1
 
 
@@ -94,7 +94,7 @@ class World:
         return facts(
             rulings={self.dir.key: Ruling(verdict, "topic-absent", last_copy=None, proof=proof)},
             strays={self.dir.key: StrayRuling(True, "said", ruling=UNKNOWN, proof=proof if stray else covered)},
-            doubles={self.dir.key: StrayRuling(True, "said", proof=covered)},
+            duplicates={self.dir.key: StrayRuling(True, "said", proof=covered)},
             log_dirs=places,
             cluster_problems={LOG_DIR: "it is of another cluster"} if self.foreign else {},
             kafka_version=self.version,
@@ -130,10 +130,10 @@ class World:
                 return replace(aside, then_removed=True)
             case Act.DISPLACE:
                 return replace(aside, flags=replace(self.flags, allow_assigned=True))
-            case Act.SET_ASIDE_DOUBLE:
-                return replace(aside, double=True)
-            case Act.REMOVE_DOUBLE:
-                return proposal(ActionKind.REMOVE, d, double=True)
+            case Act.SET_ASIDE_DUPLICATE:
+                return replace(aside, duplicate=True)
+            case Act.REMOVE_DUPLICATE:
+                return proposal(ActionKind.REMOVE, d, duplicate=True)
         return aside
 
     def falls_due(self, seen: Facts) -> Proposal | Claim | None:
@@ -163,7 +163,7 @@ class World:
     def comes_back(self, seen: Facts) -> Proposal | Claim | None:
         """Of which a removal took half of the files, or had only begun. What else is wrong, the guards see."""
         meant = {self.dir.key: [RemovalIntent(files=9 if self.halved else self.dir.files, bytes=self.dir.bytes)]}
-        copies = {self.dir.key: CopyLook(LogLook(0, 100, ((0, 0),)))}
+        copies = {self.dir.key: CopyRead(LogExtent(0, 100, ((0, 0),)))}
         wanted = Wanted([replace(self.dir, removal_started=True, error=None)], [], {}, copies, meant)
         sound = replace(seen, left_out=(), log_dirs={LOG_DIR: log_dir()})
         proposals, refusals = restorations(wanted, sound, Owner(), RestoreOptions(), lambda: HEX)
@@ -356,7 +356,7 @@ def lacking(step: Step) -> set[Claim]:
     return {other[at] for other in need.ways if other[:at] == way[:at] and len(other) > at}
 
 
-AGING = [s for s in STEPS if ENOUGH[s.claim][s.witness] not in (Lasts.FOR_EVER, Lasts.THE_PLAN, Lasts.A_LOOK)]
+AGING = [s for s in STEPS if ENOUGH[s.claim][s.witness] not in (Lasts.FOR_EVER, Lasts.THE_PLAN, Lasts.TEN_SECONDS)]
 
 
 @pytest.mark.parametrize("step", AGING, ids=name)
@@ -364,13 +364,13 @@ def test_a_witness_that_is_too_old_is_refused_with_the_name_of_its_claim(step: S
     assert step.world(late=True).refused() is step.claim
 
 
-LOOKED = [s for s in STEPS if ENOUGH[s.claim][s.witness] is Lasts.A_LOOK]
+LOOKED = [s for s in STEPS if ENOUGH[s.claim][s.witness] is Lasts.TEN_SECONDS]
 
 
 @pytest.mark.parametrize("step", LOOKED, ids=name)
 def test_what_was_looked_at_too_long_ago_is_refused_with_the_name_of_its_claim(step: Step) -> None:
     w = step.world()
-    w.age_ms = AGES_WITH_THE_FACTS[Lasts.A_LOOK]
+    w.age_ms = AGES_WITH_THE_FACTS[Lasts.TEN_SECONDS]
     assert w.refused((ASKED_BY[step.claim],)) is step.claim
     assert w.refused() is not None
 

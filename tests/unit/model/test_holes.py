@@ -34,12 +34,12 @@ TABLE = {
     "mark-orphan": f"{STOPPED}, {ORPHAN_GOES}",
     "mark-assigned": f"{STOPPED}, allowed-assigned + covered | allowed-assigned + given-up",
     "displace": f"{STOPPED}, version, others-in-sync | given-up | {ORPHAN}",
-    "set-aside-double": f"{STOPPED}, version, covered",
+    "set-aside-duplicate": f"{STOPPED}, version, covered",
     "take-back": f"{STOPPED}, version",
     "mark-stray": f"{STOPPED}, {STRAY_GOES}, clock, kept",
     "remove-stray": f"{HOST}, stopped | serving, not-open, {STRAY_GOES}, clock, kept",
     "remove-leftovers": f"{STOPPED}, lives-here",
-    "remove-double": f"{STOPPED}, covered",
+    "remove-duplicate": f"{STOPPED}, covered",
     "remove-marked": f"{STOPPED}, configuration, clock, kept",
     "restore": f"{STOPPED}, whole",
 }
@@ -138,7 +138,7 @@ BUT_STRAYS = ", ".join(act for act in TABLE if act != "remove-stray")
 ORPHANS_GO, STRAYS_GO = "set-aside-to-remove, mark-orphan", "mark-stray, remove-stray"
 GOES = f"{ORPHANS_GO}, {STRAYS_GO}"
 BY_VERDICT = f"set-aside-orphan, displace, {GOES}"
-TO_STRAY = "set-aside-orphan, set-aside-to-remove, displace, set-aside-double, take-back"
+TO_STRAY = "set-aside-orphan, set-aside-to-remove, displace, set-aside-duplicate, take-back"
 HAS_WAITED = "set-aside-orphan, mark-stray, remove-stray, remove-marked"
 VERDICTS = ("topic-absent", "topic-recreated", "not-a-replica", "copy-of")
 
@@ -177,7 +177,7 @@ HOLES = (
     Hole("a deposed leader's answer of a while ago", GOES, "covered", MOVED, OLD_COVER),
     Hole("a copy that was not read", GOES, "covered", COPY),
     Hole("assigned here stood for covered", STRAYS_GO, "covered", "lives-here"),
-    Hole("a copy in another log dir that nobody read", "set-aside-double, remove-double", "covered"),
+    Hole("a copy in another log dir that nobody read", "set-aside-duplicate, remove-duplicate", "covered"),
     Hole("one approval stood for two", "mark-assigned", "covered", "allowed-assigned"),
     Hole("'may be lost' stood for 'delete the assigned'", "mark-assigned", "allowed-assigned", "covered + given-up"),
     Hole("chmod -R ug+s stood for a removal", STRAYS_GO, "topic-absent", sign=_bit_alone),
@@ -239,7 +239,7 @@ def test_only_who_stands_here_is_believed_and_for_as_long(claim: Claim) -> None:
         Lasts.WHILE_IT_RUNS: 100,
         Lasts.WHILE_ASSIGNMENTS_COUNT: 900_000,
         Lasts.A_MINUTE: 60_000,
-        Lasts.A_LOOK: 10_000,
+        Lasts.TEN_SECONDS: 10_000,
     }
     assert ENOUGH[claim] == SAYS[claim]
     for witness in Witness:

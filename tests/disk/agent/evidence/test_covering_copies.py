@@ -17,7 +17,7 @@ from logagent.agent.evidence.assignment_sources import Answering
 from logagent.agent.evidence.copy_reads import CopyReads
 from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.agent.session.session import Session
-from logagent.broker.files.log_look import SegmentReading, SegmentReadings, parse_leader_epochs
+from logagent.broker.files.log_extent import SegmentReading, SegmentReadings, parse_leader_epochs
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.planning.plan import Plan

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.planning.plan_cleanup import look_ahead
+from logagent.agent.planning.plan_cleanup import plan_ahead
 from logagent.agent.publish.publish import Publisher, Stopped
-from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.log_extent import read_log_extent
 from logagent.errors import LogAgentError
 from logagent.model.assignments.identity import ClusterFacts
 from logagent.store import landing_files as landing
@@ -116,7 +116,7 @@ def test_what_a_report_lists_says_where_its_log_ends(publishing: Publishing, sto
 
     def spooled() -> int:
         with looked_at(publishing.host, publishing.clock) as (session, facts):
-            plan = look_ahead(session, facts)
+            plan = plan_ahead(session, facts)
             asked.clear()
             publishing.publisher.spool(session, facts, plan)
             return len(asked)
@@ -132,7 +132,7 @@ def test_what_a_report_lists_says_where_its_log_ends(publishing: Publishing, sto
     for row in listed:
         fd = os.open(Path(row["log_dir"], row["name"]), os.O_RDONLY)
         try:
-            assert row.get("end_offset") == look_at_log(fd).log_end, row
+            assert row.get("end_offset") == read_log_extent(fd).log_end, row
         finally:
             os.close(fd)
     assert any(row.get("end_offset") for row in listed)
@@ -311,7 +311,7 @@ def test_a_cluster_id_leads_nowhere_else(publishing: Publishing, cluster_id: str
     with looked_at(publishing.host, publishing.clock) as (session, facts):
         session.log_dirs.cluster = ClusterFacts(cluster_id, 7)
         with pytest.raises(LogAgentError, match="cannot name a directory"):
-            publishing.publisher.spool(session, facts, look_ahead(session, facts))
+            publishing.publisher.spool(session, facts, plan_ahead(session, facts))
 
 
 def test_the_same_lines_give_the_same_bytes(tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ def test_a_store_that_hangs_holds_up_nothing_else(tmp_path: Path, loop_fs: LoopF
 
 def test_spooling_ends_when_the_daemon_does(publishing: Publishing) -> None:
     with looked_at(publishing.host, publishing.clock) as (session, facts), pytest.raises(Stopped):
-        publishing.publisher.spool(session, facts, look_ahead(session, facts), lambda: True)
+        publishing.publisher.spool(session, facts, plan_ahead(session, facts), lambda: True)
     assert [name for name in publishing.spooled() if "-snapshot" in name] == []
 
 

@@ -22,7 +22,7 @@ from logagent.agent.requests.directories import DirectoryRun
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target
-from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.log_extent import read_log_extent
 from logagent.errors import LogAgentError
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
@@ -112,7 +112,7 @@ class RequestedHost:
         (path,) = paths
         fd = os.open(path, os.O_RDONLY)
         try:
-            end, inode = look_at_log(fd).log_end, os.fstat(fd).st_ino
+            end, inode = read_log_extent(fd).log_end, os.fstat(fd).st_ino
         finally:
             os.close(fd)
         kind: Literal["orphan", "stray"] = "stray" if path.name.endswith("-stray") else "orphan"
@@ -160,7 +160,7 @@ class RequestedHost:
 
     # What the daemon does
 
-    def minute(self, *, restart: bool = False, look: bool = True) -> None:
+    def minute(self, *, restart: bool = False, read: bool = True) -> None:
         """Look at the store and say what was seen, carry out, take in the inventory, write what was done."""
         settings = load(str(self.host.toml)).settings
         with open_session(
@@ -171,21 +171,21 @@ class RequestedHost:
             facts = session.facts()
             if restart:
                 self.box = None
-            box = self._box_of(session, look=look)
-            if look:
-                box.look()
+            box = self._box_of(session, read=read)
+            if read:
+                box.read()
                 with suppress(LogAgentError):  # as in the daemon
                     box.send()
             self.runs = box.carry_out(session, facts, lambda: False)
         box.send()
 
-    def _box_of(self, session: Session, *, look: bool = True) -> RequestBox:
+    def _box_of(self, session: Session, *, read: bool = True) -> RequestBox:
         """As after a start or a reload: looked, and told what it has seen."""
         if self.box is None or self.box.settings != session.settings:
             self.box = box_of(session.settings, str(self.host.state), self.clock, session, "kafka3")
             assert self.box is not None
-            if look:
-                self.box.look()
+            if read:
+                self.box.read()
                 self.box.send()
         return self.box
 

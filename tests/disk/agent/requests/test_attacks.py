@@ -44,14 +44,14 @@ def test_what_an_agent_has_said_that_it_saw_it_knows_after_the_store_lost_it(hos
     lock, and nothing is remembered yet."""
     number = host.request(host.row(ORPHAN))
     assert host.box is not None
-    host.box.look()
+    host.box.read()
     host.decide(number, "cancelled")
 
     def said() -> bool:
         seen = host.answers.seen(3)
         return seen is not None and number in seen.decisions
 
-    host.box.look()
+    host.box.read()
     host.box.send()
     assert not said(), "nothing is remembered yet"
     host.minute()
@@ -72,10 +72,10 @@ def test_a_decided_request_is_not_carried_out(host: RequestedHost, what: str) ->
 def test_a_decision_right_before_the_act_counts(host: RequestedHost) -> None:
     number = host.request(host.row(ORPHAN))
     assert host.box is not None
-    host.box.look()
+    host.box.read()
     host.box.send()
     host.decide(number, "cancelled")
-    host.minute(look=False)
+    host.minute(read=False)
     assert untouched(host)
 
 
@@ -83,8 +83,8 @@ def test_what_we_have_not_said_that_we_saw_is_not_carried_out(host: RequestedHos
     """Others could not tell of it if the store lost it. The loop that looks does not wait for the one that acts."""
     number = host.request(host.row(ORPHAN))
     assert host.box is not None
-    host.box.look()
-    host.minute(look=False)
+    host.box.read()
+    host.minute(read=False)
     assert untouched(host) and not host.runs
     host.minute()
     assert host.results(number) == [("done", "quarantined")]
@@ -286,7 +286,7 @@ def test_a_store_that_hangs_delays_the_host_s_own_work_once_and_for_seconds_only
     for _ in range(3):
         host.request(row)
     assert host.box is not None
-    host.box.look()
+    host.box.read()
     hung = threading.Event()
 
     class Hung:
@@ -298,7 +298,7 @@ def test_a_store_that_hangs_delays_the_host_s_own_work_once_and_for_seconds_only
     monkeypatch.setattr(box, "OPEN_SECONDS", 1.0)
     began = time.monotonic()
     try:
-        host.minute(look=False)
+        host.minute(read=False)
     finally:
         hung.set()
     assert untouched(host) and time.monotonic() - began < 30

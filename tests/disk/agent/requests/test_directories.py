@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from logagent.agent.session.session import Session
-from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.log_extent import read_log_extent
 from logagent.model.planning.plan import Plan
 from logagent.store.requests import Approval
 from tests.disk.agent.requests.requested_host import ASSIGNED, ORPHAN, STRAY, RequestedHost
@@ -43,7 +43,7 @@ def test_an_orphan_is_quarantined_and_the_same_list_twice_does_nothing_twice(hos
 
 def test_what_a_killed_agent_did_not_remember_is_answered_as_done(host: RequestedHost) -> None:
     number = host.request(host.row(ORPHAN))
-    host.minute(look=False)  # so that the memory knows nothing of it
+    host.minute(read=False)  # so that the memory knows nothing of it
     memory = (host.host.state / "requests.json").read_bytes()
     host.minute()
     (host.host.state / "requests.json").write_bytes(memory)
@@ -107,7 +107,7 @@ def grow(path: Path) -> None:
 def end_of(path: Path) -> int | None:
     fd = os.open(path, os.O_RDONLY)
     try:
-        return look_at_log(fd).log_end
+        return read_log_extent(fd).log_end
     finally:
         os.close(fd)
 
@@ -244,7 +244,7 @@ def test_a_live_broker_makes_an_orphan_wait_for_its_next_stop_and_prestart_takes
 
 def test_prestart_leaves_it_for_the_next_time_if_the_store_is_away(host: RequestedHost) -> None:
     host.request(host.row(ORPHAN))
-    host.minute(look=False)
+    host.minute(read=False)
     os.rename(host.store, f"{host.store}-away")
     ran = host.host.run("prestart", "--budget", "60s")
     assert "not read in time" in ran.err and "returns-2" in host.host.find("returns-2")

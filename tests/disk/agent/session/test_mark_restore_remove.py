@@ -261,8 +261,8 @@ def test_a_broker_that_comes_in_mid_batch_is_left_alone_with_the_rest(root: Path
 
     def stop() -> bool:
         """Asked before each rename. The log start offsets are out of their checkpoint by then."""
-        begun = "orders-0" not in entries(root, LOG_START_OFFSET)
-        if begun and not came and len(names(root, "-delete")) == after:
+        started = "orders-0" not in entries(root, LOG_START_OFFSET)
+        if started and not came and len(names(root, "-delete")) == after:
             came.append(True)
             come(holder)
         return False
@@ -299,7 +299,7 @@ def test_a_broker_that_comes_before_the_batch_finds_its_checkpoints_untouched(ro
             come(holder)
             return facts
 
-        execution = replace(manager, look=look_then_come).execute(plan)
+        execution = replace(manager, read_facts=look_then_come).execute(plan)
         assert {r.outcome for r in execution.results.values()} == {Outcome.YIELDED}
     assert {file: (root / "d1" / file).read_bytes() for file in CHECKPOINTS} == before
     assert not names(root, "-delete")

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from logagent.agent.evidence.brokers_to_ask import BrokersToAsk
 from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.broker.files.checkpoint_files import CLEANER, parse_checkpoint, render_checkpoint
-from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.log_extent import read_log_extent
 from logagent.host.state.reserve import RESERVE_NAME
 from logagent.model.records import TopicPartition
 from tests import metadata_writer as writer
@@ -289,7 +289,7 @@ def test_no_copy_is_read_before_what_needs_none_is_gone(tmp_path: Path) -> None:
     """Reading 500 GB takes hours, and a marked directory goes at once."""
     need_command("strace")
     mess = make(tmp_path, [Thing("delete"), Thing("double")])
-    ((marked,), (double,)), (kept,) = mess.may_go, mess.stays
+    ((marked,), (duplicate,)), (kept,) = mess.may_go, mess.stays
     log = tmp_path / "trace"
     command = ["rescue", "--log-dir", str(mess.log_dirs[1]), "--assignments", str(mess.assignments)]
     _, shown = in_process(mess.root, command)
@@ -300,7 +300,7 @@ def test_no_copy_is_read_before_what_needs_none_is_gone(tmp_path: Path) -> None:
     # A look at its end begins at the batch that the index names: only who reads it all reads its first byte.
     read = [n for n, line in enumerate(lines) if f"<{kept}/{0:020d}.log>" in line and ", 0) = " in line]
     assert read and min(read) > last
-    assert not double.exists() and not marked.exists()
+    assert not duplicate.exists() and not marked.exists()
 
 
 @pytest.mark.parametrize("state", ["full", "read-only"])
@@ -815,7 +815,7 @@ def retention_of(host: CliHost, *records: tuple[int, str, str, str]) -> Any:
 def look_at_log_of(directory: Path) -> int:
     fd = os.open(directory, os.O_RDONLY)
     try:
-        end = look_at_log(fd).log_end
+        end = read_log_extent(fd).log_end
     finally:
         os.close(fd)
     assert end is not None

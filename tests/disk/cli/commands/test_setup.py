@@ -199,9 +199,9 @@ def test_no_symlink_of_another_user_chooses_what_is_opened(host: DoctorHost) -> 
 def test_a_trap_in_place_of_server_properties_is_one_sentence(host: DoctorHost, what: str) -> None:
     host.path(PROPERTIES).unlink()
     host.run("sh", "-c", what.format(PROPERTIES))
-    begun = time.monotonic()
+    started = time.monotonic()
     assert PROPERTIES in refused(host)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - started < 10
 
 
 def test_the_drop_in_of_an_instance_names_its_own_files(host: DoctorHost) -> None:

@@ -80,7 +80,7 @@ class Commands:
 
     def requests(self) -> dict[str, Filed]:
         keys = (public_key(load_private_key(self.key).public()),)
-        return RequestFolder(self.fleet.control, keys).look()
+        return RequestFolder(self.fleet.control, keys).read()
 
 
 @pytest.fixture

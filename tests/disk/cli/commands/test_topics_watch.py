@@ -101,8 +101,8 @@ def test_in_a_pipe_each_round_is_a_document_that_comes_at_once(fleet: SmallFleet
         away.rename(fleet.store)
         has_done_it(fleet, *NODES)
         assert running.wait(PATIENCE) == 0
-        looks = (pipe.text + running.stdout.read().decode()).split("\n}\n")
-        assert looks[-1] == "" and json.loads(looks[-2] + "}")["requests"][0]["state"] == "done"
+        call_each = (pipe.text + running.stdout.read().decode()).split("\n}\n")
+        assert call_each[-1] == "" and json.loads(call_each[-2] + "}")["requests"][0]["state"] == "done"
 
 
 def test_it_ends_when_it_is_interrupted(fleet: SmallFleet) -> None:

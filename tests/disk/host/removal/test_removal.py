@@ -575,7 +575,7 @@ def test_an_immutable_file_fails_this_item_only(
     assert not path.exists()
 
 
-def begun(path: Path) -> bool:
+def started(path: Path) -> bool:
     return is_started(path.stat().st_mode)
 
 
@@ -590,7 +590,7 @@ def test_that_it_has_begun_stands_on_disk_before_the_first_file_goes(
     class Seen(Interlock):
         def before(self) -> None:
             super().before()
-            seen.append((begun(path), len(list(path.iterdir()))))
+            seen.append((started(path), len(list(path.iterdir()))))
 
     remove_dir(log_dir, MARKED, identity_of(path), Seen(log_dir.fd, log_dir.path))
     files = 3 * len(SUFFIXES) + 3
@@ -609,7 +609,7 @@ def test_what_was_stopped_stays_marked_and_the_inventory_tells(
     with pytest.raises(RemovalStopped):
         remove_dir(log_dir, STRAY, identity_of(path), interlock_of(log_dir), control=WorkControl(stop=lambda: True))
     subprocess.run(["chmod", "700", path], check=True)
-    assert begun(path)
+    assert started(path)
     after = scan_log_dir(log_dir, before)
     assert {d.name: d.removal_started for d in after.dirs} == {STRAY: True, MARKED: False}
-    assert not begun(other)
+    assert not started(other)

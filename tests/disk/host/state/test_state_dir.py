@@ -17,7 +17,7 @@ import pytest
 
 from logagent.errors import Exit, JournalError, LogAgentError
 from logagent.host.state.executor_lock import LOCK_NAME, ExecutorLock
-from logagent.host.state.state_dir import default_state_dir, look_at_directory, prepare_state_dir
+from logagent.host.state.state_dir import default_state_dir, prepare_state_dir, stat_directory
 from tests.disk.failing import hanging_fs
 from tests.needs import need_command, need_root
 
@@ -210,7 +210,7 @@ def test_a_first_log_dir_whose_disk_is_dead_stops_nobody(owned: Path, tmp_path: 
 
 def test_a_disk_that_hangs_after_it_was_read_holds_up_nobody(tmp_path: Path) -> None:
     with hanging_fs(tmp_path / "fuse") as hanging:
-        seen = {str(hanging.point): look_at_directory(str(hanging.point))}
+        seen = {str(hanging.point): stat_directory(str(hanging.point))}
         hanging.hang()
         work = threading.Thread(target=prepare_state_dir, args=(str(tmp_path / "state"), seen))
         work.start()

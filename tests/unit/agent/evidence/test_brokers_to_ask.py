@@ -19,7 +19,7 @@ from logagent.broker.admin.responses import LogDirDescription
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.errors import ServiceUnreachable
 from logagent.model.assignments.answerer import StoppedBroker
-from logagent.model.assignments.commitment import QuorumLook, QuorumReplica
+from logagent.model.assignments.commitment import QuorumRead, QuorumReplica
 from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Endpoint, Source, make_image
 from logagent.model.assignments.verdict import Host
 from logagent.settings import KafkaSettings, Settings
@@ -51,9 +51,9 @@ class Reader:
     def has_quorum(self, _: int) -> bool:
         return self.has_times
 
-    def quorum(self) -> QuorumLook:
+    def quorum(self) -> QuorumRead:
         followed = QuorumReplica(1, self.followed_ms, self.followed_ms)
-        return QuorumLook(self.leader, (), (followed,), self.quorum_end, self.epoch)
+        return QuorumRead(self.leader, (), (followed,), self.quorum_end, self.epoch)
 
     def log_dirs(self, _: int) -> dict[str, LogDirDescription]:
         if self.shown is None:

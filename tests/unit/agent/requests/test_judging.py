@@ -86,12 +86,12 @@ FILES = st.builds(
 
 @given(st.lists(st.one_of(FILES, st.none()), min_size=1, max_size=6), st.integers(0, 3))
 def test_what_was_ever_closed_stays_closed_whatever_the_store_shows_afterwards(
-    looks: list[Filed | None], minutes: int
+    call_each: list[Filed | None], minutes: int
 ) -> None:
     """None: the request is not in the store. Decisions that the memory has kept are told again, as the box does."""
     known = memory()
     closed = cancelled = False
-    for filed in looks:
+    for filed in call_each:
         known.meet({NUMBER: filed} if filed else {}, ms(NOON + minutes * MINUTE), is_sure=True)
         if filed is not None:
             ends = filed.decision is not None and filed.decision.decision != "delete"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from logagent.broker.admin.client import AdminClient, ListOffsetsRequest
 from logagent.broker.admin.epoch_ends import Leader, ask_epoch_ends
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, end_of_epoch, past_retention
+from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, end_of_epoch, past_retention
 from logagent.model.records import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -61,8 +61,8 @@ class PartitionLeader:
         return ask_epoch_ends(cast(AdminClient, self), {ORDERS: Leader(1, 7)}, {ORDERS: asked})[ORDERS]
 
 
-def stray(epoch: int, end: int) -> LogLook:
-    return LogLook(0, end, ((epoch, 0),), last_segment=0)
+def stray(epoch: int, end: int) -> LogExtent:
+    return LogExtent(0, end, ((epoch, 0),), last_segment=0)
 
 
 def test_a_leader_that_knows_the_epoch_covers_what_it_has() -> None:
@@ -117,5 +117,5 @@ def test_a_leader_is_never_believed_more_than_the_same_log_on_this_disk(
     ordered = tuple(zip(sorted(e for e, _ in epochs), sorted(s for _, s in epochs), strict=True))
     log_end = max([log_start, *(start for _, start in ordered)]) + length
     said = PartitionLeader(ordered, log_end, log_start).answers(asked)
-    here = end_of_epoch("here", LogLook(log_start, log_end, ordered, last_segment=log_start), asked)
+    here = end_of_epoch("here", LogExtent(log_start, log_end, ordered, last_segment=log_start), asked)
     assert said.end_offset is None or (said.epoch, said.end_offset) == (here.epoch, here.end_offset)

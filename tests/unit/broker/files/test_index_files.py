@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.broker.files.segment_files import IndexFile, Rebuild, Segment, SegmentsLook, indexes_to_rebuild
+from logagent.broker.files.segment_files import IndexFile, Rebuild, Segment, SegmentsRead, indexes_to_rebuild
 
 SOUND = IndexFile(16, True)
 STRETCHED = IndexFile(10 << 20, False)
@@ -19,7 +19,7 @@ def segment(
 
 
 def rebuild(*segments: Segment, every: bool = False) -> Rebuild:
-    return indexes_to_rebuild(SegmentsLook(segments), every_segment=every)
+    return indexes_to_rebuild(SegmentsRead(segments), every_segment=every)
 
 
 def test_the_last_segment_always() -> None:

@@ -13,7 +13,7 @@ from logagent.model.assignments.commitment import (
     SETTLED_MS,
     STILL_LEADS_MS,
     BatchTimes,
-    QuorumLook,
+    QuorumRead,
     QuorumReplica,
     committed_offset,
     known_until_ms,
@@ -164,6 +164,6 @@ def test_a_leader_that_its_controller_has_not_heard_of_may_be_deposed(
 ) -> None:
     """It was cut off, and answers for its log all the same; others lead after `broker.session.timeout.ms`."""
     others = () if caught_up is None else (QuorumReplica(2, T, caught_up),)
-    why = why_may_be_deposed(QuorumLook(1, (QuorumReplica(1, T, T),), others), node)
+    why = why_may_be_deposed(QuorumRead(1, (QuorumReplica(1, T, T),), others), node)
     assert (why is None) if says is None else (why is not None and says in why)
-    assert why_may_be_deposed(QuorumLook(9, (QuorumReplica(1, T, T),), others), node) is not None
+    assert why_may_be_deposed(QuorumRead(9, (QuorumReplica(1, T, T),), others), node) is not None

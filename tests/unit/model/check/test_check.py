@@ -29,7 +29,7 @@ from logagent.model.check.start_facts import (
     StartServerFacts,
 )
 from logagent.model.finding import ALL, Finding, Releases, Severity, any_fatal, concerning
-from logagent.model.kafka_version import Version, VersionLook, which_version
+from logagent.model.kafka_version import Version, VersionsSeen, which_version
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import Health, Holder, HolderState, Kind, PartitionDir, TopicPartition
 
@@ -576,7 +576,7 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
 
 def test_a_configured_version_that_the_running_broker_contradicts_is_reported() -> None:
     found = facts(seen())
-    known = which_version(VersionLook(running=(3, 9, 1), pid=5, configured=(3, 5, 2)))
+    known = which_version(VersionsSeen(running=(3, 9, 1), pid=5, configured=(3, 5, 2)))
     (finding,) = check(replace(found, kafka_version=known), (3, 9, 1))
     assert (finding.severity, finding.code) == (Severity.WARNING, "version-contradicted")
     assert "kafka.version is 3.5.2" in finding.says and "process 5 runs 3.9.1" in finding.says

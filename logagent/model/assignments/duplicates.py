@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from logagent.model.assignments.covered import LogLook, covers, end_of_epoch, why_not_covered
+from logagent.model.assignments.covered import LogExtent, covers, end_of_epoch, why_not_covered
 from logagent.model.assignments.verdict import Reason
 from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Facts, StrayRuling
@@ -20,7 +20,7 @@ from logagent.model.records import DirKey, Kind, PartitionDir, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Double:
+class Duplicate:
     """A directory that may be deleted, and the current one of the same topic id and partition in another log dir."""
 
     dir: PartitionDir
@@ -28,11 +28,11 @@ class Double:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubles:
+class Duplicates:
     """`found`: which may be deleted, at most one of each pair. `kept`: where that is none, why, by directory.
     `covering`: the other one of each pair of which one may be deleted, and which that is, in words."""
 
-    found: list[Double]
+    found: list[Duplicate]
     kept: dict[DirKey, str]
     covering: dict[DirKey, str] = field(default_factory=dict)
 
@@ -61,21 +61,21 @@ def _copies(dirs: Iterable[PartitionDir]) -> Iterable[list[PartitionDir]]:
     return found.values()
 
 
-def doubles(
+def duplicates(
     dirs: Sequence[PartitionDir],
     facts: Facts,
-    logs: Mapping[DirKey, LogLook],
+    logs: Mapping[DirKey, LogExtent],
     spared: Collection[str] = (),
     free: Mapping[str, int] = MappingProxyType({}),
-) -> Doubles:
+) -> Duplicates:
     """If each of a pair covers the other, the one in the wrong log dir may be deleted, else the one on the fuller file
     system, else the shorter one. Nothing in a `spared` log dir is. `free`: the free bytes of its file system, by log
     dir."""
-    chosen: list[Double] = []
+    chosen: list[Duplicate] = []
     kept: dict[DirKey, str] = {}
     covering: dict[DirKey, str] = {}
     for one, two in pairs(dirs):
-        rated: list[Double] = []
+        rated: list[Duplicate] = []
         why: dict[DirKey, str] = {}
         for d, other in ((one, two), (two, one)):
             if not _is_known(d, facts):
@@ -84,23 +84,23 @@ def doubles(
                 there = f"{other.log_dir}/{other.name}"
                 why[d.key] = f"{there} has the same topic id, but is no copy that the broker loads"
                 continue
-            ruling = decide_double(logs.get(d.key), logs.get(other.key), other)
+            ruling = decide_duplicate(logs.get(d.key), logs.get(other.key), other)
             if ruling.may_go:
-                rated.append(Double(d, other))
+                rated.append(Duplicate(d, other))
             why[d.key] = f"a duplicate, not known to be covered: {ruling.detail}"
-        rated.sort(key=lambda double: _rank(double.dir, facts, logs[double.dir.key], free))
-        going = [double for double in rated if double.dir.log_dir not in spared][:1]
+        rated.sort(key=lambda duplicate: _rank(duplicate.dir, facts, logs[duplicate.dir.key], free))
+        going = [duplicate for duplicate in rated if duplicate.dir.log_dir not in spared][:1]
         chosen += going
-        for double in going or rated[:1]:
+        for duplicate in going or rated[:1]:
             left_out = "" if going else ", in a log dir that is left out"
-            fact = f"a duplicate: {double.dir.log_dir}/{double.dir.name} is the one that may go{left_out}"
-            covering[double.other.key] = fact
+            fact = f"a duplicate: {duplicate.dir.log_dir}/{duplicate.dir.name} is the one that may go{left_out}"
+            covering[duplicate.other.key] = fact
         if not rated:
             kept |= why
     for ds in _copies(dirs):
         if len(ds) > 2:
             kept |= {d.key: f"one of {len(ds)} copies on this host: which may go is for you to decide" for d in ds}
-    return Doubles(chosen, kept, covering)
+    return Duplicates(chosen, kept, covering)
 
 
 def is_loaded_as(d: PartitionDir, other: PartitionDir) -> bool:
@@ -111,7 +111,9 @@ def is_loaded_as(d: PartitionDir, other: PartitionDir) -> bool:
     return other.kind is Kind.CURRENT and other.name == current_name(d.topic, d.partition)
 
 
-def decide_double(own: LogLook | None, other: LogLook | None, where: PartitionDir, at_ms: int = 0) -> StrayRuling:
+def decide_duplicate(
+    own: LogExtent | None, other: LogExtent | None, where: PartitionDir, at_ms: int = 0
+) -> StrayRuling:
     """Whether the copy with log `own` may be deleted because of the copy at `where` with log `other`, both read at
     `at_ms`. None: a log could not be read."""
     there = f"{where.log_dir}/{where.name}"
@@ -137,12 +139,12 @@ def decide_double(own: LogLook | None, other: LogLook | None, where: PartitionDi
     return StrayRuling(True, f"{there} has all of it", proof=(covered_by,))
 
 
-def as_loaded(log: LogLook, log_start: int) -> LogLook:
+def as_loaded(log: LogExtent, log_start: int) -> LogExtent:
     """The log of a current directory as a broker loads it with the log start offset in the checkpoint
     (`LogManager.loadLog`): it begins there, and if it ends before that offset, all its segments are deleted."""
     if log.emptied_by(log_start):
         fact = f"a broker empties it: its log start offset is {log_start}"
-        return LogLook(None, None, problem=fact)
+        return LogExtent(None, None, problem=fact)
     return replace(log, log_start=max(log.log_start, log_start)) if log.log_start is not None else log
 
 
@@ -151,6 +153,6 @@ def _is_known(d: PartitionDir, facts: Facts) -> bool:
     return ruling.verdict is Verdict.ASSIGNED or ruling.reason == Reason.WRONG_DIRECTORY
 
 
-def _rank(d: PartitionDir, facts: Facts, log: LogLook, free: Mapping[str, int]) -> tuple[bool, int, int, DirKey]:
+def _rank(d: PartitionDir, facts: Facts, log: LogExtent, free: Mapping[str, int]) -> tuple[bool, int, int, DirKey]:
     rightly_here = facts.ruling(d).reason != Reason.WRONG_DIRECTORY
     return rightly_here, free.get(d.log_dir, 0), log.log_end or 0, d.key

@@ -41,24 +41,24 @@ _KAFKAS_FILES = frozenset({*BROKER_FILES, "bootstrap.checkpoint"})
 UNCOUNTED = 1 << 31
 
 
-def look_into(
-    session: Session, dirs: Iterable[PartitionDir], look: Callable[[int, PartitionDir], T]
+def inspect_each(
+    session: Session, dirs: Iterable[PartitionDir], read: Callable[[int, PartitionDir], T]
 ) -> dict[DirKey, T]:
     """`look(fd, dir)` for those that still exist and can be opened, log dir by log dir."""
     by_log_dir: dict[str, list[PartitionDir]] = {}
     for d in dirs:
         by_log_dir.setdefault(d.log_dir, []).append(d)
     opened = session.log_dirs.opened()
-    jobs = {path: partial(_look_each, opened[path], ds, look) for path, ds in by_log_dir.items() if path in opened}
+    jobs = {path: partial(_inspect_each, opened[path], ds, read) for path, ds in by_log_dir.items() if path in opened}
     found: dict[DirKey, T] = {}
-    for looked in session.calls.looks(jobs).values():
+    for looked in session.calls.call_each(jobs).values():
         if not isinstance(looked, LogAgentError):
             found |= looked
     return found
 
 
-def _look_each(
-    log_dir: OpenLogDir, dirs: Sequence[PartitionDir], look: Callable[[int, PartitionDir], T]
+def _inspect_each(
+    log_dir: OpenLogDir, dirs: Sequence[PartitionDir], read: Callable[[int, PartitionDir], T]
 ) -> dict[DirKey, T]:
     found: dict[DirKey, T] = {}
     for d in dirs:
@@ -66,7 +66,7 @@ def _look_each(
             with log_dir.acting("read", d.name):
                 fd = log_dir.open_child(d.name, d.identity)
                 try:
-                    found[d.key] = look(fd, d)
+                    found[d.key] = read(fd, d)
                 finally:
                     os.close(fd)
         except LogAgentError:
@@ -79,19 +79,19 @@ def room_given_back(session: Session, facts: Facts, dirs: Iterable[PartitionDir]
     """By directory, what its file system gets back if it is removed now."""
     truncates = facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE
 
-    def look(fd: int, d: PartitionDir) -> Space:
+    def read(fd: int, d: PartitionDir) -> Space:
         where = facts.log_dirs[d.log_dir]
         held = where.holder.state is HolderState.HELD and bool(where.open_by.get(d.name))
         return gives_back(fd, held=held, truncates_held=truncates)
 
-    return look_into(session, dirs, look)
+    return inspect_each(session, dirs, read)
 
 
 def leftover_files(session: Session, facts: Facts) -> list[tuple[PartitionDir, tuple[list[str], int]]]:
     """Of assigned directories on log dirs that no broker uses now: the files that a start would drop, and the bytes
     that their file system gets back."""
 
-    def look(fd: int, d: PartitionDir) -> tuple[list[str], int]:
+    def read(fd: int, d: PartitionDir) -> tuple[list[str], int]:
         names = leftovers(os.listdir(fd))
         size = 0
         for name in names:
@@ -106,7 +106,7 @@ def leftover_files(session: Session, facts: Facts) -> list[tuple[PartitionDir, t
         for d in session.of_kind(Kind.CURRENT, Kind.FUTURE)
         if d.log_dir in free and facts.ruling(d).verdict is Verdict.ASSIGNED
     ]
-    seen = look_into(session, loaded, look)
+    seen = inspect_each(session, loaded, read)
     return [(d, seen[d.key]) for d in loaded if d.key in seen and seen[d.key][0]]
 
 
@@ -139,7 +139,7 @@ def brokers_part(session: Session, facts: Facts, planned: Container[DirKey], nee
     left_out = [(topic, sizes[topic], why) for topic in ordered if (why := configs.why_no_setting(topic)) is not None]
     largest = [topic for topic in ordered if configs.setting_of(topic) is not None][:LARGEST_TOPICS]
     wanted = [d for d in current if d.topic in largest]
-    ages = look_into(session, wanted, lambda fd, d: segment_times(fd))
+    ages = inspect_each(session, wanted, lambda fd, d: segment_times(fd))
     by_topic: dict[str, list[list[SegmentAge]]] = {}
     for d in wanted:
         by_topic.setdefault(d.topic or "", []).append(ages.get(d.key, []))
@@ -164,7 +164,7 @@ def _with_signs(configs: TopicConfigs, dirs: Iterable[PartitionDir]) -> TopicCon
 def plain_files(session: Session) -> list[tuple[DirKey, int]]:
     """The files in the log dirs that are acted on and that Kafka did not write, with their bytes on disk."""
 
-    def look(log_dir: OpenLogDir) -> list[tuple[DirKey, int]]:
+    def read(log_dir: OpenLogDir) -> list[tuple[DirKey, int]]:
         with log_dir.acting("look"), os.scandir(log_dir.fd) as entries:
             files: list[tuple[DirKey, int]] = []
             for e in entries:
@@ -176,21 +176,23 @@ def plain_files(session: Session) -> list[tuple[DirKey, int]]:
             return files
 
     online = session.log_dirs.online()
-    jobs = {path: partial(look, d) for path, d in online.items() if path not in session.spared}
-    looked = session.calls.looks(jobs).values()
+    jobs = {path: partial(read, d) for path, d in online.items() if path not in session.spared}
+    looked = session.calls.call_each(jobs).values()
     return [file for files in looked if not isinstance(files, LogAgentError) for file in files]
 
 
 def free_room(session: Session) -> Mapping[str, Space]:
     """By log dir, what is free for users other than root (a large number if inodes are not counted)."""
 
-    def look(log_dir: OpenLogDir) -> Space:
+    def read(log_dir: OpenLogDir) -> Space:
         with log_dir.acting("statvfs"):
             room = os.fstatvfs(log_dir.fd)
         return Space(room.f_bavail * room.f_frsize, room.f_favail if room.f_files else UNCOUNTED)
 
-    jobs = {path: partial(look, log_dir) for path, log_dir in session.log_dirs.online().items()}
-    return {path: found for path, found in session.calls.looks(jobs).items() if not isinstance(found, LogAgentError)}
+    jobs = {path: partial(read, log_dir) for path, log_dir in session.log_dirs.online().items()}
+    return {
+        path: found for path, found in session.calls.call_each(jobs).items() if not isinstance(found, LogAgentError)
+    }
 
 
 def file_systems(session: Session) -> list[tuple[list[str], int]]:
@@ -198,7 +200,7 @@ def file_systems(session: Session) -> list[tuple[list[str], int]]:
     device, as everywhere: subvolumes that share their space count as several. Log dirs that were never used, such as
     the mount point of a disk that is not mounted, are left out."""
     opened, found = session.log_dirs.online(), dict[int, tuple[list[str], int]]()
-    looked = session.calls.looks({path: partial(_is_unused, log_dir) for path, log_dir in opened.items()})
+    looked = session.calls.call_each({path: partial(_is_unused, log_dir) for path, log_dir in opened.items()})
     for path, room in free_room(session).items():
         if path not in session.spared and looked.get(path) is not True:
             found.setdefault(opened[path].identity.device, ([], room.bytes))[0].append(path)

@@ -94,7 +94,7 @@ class Setting:
 
 
 @dataclass(slots=True)
-class Looker:
+class FleetReader:
     """Looks again and again; what cannot have changed is not read twice."""
 
     setting: Setting
@@ -110,14 +110,14 @@ class Looker:
         self.answers = Answers(control.store, control.cluster_id)
         self.heard = FleetPublications(control.store, control.cluster_id, self.setting.silent_after, self.setting.warn)
 
-    def look(self) -> Sightings:
+    def read(self) -> Sightings:
         """Everything that is seen now. Raises ServiceUnreachable: an unreadable store is never an empty one."""
         now = self.setting.clock()
-        filed = self.folder.look()
+        filed = self.folder.read()
         witnesses, answers, unreadable = self._of_agents(set(filed))
         known = self._known(witnesses)
         filed = {number: each.told(known) for number, each in filed.items()}
-        self.heard.look(now)
+        self.heard.read(now)
         open_topics = [f for f in filed.values() if _is_open(f, now)]
         return Sightings(
             now,
@@ -191,7 +191,7 @@ class Looker:
         wanted = {t.topic_id for f in filed for t in _topics(f)}
         numbers = {f.request_id for f in filed}
         nodes = {n for f in filed for n in _nodes(f)}
-        self.heard.look_back(nodes, now)
+        self.heard.read_back(nodes, now)
         found = {}
         for node in set(self.heard.nodes) | nodes | witnesses.keys():
             publications, witness = self.heard.nodes.get(node), witnesses.get(node)
@@ -234,7 +234,7 @@ class Looker:
         live and in sync by what the cluster says. Of what cannot be told there is none. Raises as `admin.in_sync`."""
         in_sync = self.setting.admin.in_sync(topics)
         now = self.setting.clock()
-        self.heard.look(now)
+        self.heard.read(now)
         found: dict[tuple[str, int], set[int]] = {}
         for node, publications in self.heard.nodes.items():
             if now - publications.taken_at > COPIES_HEARD or not any(node in each for each in in_sync.values()):
@@ -254,7 +254,7 @@ class Looker:
     def sizes(self, topic_ids: Collection[str]) -> dict[str, int]:
         """The bytes of each of these topics in the newest snapshots: no more than a request can say, whatever hosts
         publish."""
-        self.heard.look(self.setting.clock())
+        self.heard.read(self.setting.clock())
         found: dict[str, int] = {}
         for node in self.heard.nodes:
             with suppress(LogAgentError):

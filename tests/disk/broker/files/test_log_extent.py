@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.broker.files.log_look import look_at_log, parse_leader_epochs
-from logagent.broker.files.segment_files import IndexFile, SegmentsLook, look_at_segments
+from logagent.broker.files.log_extent import parse_leader_epochs, read_log_extent
+from logagent.broker.files.segment_files import IndexFile, SegmentsRead, read_segment_files
 from logagent.errors import UnreadableError
-from logagent.model.assignments.covered import LogLook
+from logagent.model.assignments.covered import LogExtent
 from tests import metadata_writer
 
 LOG = "00000000000000000000.log"
@@ -33,23 +33,23 @@ def write_epochs(path: Path, *epochs: tuple[int, int]) -> None:
     (path / "leader-epoch-checkpoint").write_text("\n".join(lines))
 
 
-def look(path: Path) -> LogLook:
+def look(path: Path) -> LogExtent:
     """Without the size of the segments: only one test is about that."""
     return replace(look_with_size(path), log_bytes=0)
 
 
-def look_with_size(path: Path, *, whole: bool = False) -> LogLook:
+def look_with_size(path: Path, *, whole: bool = False) -> LogExtent:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return look_at_log(fd, whole=whole)
+        return read_log_extent(fd, whole=whole)
     finally:
         os.close(fd)
 
 
-def segments(path: Path) -> SegmentsLook:
+def segments(path: Path) -> SegmentsRead:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return look_at_segments(fd)
+        return read_segment_files(fd)
     finally:
         os.close(fd)
 
@@ -62,7 +62,7 @@ def test_the_end_and_the_epochs(tmp_path: Path) -> None:
     write(tmp_path, batch(5, records(10), epoch=0), base=5)
     write(tmp_path, batch(15, records(10), epoch=0), batch(25, records(3), epoch=4), base=15)
     write_epochs(tmp_path, (0, 5), (4, 25))
-    assert look(tmp_path) == LogLook(5, 28, ((0, 5), (4, 25)))
+    assert look(tmp_path) == LogExtent(5, 28, ((0, 5), (4, 25)))
     assert look_with_size(tmp_path).log_bytes == sum(log.stat().st_size for log in tmp_path.glob("*.log"))
 
 
@@ -97,14 +97,14 @@ def test_an_interrupted_compaction_leaves_the_end_open(tmp_path: Path) -> None:
 def test_an_epoch_without_records_is_none(tmp_path: Path) -> None:
     write(tmp_path, batch(0, records(10), epoch=2))
     write_epochs(tmp_path, (2, 0), (3, 10))
-    assert look(tmp_path) == LogLook(0, 10, ((2, 0),))
+    assert look(tmp_path) == LogExtent(0, 10, ((2, 0),))
 
 
 def test_an_empty_last_segment_ends_where_it_begins(tmp_path: Path) -> None:
     write(tmp_path, batch(0, records(10), epoch=2))
     write(tmp_path, base=10)
     write_epochs(tmp_path, (2, 0))
-    assert look(tmp_path) == LogLook(0, 10, ((2, 0),))
+    assert look(tmp_path) == LogExtent(0, 10, ((2, 0),))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_an_index_that_leads_astray_is_not_believed(tmp_path: Path, entry: int, 
     write(tmp_path, batch(0, records(10), epoch=0), batch(10, records(10), epoch=0))
     write_epochs(tmp_path, (0, 0))
     (tmp_path / "00000000000000000000.index").write_bytes(entry.to_bytes(4, "big") + position.to_bytes(4, "big"))
-    assert look(tmp_path) == LogLook(0, 20, ((0, 0),))
+    assert look(tmp_path) == LogExtent(0, 20, ((0, 0),))
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.booleans(), st.integers(0, 10**6))
@@ -166,7 +166,7 @@ def test_as_many_records_as_were_written(
     if indexed:
         at, position = written[len(written) // 2]
         (path / f"{base:020d}.index").write_bytes((at - base).to_bytes(4, "big") + position.to_bytes(4, "big"))
-    assert look(path) == LogLook(base, end, ((1, base),))
+    assert look(path) == LogExtent(base, end, ((1, base),))
 
 
 def test_epochs_that_do_not_ascend_are_refused() -> None:

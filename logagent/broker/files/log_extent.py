@@ -23,7 +23,7 @@ from logagent.broker.files.segment_files import LOG, OFFSET_INDEX, last_index_en
 from logagent.broker.metadata_log.batches import BatchDefect, BatchFile, RecordBatch, position_before
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import LEADER_EPOCHS, SEGMENT, opened_regular, read_regular
-from logagent.model.assignments.covered import EpochRun, InCommon, LogLook
+from logagent.model.assignments.covered import EpochRun, InCommon, LogExtent
 from logagent.model.naming.dir_names import parse_int
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
@@ -39,19 +39,19 @@ _WINDOW = 1 << 16
 _INDEX_ENTRY = struct.Struct(">ii")
 
 
-def look_at_log(dir_fd: int, *, whole: bool = False) -> LogLook:
+def read_log_extent(dir_fd: int, *, whole: bool = False) -> LogExtent:
     """The log in the open partition dir `dir_fd`. `whole`: where every segment ends, not just the last one, so that
     `gaps` is known. Raises OSError only if the disk fails."""
     names = os.listdir(dir_fd)
     bases = segment_bases(names)
     if not bases:
-        return LogLook(None, None, problem="it has no segment")
+        return LogExtent(None, None, problem="it has no segment")
     start = int(bases[0])
     swap = next((name for name in sorted(names) if name.endswith(SWAP)), None)
     if swap is not None:
         # Records may be in this file only; the broker completes the compaction at its next start
         # (`LogLoader.completeSwapOperations`).
-        return LogLook(
+        return LogExtent(
             start, None, problem=f"{swap} is left from an interrupted compaction", last_segment=int(bases[-1])
         )
     size = 0
@@ -62,20 +62,20 @@ def look_at_log(dir_fd: int, *, whole: bool = False) -> LogLook:
         end = _end_of(dir_fd, bases[-1])
         ends = [(_end_of(dir_fd, base).offset, int(after)) for base, after in itertools.pairwise(bases) if whole]
     except (UnreadableError, _UnknownEnd, FileNotFoundError, PermissionError) as error:
-        return LogLook(start, None, problem=str(error), last_segment=int(bases[-1]))
+        return LogExtent(start, None, problem=str(error), last_segment=int(bases[-1]))
     if end.offset == start:
-        return LogLook(start, start, tuple(e for e in epochs if e[1] <= start))
+        return LogExtent(start, start, tuple(e for e in epochs if e[1] <= start))
     # An epoch that begins at the end has no records yet.
     epochs = tuple(e for e in epochs if e[1] < end.offset)
     if not epochs:
-        return LogLook(start, end.offset, problem=f"its {LEADER_EPOCH_CHECKPOINT} is missing or empty")
+        return LogExtent(start, end.offset, problem=f"its {LEADER_EPOCH_CHECKPOINT} is missing or empty")
     if end.epoch is not None and epochs[-1][0] != end.epoch:
         problem = (
             f"its last record is of leader epoch {end.epoch}, its {LEADER_EPOCH_CHECKPOINT} ends with {epochs[-1][0]}"
         )
-        return LogLook(start, end.offset, problem=problem)
+        return LogExtent(start, end.offset, problem=problem)
     gaps = tuple((end_there, after) for end_there, after in ends if end_there < after)
-    return LogLook(start, end.offset, epochs, log_bytes=size, gaps=gaps)
+    return LogExtent(start, end.offset, epochs, log_bytes=size, gaps=gaps)
 
 
 class _UnknownEnd(Exception):

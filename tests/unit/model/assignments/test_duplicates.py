@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.covered import LogLook
-from logagent.model.assignments.doubles import as_loaded, decide_double, doubles, pairs
+from logagent.model.assignments.covered import LogExtent
+from logagent.model.assignments.duplicates import as_loaded, decide_duplicate, duplicates, pairs
 from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
 from tests.hosts import LOG_DIR, directory, facts
@@ -20,15 +20,15 @@ ASSIGNED = Ruling(Verdict.ASSIGNED)
 WRONG = Ruling(Verdict.UNKNOWN, "wrong-directory")
 
 
-def chosen(one: LogLook, two: LogLook, *rulings: Ruling) -> list[str]:
+def chosen(one: LogExtent, two: LogExtent, *rulings: Ruling) -> list[str]:
     first, second = rulings or (ASSIGNED, ASSIGNED)
     known = facts(rulings={ONE.key: first, TWO.key: second})
     logs = {ONE.key: one, TWO.key: two}
-    return [d.dir.log_dir for d in doubles([ONE, TWO], known, logs).found]
+    return [d.dir.log_dir for d in duplicates([ONE, TWO], known, logs).found]
 
 
-def log(end: int, *epochs: tuple[int, int], start: int = 0) -> LogLook:
-    return LogLook(start, end, epochs or ((1, 0),))
+def log(end: int, *epochs: tuple[int, int], start: int = 0) -> LogExtent:
+    return LogExtent(start, end, epochs or ((1, 0),))
 
 
 def test_the_shorter_one_of_the_same_lineage_goes() -> None:
@@ -49,9 +49,9 @@ def test_of_two_that_are_alike_the_one_on_the_fuller_file_system_goes(full: str)
     known = facts(rulings=dict.fromkeys(keys, ASSIGNED))
     free = {LOG_DIR: 9000, D2: 9000} | {full: 10}
 
-    def going(one: LogLook, two: LogLook) -> list[str]:
+    def going(one: LogExtent, two: LogExtent) -> list[str]:
         logs = dict(zip(keys, (one, two), strict=True))
-        return [d.dir.log_dir for d in doubles([ONE, TWO], known, logs, (), free).found]
+        return [d.dir.log_dir for d in duplicates([ONE, TWO], known, logs, (), free).found]
 
     assert going(log(100), log(100)) == [full]
     # Free space alone offers nothing: what the other one has not all of stays.
@@ -64,7 +64,7 @@ def test_of_two_that_are_alike_the_one_on_the_fuller_file_system_goes(full: str)
 def test_what_is_left_out_is_no_candidate_and_what_covers_is_said(spared: set[str], one: int, two: int) -> None:
     keys = [d.key for d in (ONE, TWO)]
     known = facts(rulings=dict.fromkeys(keys, ASSIGNED))
-    decided = doubles([ONE, TWO], known, dict(zip(keys, (log(one), log(two)), strict=True)), spared)
+    decided = duplicates([ONE, TWO], known, dict(zip(keys, (log(one), log(two)), strict=True)), spared)
     may_go = {LOG_DIR: one <= two, D2: two <= one}
     assert len(decided.found) <= 1, "never both"
     assert {d.dir.log_dir for d in decided.found} <= {d for d, may in may_go.items() if may and d not in spared}
@@ -80,15 +80,15 @@ def test_what_is_left_out_is_no_candidate_and_what_covers_is_said(spared: set[st
     [
         (log(110, (1, 0), (2, 100)), log(150, (1, 0), (3, 100))),
         (log(100), log(120, start=50)),
-        (log(100), LogLook(0, None, problem="torn")),
-        (LogLook(0, None, problem="torn"), LogLook(0, None, problem="torn")),
-        (log(100), LogLook(None, None)),
+        (log(100), LogExtent(0, None, problem="torn")),
+        (LogExtent(0, None, problem="torn"), LogExtent(0, None, problem="torn")),
+        (log(100), LogExtent(None, None)),
     ],
     ids=["diverged", "begins later", "torn", "both torn", "empty"],
 )
-def test_what_is_not_covered_stays(one: LogLook, two: LogLook) -> None:
+def test_what_is_not_covered_stays(one: LogExtent, two: LogExtent) -> None:
     assert chosen(one, two) == [] or chosen(one, two) == [D2]
-    assert not decide_double(one, two, TWO).may_go
+    assert not decide_duplicate(one, two, TWO).may_go
 
 
 @pytest.mark.parametrize("reason", ["no-assignments", "stale-assignments", "no-topic-id", "reassigning"])
@@ -98,8 +98,8 @@ def test_whatever_is_unknown_stays(reason: str) -> None:
 
 
 def test_what_may_lack_a_segment_covers_nothing() -> None:
-    one = LogLook(0, 100, ((1, 0),), log_bytes=5000)
-    two = LogLook(0, 120, ((1, 0),), log_bytes=4999)
+    one = LogExtent(0, 100, ((1, 0),), log_bytes=5000)
+    two = LogExtent(0, 120, ((1, 0),), log_bytes=4999)
     assert chosen(one, two) == []
     assert chosen(one, replace(two, log_bytes=5000)) == [LOG_DIR]
 
@@ -136,7 +136,7 @@ def test_nothing_goes_whose_records_are_not_all_in_the_other(
 ) -> None:
     """Records are (offset, epoch); two logs that took them from leaders, epoch after epoch."""
 
-    def built(steps: list[tuple[int, int]]) -> tuple[set[tuple[int, int]], LogLook]:
+    def built(steps: list[tuple[int, int]]) -> tuple[set[tuple[int, int]], LogExtent]:
         end, epoch = 0, 0
         epochs: list[tuple[int, int]] = []
         records: set[tuple[int, int]] = set()
@@ -146,14 +146,14 @@ def test_nothing_goes_whose_records_are_not_all_in_the_other(
                 epochs.append((epoch, end))
             records |= {(offset, epoch) for offset in range(end, end + count)}
             end += count
-        return records, LogLook(0, end, tuple(epochs))
+        return records, LogExtent(0, end, tuple(epochs))
 
     (mine, own), (theirs, other) = built(one), built(two)
     # A leader of an epoch writes each offset once: where both have an epoch, it begins at the same offset.
     starts: dict[int, int] = dict(other.epochs)
     if any(starts.get(epoch, start) != start for epoch, start in own.epochs):
         return
-    if decide_double(own, other, TWO).may_go:
+    if decide_duplicate(own, other, TWO).may_go:
         last = {record for record in mine if record[1] == own.last_epoch}
         assert last <= theirs
 
@@ -169,17 +169,17 @@ def test_only_readable_current_directories_of_two_log_dirs_are_a_pair(two: Parti
 def test_why_neither_of_a_pair_is_offered_is_said_of_each() -> None:
     known = facts(rulings={d.key: ASSIGNED for d in (ONE, TWO)})
     keys = [d.key for d in (ONE, TWO)]
-    apart = doubles(
+    apart = duplicates(
         [ONE, TWO], known, dict(zip(keys, (log(110, (1, 0), (2, 100)), log(150, (1, 0), (3, 100))), strict=True))
     )
     assert apart.found == [] and list(apart.kept) == keys
     assert all("not known to be covered: it ends at offset 1" in why for why in apart.kept.values())
     emptied = as_loaded(log(100), 500)
-    gone = doubles([ONE, TWO], known, dict(zip(keys, (emptied, emptied), strict=True))).kept
+    gone = duplicates([ONE, TWO], known, dict(zip(keys, (emptied, emptied), strict=True))).kept
     assert all("does not count: a broker empties it" in why and "None" not in why for why in gone.values())
-    assert doubles([ONE, TWO], known, {}).kept.keys() == set(keys)
+    assert duplicates([ONE, TWO], known, {}).kept.keys() == set(keys)
     # Where one may go, the other one is a copy like any other; what is nobody's has a reason of its own.
-    assert doubles([ONE, TWO], known, dict(zip(keys, (log(100), log(120)), strict=True))).kept == {}
-    assert doubles([ONE, TWO], facts(), {}).kept == {}
+    assert duplicates([ONE, TWO], known, dict(zip(keys, (log(100), log(120)), strict=True))).kept == {}
+    assert duplicates([ONE, TWO], facts(), {}).kept == {}
     three = [ONE, TWO, directory("orders-0", log_dir="/data/d3", inode=102)]
-    assert len(doubles(three, known, {}).kept) == 3
+    assert len(duplicates(three, known, {}).kept) == 3
