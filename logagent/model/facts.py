@@ -140,10 +140,10 @@ class Facts:
     `partition_dirs` and `partition_bytes` (allocated) are what the host had within 24 hours, including what we removed
     since.
     `left_out`: log dirs of the broker that were not looked at; `forgotten`: one that its configuration named before and
-    does not name now. `directory_ids`: those of the log dirs that the cluster has for this node, empty before 3.7 (found
-    when asked for: there can be a million replicas). `strays`: the rulings on strays that are about to be removed, and
-    on orphans of living topics that are about to be marked; `duplicates`: the same for directories that another log dir
-    of this host has in full. `known_version`: where `kafka_version` is from,
+    does not name now. `directory_ids`: those of the log dirs that the cluster has for this node, empty before 3.7
+    (found when asked for: there can be a million replicas). `strays`: the rulings on strays that are about to be
+    removed, and on orphans of living topics that are about to be marked; `duplicates`: the same for directories that
+    another log dir of this host has in full. `known_version`: where `kafka_version` is from,
     and what contradicts it. `unchangeable`: what the kernel would not let us change, of what a plan is about to.
     `age_ms`: how long ago all this was gathered. `max_age_ms`: of assignments.
     """

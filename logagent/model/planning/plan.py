@@ -60,8 +60,8 @@ class Proposal:
     `makes_room_for`: the (log dir, name) of a restore in the same plan; both happen or neither, and `through` is where
     the displaced directory is in between. `rebuild_all`: the broker must rebuild the indexes of all restored segments,
     not only of those that need it. `duplicate`: it is assigned, but another log dir of this host has all of it, and it
-    may be set aside as long as that is true. `then_removed`: the same run removes it once it is set aside. `leftovers`: the
-    files in it that are removed, with `bytes` in all (`REMOVE_LEFTOVERS`); everything else in it stays.
+    may be set aside as long as that is true. `then_removed`: the same run removes it once it is set aside. `leftovers`:
+    the files in it that are removed, with `bytes` in all (`REMOVE_LEFTOVERS`); everything else in it stays.
     """
 
     action: ActionKind

@@ -24,7 +24,7 @@ COVERED = f"{MOVED} + covered | {COPY} + covered"
 ORPHAN = f"{GONE} | {MOVED} | {COPY}"
 ORPHAN_GOES = f"{GONE} | {COVERED} | {MOVED} + given-up | {COPY} + given-up"
 STRAY_GOES = f"{GONE} | {COVERED} | lives-here + covered | removal-started | given-up"
-HOST = "same-directory, online, our-broker, holder-known"
+HOST = "same-directory, online, our-broker, holder-known, changeable"
 STOPPED = f"{HOST}, stopped, not-open"
 
 # Act: what it needs, all of it (","), each in one of several ways ("|"), of claims that are enough together ("+").
@@ -49,14 +49,15 @@ READ_BY = f"kraft-log, admin, file: {READ}"
 
 # Claim: who is enough for it, and how long what they said stays true.
 WITNESSES = {
-    "same-directory": "inventory: a-look",
-    "online": "probe: a-look",
-    "our-broker": "meta.properties: a-look",
-    "holder-known": "lock: a-look",
-    "stopped": "lock: a-look",
+    "same-directory": "inventory: ten-seconds",
+    "online": "probe: ten-seconds",
+    "our-broker": "meta.properties: ten-seconds",
+    "holder-known": "lock: ten-seconds",
+    "changeable": "kernel: the-plan",
+    "stopped": "lock: ten-seconds",
     "serving": "describe-log-dirs, registration, seen-serving: while-it-runs",
-    "not-open": "processes: a-look",
-    "version": "version-sources, quarantine-dir: a-look",
+    "not-open": "processes: ten-seconds",
+    "version": "version-sources, quarantine-dir: ten-seconds",
     "clock": "clocks: the-plan",
     "configuration": "every-log-dir: the-plan",
     "stood": "sightings: the-plan",
@@ -160,6 +161,7 @@ HOLES = (
     Hole("kafka.version was left over from a rollback", TO_STRAY, "version"),
     Hole("a name stood for the directory", EVERY, "same-directory"),
     Hole("its disk is one that only reads", EVERY, "online"),
+    Hole("a dry run that root could have carried out", EVERY, "changeable"),
     Hole("the configuration is another broker's", EVERY, "our-broker"),
     Hole("a clock that was set made an age", HAS_WAITED, "clock"),
     Hole("an orphan of a moment", "set-aside-orphan", "stood"),
