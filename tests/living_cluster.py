@@ -125,6 +125,7 @@ class LivingCluster:
     def reassign(self, name: str, *replicas: int) -> None:
         found = self.topics[name]
         found.replicas = found.isr = replicas
+        found.leader = found.leader if found.leader in replicas else replicas[0]
         self._append([writer.partition_change(found.topic_id, 0, replicas=replicas, isr=replicas, version=0)])
 
     def elect_uncleanly(self, name: str, since: int) -> None:

@@ -46,7 +46,8 @@ def expire(host: Host, pick: Pick) -> None:
 def lead_here(host: Host, pick: Pick) -> None:
     """This host's broker led it, so nobody does now; or the other one takes over."""
     if NAME in host.cluster.topics:
-        host.cluster.topics[NAME].leader = pick("leader", (HERE, OTHER))
+        topic = host.cluster.topics[NAME]
+        topic.leader = pick("leader", topic.replicas)
 
 
 def reassign(host: Host, pick: Pick) -> None:
