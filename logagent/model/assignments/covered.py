@@ -172,7 +172,8 @@ def covers(other: EpochEnd, own: LogExtent) -> bool:
 
     True if that very epoch ends there at or above the directory's end, so does what is committed, and no segment may be
     missing. False if the directory's end or last epoch is unknown: such a directory is never covered. What the copy has
-    deleted itself (`past_retention`), it does not have.
+    deleted itself (`past_retention`), it does not have; below its log start a broker deletes the records of every
+    replica, so those do not count (`what_it_has` says so).
     """
     if own.log_end is None or own.last_epoch is None or other.problem is not None:
         return False
@@ -181,6 +182,13 @@ def covers(other: EpochEnd, own: LogExtent) -> bool:
     if other.high_watermark is None or other.high_watermark < own.log_end or past_retention(other, own):
         return False
     return other.lacks(own) is None
+
+
+def what_it_has(other: EpochEnd, own: LogExtent) -> str:
+    """In words, what the copy that covers `own` has of it."""
+    if other.log_start is None or other.log_start <= (own.log_start or 0):
+        return "another copy has all of it"
+    return f"another copy has all of it from offset {other.log_start} on, and has deleted what was before that"
 
 
 def past_retention(other: EpochEnd, own: LogExtent) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, why_not_covered
+from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, what_it_has, why_not_covered
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.assignments.verdict import Reason
 from logagent.model.claims import Claim, Held, Witness
@@ -102,9 +102,10 @@ def decide_stray(
             covered_by = Held(Claim.COVERED, Witness.NO_RECORDS, at_ms)
             return StrayRuling(True, f"{said}; it has no records", "yes", proof=(*ruling.proof, covered_by))
         covering = next((answer for answer in answers if own is not None and covers(answer, own)), None)
-        if covering is not None:
+        if own is not None and covering is not None:
             covered_by = Held(Claim.COVERED, Witness.LED_HERE if covering.here else Witness.LEADER, at_ms)
-            return StrayRuling(True, f"{said}; another copy has all of it", "yes", proof=(*ruling.proof, covered_by))
+            fact = f"{said}; {what_it_has(covering, own)}"
+            return StrayRuling(True, fact, "yes", proof=(*ruling.proof, covered_by))
         why = why_not_covered(own, tuple(answers)) if own is not None else "its own log was not read"
         whose = "its partition is assigned to this node" if here else said
         covered: Literal["no", "unknown"] = "no" if own is not None and answers else "unknown"

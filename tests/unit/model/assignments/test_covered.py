@@ -16,6 +16,7 @@ from logagent.model.assignments.covered import (
     end_of_epoch,
     in_common,
     past_retention,
+    what_it_has,
     why_not_covered,
 )
 
@@ -90,6 +91,21 @@ def test_a_log_that_retention_cut_above_our_end_does_not_cover(epochs: tuple[tup
     answer = end_of_epoch("here", LogExtent(120, 200, epochs), 3)
     assert past_retention(answer, OWN) and not covers(answer, OWN)
     assert "past retention: the log of here begins at 120" in why_not_covered(OWN, (answer,))
+
+
+@pytest.mark.parametrize(
+    ("begins", "says"),
+    [
+        (None, "another copy has all of it"),
+        (0, "another copy has all of it"),
+        (10, "another copy has all of it"),
+        (11, "another copy has all of it from offset 11 on, and has deleted what was before that"),
+    ],
+)
+def test_what_the_leader_has_deleted_is_not_called_covered(begins: int | None, says: str) -> None:
+    answer = EpochEnd("the leader", 1, 20, begins, high_watermark=20)
+    own = LogExtent(10, 20, ((1, 10),))
+    assert covers(answer, own) and what_it_has(answer, own) == says
 
 
 @pytest.mark.parametrize(
