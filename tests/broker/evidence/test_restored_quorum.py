@@ -3,6 +3,7 @@ nobody that remembers the metadata log of before does it prove anything, whoever
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.broker.evidence.test_rolled_back_metadata import (
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
 
+VERSIONS = ["3.9.1", "4.3.1"] if os.environ.get("LOGAGENT_TESTS_FULL") == "1" else ["4.3.1"]
 PROPERTIES = {
     "log.retention.check.interval.ms": str(CHECK_MS),
     # So that a snapshot soon covers what is remembered.
@@ -35,7 +37,7 @@ def metadata_end(node: KraftNode) -> tuple[int, int]:
     return end, max(snapshots, default=0)
 
 
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_quorum_restored_from_a_backup_proves_nothing_of_what_was_made_since(
     kafka: Callable[..., KraftNode], version: str, tmp_path: Path
 ) -> None:
