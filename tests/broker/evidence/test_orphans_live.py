@@ -96,7 +96,7 @@ def test_exactly_the_orphans_that_the_cluster_made_are_found_and_cleaned(
     cluster.wait_reassigned()
 
     # The stopped node's own log is too old to prove anything.
-    alone = {"LOGAGENT_ASSIGNMENTS__MAX_AGE": "1ms", "LOGAGENT_ASSIGNMENTS__SOURCES": "kraft-log"}
+    alone = {"LOGAGENT_ASSIGNMENTS__MAX_AGE": "1s", "LOGAGENT_ASSIGNMENTS__SOURCES": "kraft-log"}
     assert set(verdicts(logagent(three, "scan", settings=alone)).values()) == {("unknown", "stale-assignments")}
     # What a living node exports proves exactly what was made.
     exported = tmp_path / "assignments.json"
