@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
-from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, lay_out, read_tree
+from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, export_assignments, lay_out, read_tree
 from logagent.demo.stage import Stage
 from logagent.store.signing import load_private_key
 
@@ -65,6 +65,7 @@ def _host(fleet: Path, node: int, key: str) -> None:
     for path in (folder / "server.properties", *(folder / d / META_PROPERTIES for d in ("meta", *LOG_DIRS))):
         text = path.read_text("latin-1")
         path.write_text(re.sub(r"(?m)^(node|broker)\.id=3$", rf"\g<1>.id={node}", text), "latin-1")
+    export_assignments(folder)
     with (folder / CONFIG).open("a", encoding="utf-8") as file:
         file.write(_ORDERS.format(store=fleet / STORE, key=key))
 

@@ -20,6 +20,7 @@ from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.broker.metadata_log.log import read_metadata_log
 from logagent.errors import LogAgentError, UsageError
+from logagent.model.assignments.image import BrokerRegistration
 
 # Node 3 of a three-node KRaft cluster of Kafka 3.9.1, whose second log dir came back after an outage: topics were
 # deleted, recreated and moved away during the outage, so it contains orphans besides current, -delete, -stray and
@@ -93,13 +94,18 @@ def lay_out(folder: Path) -> None:
             tar.extract(member, folder)
     properties = folder / "server.properties"
     properties.write_text(properties.read_text(encoding="latin-1").replace("@ROOT@", str(folder)), encoding="latin-1")
-    _export_assignments(folder, time.time_ns() // 1_000_000)
+    export_assignments(folder)
     config = _CONFIG.format(properties=properties, assignments=folder / ASSIGNMENTS)
     (folder / CONFIG).write_text(config, encoding="utf-8")
 
 
-def _export_assignments(folder: Path, now_ms: int) -> None:
-    meta = parse_meta_properties((folder / "meta" / META_PROPERTIES).read_bytes())
+def export_assignments(folder: Path) -> None:
+    """What another node exports now: by the metadata log on the disk, with this broker stopped and its log dirs known.
+    A file that calls it live, or knows other log dirs, is another cluster's."""
+    now_ms = time.time_ns() // 1_000_000
+    meta, *of_log_dirs = (
+        parse_meta_properties((folder / d / META_PROPERTIES).read_bytes()) for d in ("meta", *LOG_DIRS)
+    )
     log = read_metadata_log(
         str(folder / "meta" / "__cluster_metadata-0"),
         node_id=meta.node_id,
@@ -107,7 +113,11 @@ def _export_assignments(folder: Path, now_ms: int) -> None:
         now_ms=now_ms,
         configured_voters=1,
     )
-    write_assignments(str(folder / ASSIGNMENTS), replace(log.assignments, at_ms=now_ms, known_until_ms=now_ms))
+    image = replace(log.assignments, at_ms=now_ms, known_until_ms=now_ms)
+    if meta.node_id is not None:
+        ids = tuple(m.directory_id for m in of_log_dirs if m.directory_id is not None)
+        image.brokers = {**image.brokers, meta.node_id: BrokerRegistration(meta.node_id, ids, fenced=True)}
+    write_assignments(str(folder / ASSIGNMENTS), image)
 
 
 def make_folder(wanted: str | None) -> Path:
