@@ -367,7 +367,7 @@ def load_assignments(
     if stopped:
         found.ours = _stopped_broker(ask, found)
     _compare_file_with_own_log(ask, found)
-    _believe_nobody_of_another_history(found)
+    _believe_nobody_of_another_history(ask, found)
     return found
 
 
@@ -431,13 +431,19 @@ def _not_our_file(file: AssignmentImage, ask: _Ask, found: Assignments) -> str |
     return why_live(live, found.ours, file.at_ms)
 
 
-def _believe_nobody_of_another_history(found: Assignments) -> None:
+def _believe_nobody_of_another_history(ask: _Ask, found: Assignments) -> None:
     """Every broker, and what another host exported, may follow the quorum that wrote the log here. One that is only
-    behind may have been restored just now, and catches up otherwise."""
+    behind may have been restored just now, and catches up otherwise. That it has other log dirs of this node says
+    nothing about what others know."""
+    own = found.own_log
+    registration = own.brokers.get(ask.host.node_id) if own is not None and ask.host.node_id is not None else None
+    of_log = found.lineage_problem if why_other_log_dirs(registration, ask.directory_ids) is None else None
     of_memory = said_with_hint(found.other_history, found.lineage) if found.other_history is not None else None
-    why = found.lineage_problem or of_memory
-    doubted, found.usable = found.usable, [] if why is not None else found.usable
-    for image in doubted if why is not None else []:
+    why = of_log or of_memory
+    if why is None:
+        return
+    doubted, found.usable = found.usable, []
+    for image in doubted:
         found.sort_in(image, why)
 
 
