@@ -44,7 +44,7 @@ UNCOUNTED = 1 << 31
 def inspect_each(
     session: Session, dirs: Iterable[PartitionDir], read: Callable[[int, PartitionDir], T]
 ) -> dict[DirKey, T]:
-    """`look(fd, dir)` for those that still exist and can be opened, log dir by log dir."""
+    """`read(fd, dir)` for those that still exist and can be opened, log dir by log dir."""
     by_log_dir: dict[str, list[PartitionDir]] = {}
     for d in dirs:
         by_log_dir.setdefault(d.log_dir, []).append(d)

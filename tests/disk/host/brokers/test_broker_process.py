@@ -97,10 +97,10 @@ def test_a_process_of_another_user() -> None:
     need_root()
     code = f"""
 import os, psutil
-from logagent.host.brokers.broker_process import look_at_process
-look_at_process(os.getpid())
+from logagent.host.brokers.broker_process import inspect_process
+inspect_process(os.getpid())
 os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
-seen = look_at_process({os.getpid()})
+seen = inspect_process({os.getpid()})
 print(seen.user, seen.start_time_ms > 0, seen.resident_bytes > 0, seen.read_bytes)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -110,8 +110,8 @@ print(seen.user, seen.start_time_ms > 0, seen.resident_bytes > 0, seen.read_byte
 def test_without_a_limit_there_is_none(tmp_path: Path) -> None:
     code = """
 import os, resource
-from logagent.host.brokers.broker_process import look_at_process
-seen = look_at_process(os.getpid())
+from logagent.host.brokers.broker_process import inspect_process
+seen = inspect_process(os.getpid())
 print(seen.open_files_limit == resource.getrlimit(resource.RLIMIT_NOFILE)[0], seen.short_command.startswith("python"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -165,8 +165,8 @@ def _waits_for(pid: int, path: Path) -> bool:
 BECOME = """
 import os, sys, pwd
 sys.path.insert(0, ".")
-from logagent.host.state.state_dir import look_at_directory, prepare_state_dir
-prepare_state_dir(sys.argv[1], {path: look_at_directory(path) for path in sys.argv[2].split(":") if path})
+from logagent.host.state.state_dir import stat_directory, prepare_state_dir
+prepare_state_dir(sys.argv[1], {path: stat_directory(path) for path in sys.argv[2].split(":") if path})
 open(sys.argv[1] + "/made", "w").close()
 print(os.getresuid(), os.getresgid(), sorted(os.getgroups()))
 try:
