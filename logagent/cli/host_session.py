@@ -60,6 +60,9 @@ def session_of(
                 failures.mark_offline(path, "its disk does not answer")
         target = target.with_all_log_dirs()
     state_dir = call.state_dir
+    if call.progress:
+        # Loads what it needs as long as we are root: a Python that lies below /root has no modules for anybody else.
+        click.progressbar(length=1, file=sys.stderr)
     foreseen = None
     # Root creates it for the user who acts.
     to_be_made = os.geteuid() == 0 and not os.path.lexists(state_dir)
@@ -194,8 +197,12 @@ class Progress:
 
     def __init__(self, call: Call, what: str, total: int | None) -> None:
         self.on_bytes: Callable[[int, int], None] | None = self._advance_bytes if call.progress else None
-        self._wanted = call.progress
-        self._bar: Any = click.progressbar(
+        self._bar: Any = None
+        self._ahead = 0
+        self._next = time.monotonic() + _PATIENCE_SECONDS
+        if not call.progress:
+            return
+        self._bar = click.progressbar(
             iter(int, 1) if total is None else None,  # an iterable without a length
             length=total,
             label=what,
@@ -205,14 +212,12 @@ class Progress:
             file=sys.stderr,
             color=call.color,
         )
-        self._ahead = 0
-        self._next = time.monotonic() + _PATIENCE_SECONDS
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar.entered:
+        if self._bar is not None and self._bar.entered:
             self._bar.render_finish()
 
     def _size_and_rate(self) -> str:
@@ -220,14 +225,15 @@ class Progress:
         return human_bytes(self._bar.pos) + (f", {human_bytes(round(1 / seconds))}/s" if seconds else "")
 
     def set_count(self, count: int) -> None:
-        self._advance(count - self._bar.pos - self._ahead)
+        if self._bar is not None:
+            self._advance(count - self._bar.pos - self._ahead)
 
     def _advance_bytes(self, files: int, count: int) -> None:
         self._advance(count)
 
     def _advance(self, steps: int) -> None:
         self._ahead += steps
-        if self._wanted and time.monotonic() >= self._next:
+        if self._bar is not None and time.monotonic() >= self._next:
             self._bar.entered = True
             self._bar.update(self._ahead)
             self._ahead, self._next = 0, time.monotonic() + _REDRAW_SECONDS
