@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class PublishSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrdersSettings:
-    """`[orders]`: whether orders of the fleet are taken, and whose."""
+    """`[orders]`: whether deletion requests of the fleet are carried out, and whose."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
     accept: bool = False
@@ -247,3 +248,9 @@ class Settings:
     orders: OrdersSettings = field(default_factory=OrdersSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+
+    @property
+    def silent_after(self) -> timedelta:
+        """How long after it was heard last an agent counts as silent."""
+        given = self.orders.silent_after
+        return timedelta(milliseconds=given if given is not None else 2 * self.publish.interval)

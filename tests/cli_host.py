@@ -100,6 +100,9 @@ class CliHost:
         )
         file = self.root / "assignments.json"
         image = replace(log.assignments, at_ms=now_ms, known_until_ms=now_ms)
+        if (own := image.brokers.get(-1 if meta.node_id is None else meta.node_id)) is not None:
+            # The others have noticed by now that it is stopped.
+            image.brokers = {**image.brokers, own.node_id: own._replace(fenced=True)}
         if topics_gone:
             elsewhere = Topic("elsewhere", "ElseElseElseElseElseEA", {0: PartitionAssignment((meta.node_id or 0, 999))})
             image = replace(image, by_id={"ElseElseElseElseElseEA": elsewhere}, by_name={"elsewhere": elsewhere})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from logagent.model.claims import Claim, Held, Proof, Witness
 from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
 from logagent.model.naming.dir_names import classify
 from logagent.model.planning.plan import Proposal
@@ -57,11 +58,31 @@ def log_dir(path: str = LOG_DIR, **fields: Any) -> LogDirFacts:
     return replace(found, **fields)
 
 
+def gone(claim: Claim = Claim.TOPIC_ABSENT, at_ms: int = NOW) -> Proof:
+    """The proof of an orphan, by the metadata log."""
+    return (
+        Held(claim, Witness.KRAFT_LOG, at_ms),
+        Held(Claim.OUR_LINEAGE, Witness.STATE_DIR, at_ms),
+        Held(Claim.IN_THIS_MODE, Witness.PROCESS_ROLES, at_ms),
+        Held(Claim.NOT_CONTRADICTED, Witness.EVERY_SOURCE, at_ms),
+    )
+
+
+def orphan(reason: str = "topic-absent") -> Ruling:
+    return Ruling(Verdict.ORPHAN, reason, proof=gone(Claim(reason)))
+
+
+def serving(pid: int = 4711) -> Holder:
+    """A broker that said, a minute after its start, that it serves the log dir."""
+    said = Held(Claim.SERVING, Witness.DESCRIBE_LOG_DIRS, NOW - 3_540_000)
+    return Holder(HolderState.HELD, pid, start_time_ms=NOW - 3_600_000, serving=said)
+
+
 class AllMayGo(dict[DirKey, StrayRuling]):
     """Of every stray it is known that it may go."""
 
     def get(self, key: DirKey, default: Any = None) -> Any:
-        return StrayRuling(True, "test")
+        return StrayRuling(True, "test", proof=gone())
 
 
 def facts(*log_dirs: LogDirFacts, **fields: Any) -> Facts:
@@ -70,7 +91,7 @@ def facts(*log_dirs: LogDirFacts, **fields: Any) -> Facts:
     found = Facts(
         now_ms=NOW,
         log_dirs={f.path: f for f in log_dirs or (log_dir(),)},
-        rulings={key: Ruling(Verdict.ORPHAN, "topic-absent") for key in orphans},
+        rulings={key: orphan() for key in orphans},
         kafka_version=(3, 9, 1),
         partition_dirs=1000,
         partition_bytes=1_000_000_000,

@@ -119,12 +119,20 @@ def partition_change(
     return frame(5, version, struct.pack(">i", number) + raw_id(topic_id) + tags(fields))
 
 
-def register_broker(broker_id: int, log_dirs: Sequence[str] = (), *, fenced: bool = True, version: int = 3) -> bytes:
+def register_broker(
+    broker_id: int,
+    log_dirs: Sequence[str] = (),
+    *,
+    fenced: bool = True,
+    version: int = 3,
+    incarnation: bytes = bytes(16),
+    address: tuple[str, int] = ("host", 9092),
+) -> bytes:
     body = struct.pack(">i", broker_id)
     if version >= 2:
         body += b"\0"
-    body += bytes(16) + struct.pack(">q", 7)
-    body += uvarint(2) + string("PLAINTEXT") + string("host") + struct.pack(">Hh", 9092, 0) + tags({})
+    body += incarnation + struct.pack(">q", 7)
+    body += uvarint(2) + string("PLAINTEXT") + string(address[0]) + struct.pack(">Hh", address[1], 0) + tags({})
     body += uvarint(2) + string("metadata.version") + struct.pack(">hh", 1, 21) + tags({})
     body += string(None) + (b"\1" if fenced else b"\0")
     if version >= 1:

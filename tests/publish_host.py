@@ -12,7 +12,7 @@ from typing import Any
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.config import load
-from logagent.agent.planning.plan_cleanup import look_ahead
+from logagent.agent.planning.plan_cleanup import plan_ahead
 from logagent.agent.publish.publish import SPOOL_BYTES, Publisher
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
@@ -65,10 +65,18 @@ class Publishing:
 
     def look(self) -> str:
         with looked_at(self.host, self.clock) as (session, facts):
-            return self.publisher.spool(session, facts, look_ahead(session, facts))
+            return self.publisher.spool(session, facts, plan_ahead(session, facts))
+
+    def to_midnight_ms(self) -> int:
+        """How long it is to the next day in UTC, and a minute: an hour later it is still the same day."""
+        return 24 * HOUR_MS - (self.clock.now_ms() - self.clock.ahead_ms) % (24 * HOUR_MS) + 60_000
+
+    @property
+    def log_dirs(self) -> list[Path]:
+        return [self.host.d1, self.host.d2]
 
     def spooled(self) -> list[str]:
-        return sorted(entry.name for entry in (self.host.state / "spool").iterdir())
+        return sorted(entry.name for entry in (self.host.state / "spool").iterdir() if entry.is_file())
 
 
 def landed(store: Path) -> list[Path]:
@@ -77,7 +85,7 @@ def landed(store: Path) -> list[Path]:
     return sorted(path.relative_to(where) for path in where.rglob("*") if not path.is_dir())
 
 
-def data_files(store: Path, kind: str = "") -> list[Path]:
+def data_files(store: Path, *kinds: str) -> list[Path]:
     """Data files of the store that are vouched for, oldest first; each is what its manifest says."""
     found = []
     for manifest in sorted((store / "landing").rglob("*.manifest.json")):
@@ -86,7 +94,7 @@ def data_files(store: Path, kind: str = "") -> list[Path]:
         packed = data.read_bytes()
         assert (len(packed), hashlib.sha256(packed).hexdigest()) == (claim["bytes"], claim["sha256"])
         assert len(gzip.decompress(packed).splitlines()) == claim["rows"]
-        if kind in ("", claim["kind"]):
+        if not kinds or claim["kind"] in kinds:
             found.append(data)
     return found
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from logagent.agent.clock import SystemClock
 from logagent.host.linux.proc import process_start_time_ms
 from logagent.host.state.journal import Journal
 from logagent.model.health.serving import SeenHolder
 
 
-def seen_serving(state_dir: Path, pid: int, *log_dirs: Path, since_ms: int = 0) -> None:
+def seen_serving(state_dir: Path, pid: int, *log_dirs: Path) -> None:
     """Note that process `pid` said that it serves these log dirs. (That it says so is for real brokers to show.)"""
-    holder = SeenHolder(pid, process_start_time_ms(pid), since_ms)
+    started_ms = process_start_time_ms(pid)
+    # What was said before it started would be another one's word.
+    holder = SeenHolder(pid, started_ms, max(started_ms, SystemClock().now_ms()))
     with Journal.open(str(state_dir)) as journal:
         journal.note_serving({str(path): holder for path in log_dirs})

@@ -76,7 +76,9 @@ class Line:
 
 
 ASSIGNED = ("assigned", None)
-ABSENT, RECREATED, MOVED_AWAY = (("orphan", r) for r in ("topic-absent", "topic-recreated", "not-a-replica"))
+ABSENT, RECREATED, MOVED_AWAY, COPY = (
+    ("orphan", reason) for reason in ("topic-absent", "topic-recreated", "not-a-replica", "copy-of")
+)
 NO_ID, NO_ASSIGNMENTS, INTERNAL, UNCOMMITTED, STALE, DISAGREE, WRONG, REASSIGNING = (
     ("unknown", reason)
     for reason in (
@@ -123,6 +125,18 @@ TABLE = (
     Line("the zero id", "lives", ZERO_ID, NO_ID),
     Line("no topic id, deleted", "gone", None, NO_ID),
     Line("the id of another topic", "lives", MOVED, DISAGREE),
+    Line("a copy", "lives-backup", LIVES, COPY),
+    Line("a copy of what is elsewhere", "backup", MOVED, COPY),
+    Line("a copy of what is being reassigned", "backup", MOVING, COPY),
+    Line("a copy with the name of a topic without an id", "old", LIVES, DISAGREE),
+    Line("a copy, of a partition that the topic does not have", "backup", LIVES, DISAGREE, partition=7),
+    Line("a copy, Admin API", "backup", LIVES, NO_ASSIGNMENTS, ADMIN),
+    Line("a copy on a node unknown", "backup", LIVES, NO_ASSIGNMENTS, node_id=DRAINED),
+    Line("a copy, future", "backup", LIVES, DISAGREE, kind=Kind.FUTURE),
+    Line("a copy, the topic's deletion uncommitted", "backup", MOVED, UNCOMMITTED, REMOVAL),
+    Line("a copy, younger", "backup", LIVES, STALE, {"known_until_ms": OLD - 1}),
+    Line("a copy, newer metadata", "backup", LIVES, NO_ASSIGNMENTS, NEWER),
+    Line("a copy with an internal name", "__transaction_state", LIVES, INTERNAL),
     Line("a partition that a living topic does not have", "lives", LIVES, NO_ASSIGNMENTS, partition=7),
     Line("assigned", "lives", LIVES, ASSIGNED),
     Line("assigned, future", "lives", LIVES, ASSIGNED, kind=Kind.FUTURE),
@@ -170,3 +184,7 @@ TABLE = (
     Line("younger, asked by id", "gone", GONE, STALE, ADMIN | {"known_until_ms": OLD - 1}, proven=True),
     Line("just old enough", "gone", GONE, ABSENT, {"known_until_ms": OLD}),
 )
+
+DAY = 24 * HOUR
+STRAYS_DUE = tuple((age, age >= 7 * DAY) for age in (0, 1000, 7 * DAY - 1000, 7 * DAY, 8 * DAY))
+"""How long ago a stray was set aside, and whether it is due by default: as the host's planner has it, and the fleet."""

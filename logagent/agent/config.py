@@ -5,6 +5,7 @@ All problems are reported together: `ConfigError.problems` lists them, each with
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import tomllib
@@ -40,6 +41,14 @@ _REMOVED: dict[tuple[str, ...], str] = {
     ("cleanup", "pressure_floor"): _NO_PRESSURE,
 }
 """Settings that existed once, with what to use instead. They are errors like any unknown key."""
+
+
+_OURS = re.compile(r"logagent[_.]", re.IGNORECASE)
+# Variables that are no settings: a command's own, those of the tests, and what Kubernetes sets in each container for
+# every service with such a name.
+_NO_SETTINGS = re.compile(
+    r"LOGAGENT_(ORDERS_KEY_FILE|TESTS?_\w+|(\w+_)?SERVICE_(HOST|PORT(_\w+)?)|(\w+_)?PORT(_\d+_(TCP|UDP|SCTP)\w*)?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +118,11 @@ def _overlay_environment(
     known = {(s.name, k.name) for s in fields(Settings) for k in fields(hints[s.name])}
     names: dict[tuple[str, str], str] = {}
     for variable, text in environ.items():
-        if not variable.startswith(ENV_PREFIX) or "__" not in variable:
+        if _OURS.match(variable) is None or _NO_SETTINGS.fullmatch(variable) is not None:
             continue
         section, _, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
-        if (section, key) not in known:
-            problem = _REMOVED.get((section, key), f"there is no setting {section}.{key}")
+        if not variable.startswith(ENV_PREFIX) or (section, key) not in known:
+            problem = _REMOVED.get((section, key)) or _no_such_variable(variable, known)
             problems.append(f"environment variable {variable}: {problem}")
             continue
         names[section, key] = variable
@@ -121,6 +130,15 @@ def _overlay_environment(
         if isinstance(table, dict):
             table[key] = text
     return names
+
+
+def _no_such_variable(variable: str, known: Collection[tuple[str, str]]) -> str:
+    """One underscore, a dot or a small letter, and a setting would silently not be in effect."""
+    names = {f"{section}_{key}": f"{ENV_PREFIX}{section}__{key}".upper() for section, key in known}
+    meant = re.sub(r"[_.]+", "_", variable.lower()).removeprefix("logagent_")
+    near = difflib.get_close_matches(meant, names, n=1, cutoff=0.5)
+    hint = f"; did you mean {names[near[0]]}?" if near else ""
+    return f"there is no such setting, so it would not be in effect{hint}"
 
 
 def _validate(
@@ -173,14 +191,25 @@ def _plain(error: Any) -> str:
 
 
 _Key = tuple[str, str]
-# Intervals and timeouts that are used again and again, with their minimum.
-_WAITS: tuple[_Key, ...] = (
-    ("cleanup", "interval"),
-    ("health", "probe_interval"),
-    ("health", "probe_timeout"),
-    ("publish", "interval"),
-)
-_LEAST_WAIT_MS = 100
+_NO_PAUSE = "must be at least 100ms: less is no pause at all"
+# By duration: the least (ms), and what 0 would not mean.
+_LEAST: Mapping[_Key, tuple[int, str]] = {
+    ("assignments", "max_age"): (
+        1000,
+        "must be at least 1s: 0 is not no limit; no assignments would ever count",
+    ),
+    ("cleanup", "interval"): (100, _NO_PAUSE),
+    ("health", "probe_interval"): (100, _NO_PAUSE),
+    ("health", "probe_timeout"): (
+        100,
+        "must be at least 100ms: 0 is not no limit; every disk would be offline",
+    ),
+    ("publish", "interval"): (100, _NO_PAUSE),
+    ("orders", "interval"): (100, _NO_PAUSE),
+    ("orders", "silent_after"): (1000, "must be at least 1s: 0 is not never; every host would count as silent"),
+}
+# Where "" is a value that means something: no metrics.
+_MAY_BE_EMPTY: _Key = ("metrics", "listen")
 
 
 def _cross_checks(s: Settings) -> Iterator[tuple[tuple[_Key, ...], str]]:
@@ -191,16 +220,21 @@ def _cross_checks(s: Settings) -> Iterator[tuple[tuple[_Key, ...], str]]:
         yield (sources,), f"{', '.join(unknown)} is not one of {', '.join(SOURCES)}"
     if "file" in s.assignments.sources and s.assignments.file is None:
         yield (sources, ("assignments", "file")), '"file" needs assignments.file'
-    if s.kafka.version is not None and parse_version(s.kafka.version) is None:
+    if s.kafka.version and parse_version(s.kafka.version) is None:
         yield (("kafka", "version"),), f"{s.kafka.version!r} is not a Kafka version such as 3.9.1"
     if 0 < s.delete.bytes_per_second < 1024:
         yield (("delete", "bytes_per_second"),), "less than 1KiB would never finish; 0 is no limit"
-    problem = problem_of(s.publish.store) if s.publish.store is not None else None
+    problem = problem_of(s.publish.store) if s.publish.store else None
     if problem is not None:
         yield (("publish", "store"),), problem
-    for place in _WAITS:
-        if getattr(getattr(s, place[0]), place[1]) < _LEAST_WAIT_MS:
-            yield (place,), "must be at least 100ms: less is no pause at all"
+    for place, (least_ms, why) in _LEAST.items():
+        value = getattr(getattr(s, place[0]), place[1])
+        if value is not None and value < least_ms:
+            yield (place,), why
+    for section, keys in as_document(s).items():
+        for key, value in keys.items():
+            if isinstance(value, str) and not value.strip() and (section, key) != _MAY_BE_EMPTY:
+                yield ((section, key),), "it is empty: leave it out to have the default"
     for directory in s.cleanup.quarantine_dirs:
         if directory[:1] != "/":
             yield (("cleanup", "quarantine_dirs"),), f"{directory} is not an absolute path"

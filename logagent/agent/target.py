@@ -56,7 +56,7 @@ def named_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
             problem,
             problems=(problem,),
             hint=f"name it: --kafka-config {shlex.quote(found)}, or kafka.config in logagent.toml; "
-            "`logagent setup --execute` names it to the service",
+            "`logagent setup --execute` sets that",
         )
     return resolve_target(settings, log_dirs)
 

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import date
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from logagent.cli.render import human_bytes, visible
 from logagent.errors import ConfigError, UsageError
-from logagent.fleet.extra import need_pyspark
-from logagent.fleet.job_options import OPTIONS, parse_age, parse_keys, parse_names, parse_nodes
+from logagent.fleet.job_options import OPTIONS, parse_age, parse_keep, parse_keys, parse_names, parse_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ _READ: dict[str, tuple[Callable[[str], Any], str, str | None]] = {
     "--cluster-name": (parse_names, "{0!r} cannot be read", "write it as ID=NAME,ID=NAME"),
     "--commit": (_number, "{1!r} is not a number", "report.json of a report names its commit"),
     "--order-keys": (parse_keys, "{2}", None),
-    "--keep-landing": (parse_age, "{2}", None),
+    "--keep-landing": (parse_keep, "{2}", "write 3d, or off"),
     "--max-snapshot-age": (parse_age, "{2}", None),
 }
 """How each value is read, and what is said of one that cannot be: {0} is the text, {1} its beginning, {2} the error."""
@@ -106,22 +106,29 @@ def run_job(
     from logagent.fleet.spark_session import build_session, explained, running
     from logagent.fleet.tables.store import Store as Opened
 
-    ours = not running()
+    own_session = not running()
     shown = options["verbose"] or sys.stderr.isatty()
     spark = build_session(master=options["master"], conf=conf, progress=sys.stderr.isatty(), small=small)
     try:
         with explained("the fleet job failed", verbose=options["verbose"]):
             yield Opened.open(spark, store), (tell if shown else lambda _: None)
     finally:
-        if ours:
+        if own_session:
             spark.stop()
 
 
-def has_little_to_ingest(store: str) -> bool:
+def need_pyspark() -> None:
+    """Raises ConfigError if the extra `fleet` is not installed."""
+    if find_spec("pyspark") is None:
+        hint = "pip install 'logagent[fleet]' (and Java 17 or later)"
+        raise ConfigError("pyspark is not installed", hint=hint)
+
+
+def has_little_to_ingest(store: str, day: date | None = None) -> bool:
     need_pyspark()
     from logagent.fleet.spark_session import is_small_landing
 
-    return "://" not in store and is_small_landing(store.removeprefix("file:"))
+    return "://" not in store and is_small_landing(store.removeprefix("file:"), day)
 
 
 def has_little_to_report(store: str) -> bool:

@@ -5,22 +5,28 @@ from __future__ import annotations
 import getpass
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
+
+import click
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
-from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, open_session
+from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, check_journal_host, open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target, named_target, resolve_target
 from logagent.cli.options import Call
-from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
+from logagent.cli.render import human_bytes
+from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
-from logagent.host.state.reserve import look_before_acting, missing_reserve
+from logagent.host.state.reserve import missing_reserve, why_acting_would_fail
+from logagent.host.state.state_dir import become_who_acts, stat_directory
+from logagent.model.assignments.answerer import WHAT_HELPS
 from logagent.model.facts import Facts
 from logagent.model.records import Health
 
@@ -29,7 +35,7 @@ LEFT_OUT_SECONDS = 2.0
 
 
 def target_of(call: Call) -> Target:
-    """The broker to look at. If none is named, only `doctor` and -v say which configuration was found."""
+    """The broker to inspect. If none is named, only `doctor` and -v say which configuration was found."""
     settings = call.settings()
     target = resolve_target(settings, call.log_dirs)
     if target.config is not None and settings.kafka.config is None:
@@ -41,7 +47,7 @@ def target_of(call: Call) -> Target:
 def session_of(
     call: Call, *, act: bool = False, to_plan: bool = False, wait_seconds: float = EXECUTOR_WAIT_SECONDS
 ) -> Iterator[Session]:
-    """Open the session of one command, to look or (with `act`) to act under the executor lock.
+    """Open the session of one command, to read or (with `act`) to act under the executor lock.
 
     to_plan: `--log-dir` narrows what is acted on, never what is known. A left-out log dir that does not answer counts
     as offline. What such a command could not do for want of its state dir is said at its end.
@@ -54,6 +60,15 @@ def session_of(
                 failures.mark_offline(path, "its disk does not answer")
         target = target.with_all_log_dirs()
     state_dir = call.state_dir
+    if call.progress:
+        # Loads what it needs as long as we are root: a Python that lies below /root has no modules for anybody else.
+        click.progressbar(length=1, file=sys.stderr)
+    foreseen = None
+    # Root creates it for the user who acts.
+    to_be_made = os.geteuid() == 0 and not os.path.lexists(state_dir)
+    if to_plan and not act:
+        answering = [path for path in target.log_dirs if failures.reason(path) is None]
+        foreseen = become_who_acts(state_dir, {path: stat_directory(path) for path in answering})
     with open_session(
         target,
         call.settings(),
@@ -63,14 +78,16 @@ def session_of(
         actor=f"cli:{_user()}",
         shared=Shared(failures, wait_seconds=wait_seconds),
     ) as session:
+        if to_plan and not act:
+            foreseen = foreseen or check_journal_host(session.journal, session.log_dirs)
         yield session
     if act or to_plan:
-        _say_what_acting_lacks(call, state_dir, act=act)
+        problem = None if act else foreseen or why_acting_would_fail(state_dir, root_makes_it=to_be_made)
+        _say_what_acting_lacks(call, state_dir, problem)
 
 
-def _say_what_acting_lacks(call: Call, state_dir: str, *, act: bool) -> None:
+def _say_what_acting_lacks(call: Call, state_dir: str, problem: JournalError | None) -> None:
     """A dry run says what would keep the command from acting; both say where the journal has no reserve."""
-    problem = None if act else look_before_acting(state_dir)
     if problem is not None:
         call.say(f"acting would fail: {problem}")
         call.say(f"  hint: {problem.hint}")
@@ -106,7 +123,16 @@ def read_assignments(session: Session, call: Call, *, to_show: bool = False, qui
         raise unusable
     for problem in read.problems:
         chosen = problem == ADMIN_NOT_CONFIGURED and len(read.problems) > 1
+        # `say_where_they_end` says it in full.
+        quiet = quiet or (read.ends_at_stop is not None and not to_show)
         (call.detail if read.usable or chosen or quiet else call.say)(f"assignments: {problem}")
+
+
+def say_where_they_end(session: Session, call: Call) -> None:
+    """After the log dirs were looked at: that nobody says what happened since the broker stopped, and what helps."""
+    if (note := session.assignments.ends_at_stop) is not None:
+        call.say(note)
+        call.say(f"  hint: {WHAT_HELPS}")
 
 
 def unusable_assignments_file(session: Session, call: Call) -> LogAgentError | None:
@@ -127,15 +153,15 @@ def unusable_file(call: Call, problems: Sequence[str]) -> LogAgentError | None:
 
 
 def note_health(call: Call, facts: Facts) -> None:
-    """Offline log dirs count in the exit status of every command that looked at them."""
+    """Offline log dirs count in the exit status of every command that read them."""
     for f in facts.log_dirs.values():
         if f.health is Health.OFFLINE:
             call.record_status(Exit.OFFLINE)
             call.say(f"log dir {f.path} is offline: {f.health_reason}")
 
 
-# No progress bar before this: it would only flicker.
-_PATIENCE_SECONDS = 0.5
+# No progress bar before this: it would only flicker. Then it is drawn again this often.
+_PATIENCE_SECONDS, _REDRAW_SECONDS = 0.5, 0.1
 
 
 class Stopper:
@@ -155,9 +181,7 @@ class Stopper:
             self._before[number] = signal.signal(number, self._stop)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -168,55 +192,48 @@ class Stopper:
 
 
 class Progress:
-    """A progress bar on stderr if that is a terminal and the work takes long enough."""
+    """A progress bar on stderr if that is a terminal and the work takes long enough. `total`: bytes; None: things of
+    which nobody knows how many there are."""
 
     def __init__(self, call: Call, what: str, total: int | None) -> None:
+        self.on_bytes: Callable[[int, int], None] | None = self._advance_bytes if call.progress else None
         self._bar: Any = None
-        self._task: Any = None
-        self._shown_from = time.monotonic() + _PATIENCE_SECONDS
-        if call.progress:
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                DownloadColumn,
-                MofNCompleteColumn,
-                TextColumn,
-                TimeRemainingColumn,
-                TransferSpeedColumn,
-            )
-            from rich.progress import Progress as Bar
-
-            amount = MofNCompleteColumn() if total is None else DownloadColumn()
-            rate = () if total is None else (TransferSpeedColumn(),)
-            console = Console(stderr=True, no_color=not call.color)
-            self._bar = Bar(
-                TextColumn(what), BarColumn(), amount, *rate, TimeRemainingColumn(), console=console, transient=True
-            )
-            self._task = self._bar.add_task(what, total=total)
+        self._ahead = 0
+        self._next = time.monotonic() + _PATIENCE_SECONDS
+        if not call.progress:
+            return
+        self._bar = click.progressbar(
+            iter(int, 1) if total is None else None,  # an iterable without a length
+            length=total,
+            label=what,
+            show_pos=total is None,
+            item_show_func=None if total is None else lambda _: self._size_and_rate(),
+            width=24,  # so that the line fits into 80 columns
+            file=sys.stderr,
+            color=call.color,
+        )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None and self._bar.entered:
+            self._bar.render_finish()
+
+    def _size_and_rate(self) -> str:
+        seconds = self._bar.time_per_iteration
+        return human_bytes(self._bar.pos) + (f", {human_bytes(round(1 / seconds))}/s" if seconds else "")
 
     def set_count(self, count: int) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=count)
-            self._show()
+            self._advance(count - self._bar.pos - self._ahead)
 
-    def advance_bytes(self, files: int, count: int) -> None:
-        if self._bar is not None:
-            self._bar.advance(self._task, count)
-            self._show()
+    def _advance_bytes(self, files: int, count: int) -> None:
+        self._advance(count)
 
-    def _show(self) -> None:
-        if not self._bar.live.is_started and time.monotonic() >= self._shown_from:
-            self._bar.start()
-
-    @property
-    def on_bytes(self) -> Callable[[int, int], None] | None:
-        return self.advance_bytes if self._bar is not None else None
+    def _advance(self, steps: int) -> None:
+        self._ahead += steps
+        if self._bar is not None and time.monotonic() >= self._next:
+            self._bar.entered = True
+            self._bar.update(self._ahead)
+            self._ahead, self._next = 0, time.monotonic() + _REDRAW_SECONDS

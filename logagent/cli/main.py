@@ -52,9 +52,9 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, attribute, _ = COMMANDS[cmd_name]
-        found = getattr(importlib.import_module(f"logagent.cli.commands.{module}"), attribute)
-        assert isinstance(found, click.Command)
-        return found
+        command = getattr(importlib.import_module(f"logagent.cli.commands.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -100,8 +100,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _show(e)
         return int(e.exit_status)
     except OSError as e:
-        # Errors of a log dir or the journal have become ours. What is left is the machine's: a full disk behind stdout,
-        # …
+        # Errors of a log dir or the journal are LogAgentErrors. What is left is the machine's, such as a full disk
+        # behind stdout.
         where = f": {e.filename}" if e.filename is not None else ""
         click.echo(visible(f"logagent: {e.strerror or e}{where}"), err=True)
         forget_stdout()
@@ -114,19 +114,19 @@ def refuse_empty(words: Sequence[str]) -> None:
     for before, word in zip(["logagent", *words], words, strict=False):
         option, given, value = word.partition("=")
         if not word.strip():
-            said = f"the argument after {before} is empty"
+            problem = f"the argument after {before} is empty"
         elif option.startswith("--") and given and not value.strip():
-            said = f"the argument of {option} is empty"
+            problem = f"the argument of {option} is empty"
         else:
             continue
-        raise UsageError(said, hint="an empty value never means all: leave it out, or say what is meant")
+        raise UsageError(problem, hint="an empty value never means all: leave it out, or say what is meant")
 
 
 def _show_usage(error: click.ClickException) -> None:
     """As click does it, except for names that a shell's `*` may have put among the arguments."""
-    said = io.StringIO()
-    error.show(said)
-    for line in said.getvalue().splitlines():
+    usage = io.StringIO()
+    error.show(usage)
+    for line in usage.getvalue().splitlines():
         click.echo(visible(line), err=True)
 
 

@@ -60,7 +60,7 @@ class Call:
         return settings
 
     def valid_part(self) -> Settings:
-        """The same with defaults in place of what is wrong; for looking, not for acting. Raises ConfigError if the file
+        """The same with defaults in place of what is wrong; for reading, not for acting. Raises ConfigError if the file
         is not readable TOML."""
         from logagent.agent import config
 
@@ -106,7 +106,7 @@ class Call:
 
         Always one line, whatever names from a disk it contains. A closed stderr must not stop work halfway.
         """
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):  # nobody reads it
             click.echo(visible(message), err=True)
 
     def detail(self, message: str) -> None:
@@ -153,16 +153,16 @@ def _closed_to_us(log_dirs: Sequence[str]) -> str | None:
     from logagent.host.linux.access import READ, SEARCH
     from logagent.host.linux.child import ask_as, lacking
 
-    def look() -> list[tuple[str, int] | None]:
-        looks = [(lacking(path, READ | SEARCH), path) for path in log_dirs]
-        return [(path, os.stat(x["at"]).st_uid) if x["lacks"] and x["exists"] else None for x, path in looks]
+    def closed() -> list[tuple[str, int] | None]:
+        lacks = [(lacking(path, READ | SEARCH), path) for path in log_dirs]
+        return [(path, os.stat(x["at"]).st_uid) if x["lacks"] and x["exists"] else None for x, path in lacks]
 
     try:
-        looked = ask_as(None, look, _RIGHTS_SECONDS)
+        answers = ask_as(None, closed, _RIGHTS_SECONDS)
     except OSError:
         return None
-    others = [found for found in looked if found is not None and found[1] != os.geteuid()]
-    return f"{others[0][0]}, which belongs to user {others[0][1]}" if others and None not in looked else None
+    others = [answer for answer in answers if answer is not None and answer[1] != os.geteuid()]
+    return f"{others[0][0]}, which belongs to user {others[0][1]}" if others and None not in answers else None
 
 
 def options(*declared: Callable[[F], F]) -> Callable[[F], F]:
@@ -194,6 +194,10 @@ def gathered(name: str, kind: type) -> Callable[[F], F]:
 carries_out = options(
     click.option("--execute", is_flag=True, help="Carry the plan out; without this the plan is only shown."),
     click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius."),
+)
+
+includes_internal = click.option(
+    "--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'."
 )
 
 # Put above `common` for commands that read assignments; other commands would silently ignore the file.

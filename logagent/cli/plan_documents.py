@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from logagent import __version__
 from logagent.host.state.journal import CheckpointEntry, Entry
+from logagent.model.claims import Proof, since_when
+from logagent.model.facts import StrayRuling
 from logagent.model.finding import Finding, Severity
 from logagent.model.kafka_version import Version, version_text
 from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, Waiting, action_id
@@ -19,9 +21,9 @@ from logagent.model.times import rfc3339, rfc3339_or_none
 if TYPE_CHECKING:
     from logagent.agent.check.run_check import CheckReport
     from logagent.agent.session.session import Session
-    from logagent.documents.doctor import CheckDoc, DoctorDoc, DoctorFindingDoc, DoctorLogDir, FindingDoc
+    from logagent.documents.doctor import CheckDoc, DoctorDoc, DoctorFindingDoc, DoctorLogDir, DoctorService, FindingDoc
     from logagent.documents.plans import ActionDoc, HistoryEntry, PlanDoc, QueueDoc, RefusalDoc, WaitingDoc
-    from logagent.model.doctor.doctor_facts import DoctorFacts, LogDirLook
+    from logagent.model.doctor.doctor_facts import DoctorFacts, DoctorLogDirFacts, ServiceFacts
 
 _CHECK_WORDS: dict[Severity, Literal["fatal", "warning", "info"]] = {
     Severity.FATAL: "fatal",
@@ -63,7 +65,7 @@ def finding_row(finding: Finding) -> FindingDoc:
 
 def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, at: str) -> DoctorDoc:
     """`logagent.doctor/1`."""
-    s, subject = facts.service, facts.subject
+    subject = facts.subject
     return {
         "schema": "logagent.doctor/1",
         "at": at,
@@ -91,16 +93,7 @@ def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, 
         "cluster_id": facts.cluster_id,
         "node_id": facts.node_id,
         "log_dirs": [_doctor_log_dir(d) for d in facts.log_dirs],
-        "service": None
-        if s is None
-        else {
-            "unit": s.unit,
-            "known_by": s.known_by,
-            "user": s.user,
-            "file": s.file,
-            "active": s.active,
-            "main_pid": s.main_pid,
-        },
+        "service": _doctor_service(facts.service) if facts.service is not None else None,
         "daemon": facts.daemon.state if facts.daemon is not None else "none",
         "assignments_source": facts.assignments.source if facts.assignments is not None else "none",
         "assignments_age_seconds": facts.assignments.age_seconds if facts.assignments is not None else None,
@@ -108,7 +101,7 @@ def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, 
     }
 
 
-def _doctor_log_dir(d: LogDirLook) -> DoctorLogDir:
+def _doctor_log_dir(d: DoctorLogDirFacts) -> DoctorLogDir:
     return {
         "path": d.path,
         "health": d.health,
@@ -118,6 +111,17 @@ def _doctor_log_dir(d: LogDirLook) -> DoctorLogDir:
         "lacks": d.access.lacks if d.access is not None else None,
         "mount_point": d.mount.point if d.mount is not None else None,
         "file_system": d.mount.kind if d.mount is not None else None,
+    }
+
+
+def _doctor_service(s: ServiceFacts) -> DoctorService:
+    return {
+        "unit": s.unit,
+        "known_by": s.known_by,
+        "user": s.user,
+        "file": s.file,
+        "active": s.active,
+        "main_pid": s.main_pid,
     }
 
 
@@ -157,7 +161,7 @@ def plan_document(
 ) -> PlanDoc:
     """`logagent.plan/1`, with outcomes where the plan was executed."""
     refusals = [*plan.refusals, *(execution.refusals if execution is not None else ())]
-    actions = [_action_row(p, execution) for p in plan.actions]
+    actions = [_action_row(p, plan.proofs.get(p.key, ()), execution, plan.strays.get(p.key)) for p in plan.actions]
     actions += [
         _drop_row(row, entry)
         for row in list(actions)
@@ -173,12 +177,13 @@ def plan_document(
         "plan_id": plan.plan_id,
         "mode": mode,
         "assignments": session.assignments.document(plan.made_at_ms),
+        "as_of": {witness: rfc3339(ms) for witness, ms in since_when(plan.proofs.values()).items()},
         "actions": actions,
         "refusals": [_refusal_row(r) for r in refusals],
         "waiting": [_waiting_row(w) for w in plan.waiting],
         "totals": {
             "actions": len(plan.actions),
-            "bytes": plan.bytes,
+            "bytes": plan.allocated,
             "refusals": len(refusals),
             "waiting": len(plan.waiting),
             "freed_bytes": execution.freed_bytes if execution is not None else 0,
@@ -186,10 +191,10 @@ def plan_document(
     }
 
 
-def _action_row(p: Proposal, execution: Execution | None) -> ActionDoc:
+def _action_row(p: Proposal, proof: Proof, execution: Execution | None, stray: StrayRuling | None) -> ActionDoc:
     number = action_id(p)
     result = execution.results.get(number) if execution is not None else None
-    return {
+    row: ActionDoc = {
         "id": number,
         "action": p.action,
         "log_dir": p.dir.log_dir,
@@ -203,9 +208,15 @@ def _action_row(p: Proposal, execution: Execution | None) -> ActionDoc:
         "allocated": p.dir.allocated,
         "sightings": p.sightings,
         "due_at": rfc3339_or_none(p.due_at_ms),
+        "claims": [{"claim": held.claim, "witness": held.witness} for held in proof],
         "outcome": result.outcome if result is not None else None,
         "error": result.error if result is not None else None,
     }
+    if p.leftovers:
+        row["files"] = list(p.leftovers)
+    if stray is not None and stray.ruling is not None:
+        row |= {"verdict": stray.ruling.verdict, "fact": stray.detail}
+    return row
 
 
 def _drop_row(rename: ActionDoc, entry: CheckpointEntry) -> ActionDoc:
@@ -221,6 +232,7 @@ def _drop_row(rename: ActionDoc, entry: CheckpointEntry) -> ActionDoc:
         "allocated": 0,
         "sightings": 0,
         "due_at": None,
+        "claims": [],
         "error": None,
     }
 
@@ -234,6 +246,8 @@ def _waiting_row(w: Waiting) -> WaitingDoc:
         "until": rfc3339_or_none(w.until_ms),
         "sightings": w.sightings,
         "bytes": w.bytes,
+        "allocated": w.allocated,
+        "claim": w.claim,
     }
 
 
@@ -245,6 +259,8 @@ def _refusal_row(r: Refusal) -> RefusalDoc:
         "fact": r.fact,
         "hint": r.hint,
         "bytes": r.bytes,
+        "allocated": r.allocated,
+        "claim": r.claim,
     }
     if r.command is not None:
         row["command"] = r.command
@@ -266,6 +282,7 @@ def queue_document(queue: Sequence[QueueEntry], now_ms: int, delay_ms: int) -> Q
                 "full_topic": e.full_topic,
                 "partition": e.dir.partition,
                 "bytes": e.dir.bytes,
+                "allocated": e.dir.allocated,
                 "marked_at": rfc3339(e.marked_at_ms),
                 "due_at": rfc3339(e.due_at_ms),
                 "overdue_seconds": (now_ms - e.due_at_ms) / 1000,
@@ -291,9 +308,11 @@ def history_row(entry: Entry) -> HistoryEntry:
         "partition": i.partition,
         "topic_id": i.topic_id,
         "bytes": i.bytes,
+        "allocated": i.allocated,
         "plan_id": i.plan_id,
         "actor": i.actor,
         "outcome": entry.outcome,
         "finished_at": rfc3339_or_none(entry.finished_at_ms),
         "error": entry.error,
+        "claims": [{"claim": c, "witness": w, "as_of": rfc3339(at)} for c, w, at in i.claims],
     }

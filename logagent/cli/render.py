@@ -10,29 +10,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, zip_longest
 from shutil import get_terminal_size
-from typing import IO, Any
+from textwrap import wrap
+from typing import Any
+from unicodedata import combining, east_asian_width
 
 import click
-from rich.cells import cell_len
 
 from logagent.model.sizes import in_units
 from logagent.model.times import rfc3339
 
 
-def dump(document: Any, out: IO[str] | None = None) -> None:
+def dump(document: Any) -> None:
     """One JSON document and a newline. ASCII only: bytes that are not UTF-8 appear as `\\udcXX`."""
     import json  # Not at the top, like all that only some commands need: a start is mostly imports.
 
-    stream = out if out is not None else sys.stdout
-    json.dump(document, stream, ensure_ascii=True, indent=2)
-    stream.write("\n")
+    json.dump(document, sys.stdout, ensure_ascii=True, indent=2)
+    sys.stdout.write("\n")
 
 
-def dump_line(row: Any, out: IO[str] | None = None) -> None:
+def dump_line(row: Any) -> None:
     import json
 
-    stream = out if out is not None else sys.stdout
-    stream.write(json.dumps(row, ensure_ascii=True, separators=(",", ":")) + "\n")
+    sys.stdout.write(json.dumps(row, ensure_ascii=True, separators=(",", ":")) + "\n")
 
 
 def dump_rows(rows: Iterable[Any], *, before: str = "[", after: str = "\n]") -> None:
@@ -47,7 +46,7 @@ def dump_rows(rows: Iterable[Any], *, before: str = "[", after: str = "\n]") -> 
 
 def forget_stdout() -> None:
     """Discard what is still buffered for stdout: it cannot be written."""
-    with suppress(OSError):  # a test's stdout has no descriptor
+    with suppress(OSError):  # a test's stdout has no descriptor, and then nothing is buffered for one
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -102,7 +101,7 @@ def shortened(cells: Sequence[str], width: int) -> list[str]:
         weights = [alike[i][letter] if i < len(alike) else 0 for i, letter in enumerate(cell)]
         for uuid in _UUID.finditer(cell):
             for i in range(*uuid.span()):
-                weights[i] = len(long)  # it tells the reader nothing
+                weights[i] = len(long)  # it means nothing to a reader
         sums = [0, *accumulate(weights)]
         last = max(1, len(cell) - away - min(_END, width // 3))
         start = max(range(1, last + 1), key=lambda i: (sums[i + away] - sums[i], -abs(2 * i + away - len(cell))))
@@ -171,7 +170,7 @@ _UUID = re.compile(r"[0-9a-f]{32}")
 
 
 def _natural(columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(cell_len, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
+    return [max(map(_width, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
 
 
 def _widths(
@@ -181,13 +180,11 @@ def _widths(
     fit."""
     fit = _natural(columns, cells)
     least = [at_least.get(kind.rstrip("?"), width) for (_, kind), width in zip(columns, fit, strict=True)]
-    excess = sum(fit) + _BETWEEN * (len(fit) - 1) + _EDGES - room
-    while excess > 0:
+    for _ in range(sum(fit) + _BETWEEN * (len(fit) - 1) + _EDGES - room):
         spare = [i for i in range(len(fit)) if fit[i] > least[i]]
         if not spare:
             return None
         fit[max(spare, key=lambda i: fit[i])] -= 1
-        excess -= 1
     return fit
 
 
@@ -199,11 +196,12 @@ def _drawn(
     *,
     bold_head: bool,
 ) -> str:
-    """Not drawn by rich, which takes 0.4 ms for each row: a host may have 100,000 of them."""
+    """Not drawn by a library: rich takes 0.4 ms for each row, and a host may have 100,000 of them."""
     folded: list[list[Sequence[str]]] = []
     for number, ((heading, kind), width) in enumerate(zip(columns, widths, strict=True)):
         texts = [row[number] for row in cells]
-        folded.append(_folded([heading, *(shortened(texts, width) if kind.startswith("path") else texts)], width, kind))
+        texts = [heading, *(shortened(texts, width) if kind.startswith("path") else texts)]
+        folded.append([[_filled(line, width, kind) for line in _wrapped(text, width)] for text in texts])
     head, *body = (_joined(row, widths) for row in zip(*folded, strict=True))
     rule = " " + "─" * (sum(widths) + _BETWEEN * (len(widths) - 1))
     lines = [*([title] if title else []), "", *(click.style(line, bold=True) if bold_head else line for line in head)]
@@ -220,23 +218,23 @@ def _joined(row: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
     return [f" {(' ' * _BETWEEN).join(parts)}".rstrip() for parts in whole]
 
 
-def _folded(texts: Sequence[str], width: int, kind: str) -> list[Sequence[str]]:
-    """Of each text the lines of at most `width` columns that show it, filled up to `width`."""
+def _filled(line: str, width: int, kind: str) -> str:
+    blanks = " " * (width - _width(line))
+    return blanks + line if kind.startswith("right") else line + blanks
 
-    def filled(line: str) -> str:
-        blanks = " " * (width - cell_len(line))
-        return blanks + line if kind.startswith("right") else line + blanks
 
-    return [[filled(line) for line in _wrapped(text, width)] for text in texts]
+def _width(text: str) -> int:
+    """How many columns of a terminal `text` takes: East Asian characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    if cell_len(text) <= width:
+    if _width(text) <= width:
         return [text.rstrip()]
-    from rich.console import Console  # A third of the start of a small command: only where something has to be folded.
-    from rich.text import Text
-
-    return [line.plain.rstrip() for line in Text(text).wrap(Console(), width, overflow="fold")]
+    # `wrap` counts characters: where some take two columns, half as many are sure to fit.
+    return wrap(text, width if _width(text) == len(text) else width // 2, break_on_hyphens=False) or [""]
 
 
 def _blocks(title: str, columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]]) -> str:

@@ -9,22 +9,31 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from logagent.agent.session.session import Session
-from logagent.cli.host_session import Progress, Stopper, note_health, read_assignments, session_of, take_inventory
+from logagent.cli.host_session import (
+    Progress,
+    Stopper,
+    note_health,
+    read_assignments,
+    say_where_they_end,
+    session_of,
+    take_inventory,
+)
 from logagent.cli.options import Call
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.errors import Exit
 from logagent.host.log_dir.calls import Stop, never
 from logagent.model.facts import Facts
+from logagent.model.planning.acts import WHOSE
 from logagent.model.planning.plan import Execution, Plan
 from logagent.model.records import ActionKind, Outcome, PartitionDir
 
 if TYPE_CHECKING:
     from logagent.agent.execute.log_manager import LogManager
-    from logagent.documents.plans import PlanDoc
+    from logagent.documents.plans import ActionDoc, PlanDoc
 
 MakePlan = Callable[[Session, Facts], Plan]
-Look = Callable[[Sequence[PartitionDir]], Facts]
+ReadFacts = Callable[[Sequence[PartitionDir]], Facts]
 Act = Callable[["LogManager"], tuple[Plan, Execution]]
 
 
@@ -38,11 +47,12 @@ class Done:
 
 
 def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
-    """Look, plan, and with `execute` act; then print the plan with the outcome, and set the exit status."""
+    """Gather facts, plan, and with `execute` act; then print the plan with the outcome, and set the exit status."""
     with session_of(call, act=execute, to_plan=True) as session:
         read_assignments(session, call)
         take_inventory(session, call)
         facts = session.facts()
+        say_where_they_end(session, call)
         done = carry_out(call, session, make_plan(session, facts), execute=execute)
         note_health(call, facts)
     set_status(call, done.plan, done.execution)
@@ -59,21 +69,21 @@ def carry_out(
     *,
     execute: bool,
     stop: Stop = never,
-    look: Look | None = None,
+    read_facts: ReadFacts | None = None,
     act: Act | None = None,
 ) -> Done:
     """Carry out `plan` if `execute`; SIGINT and SIGTERM end it between two files, as `stop` does.
 
-    `look`: how facts are gathered again (default: as the session does). `act`: what carries it out, and returns what
-    the plan became (default: `LogManager.execute`).
+    `read_facts`: how facts are gathered again (default: as the session does). `act`: what carries it out, and returns
+    what the plan became (default: `LogManager.execute`).
     """
     drops = session.checkpoint_drops(plan)
     execution = None
     if execute:
-        removing = sum(p.dir.bytes for p in plan.actions if p.action is ActionKind.REMOVE)
+        removing = sum(p.dir.allocated for p in plan.actions if p.action is ActionKind.REMOVE)
         with Stopper(call) as stopper, Progress(call, "Removing", total=removing) as progress:
             manager = session.log_manager(stop=lambda: stopper() or stop(), on_progress=progress.on_bytes)
-            manager = manager if look is None else replace(manager, look=look)
+            manager = manager if read_facts is None else replace(manager, read_facts=read_facts)
             plan, execution = act(manager) if act is not None else (plan, manager.execute(plan))
     mode: Literal["dry-run", "execute"] = "execute" if execute else "dry-run"
     return Done(plan, execution, plan_document(session, plan, call.host, mode=mode, execution=execution, drops=drops))
@@ -96,15 +106,18 @@ def show_plan(call: Call, done: Done) -> None:
     document, plan = done.document, done.plan
     executed = document["mode"] == "execute" and plan.needs_approval is None
     if document["actions"]:
-        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "left"), ("size", "right")]
+        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "text"), ("says", "left?")]
+        columns += [("allocated", "right"), ("size", "right?")]
         rows = [
-            [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", a["reason"],
-             human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
+            [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", _why(a), _who_says(a),
+             human_bytes(a["allocated"]), human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
             for a in document["actions"]
             if call.verbose or a["action"] != "drop-checkpoint-entry"
         ]  # fmt: skip
         title = f"Plan {plan.plan_id}" + ("" if executed else " (not carried out)")
         table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
+        said = [f"{witness.value} as of {at}" for witness, at in document["as_of"].items()]
+        call.detail(f"it rests on: {', '.join(said)}" if said else "it rests on nothing that changes")
     show_waiting(call, plan)
     show_refusals(call, document)
     for a in document["actions"]:
@@ -113,16 +126,27 @@ def show_plan(call: Call, done: Done) -> None:
     _say_totals(call, document, executed=executed)
 
 
+def _why(action: ActionDoc) -> str:
+    return f"{action['reason']}: {action['fact']}" if "fact" in action else action["reason"]
+
+
+def _who_says(action: ActionDoc) -> str:
+    """Who says whose the directory is, and that another copy covers it."""
+    witnesses = (c["witness"].value for c in action["claims"] if c["claim"] in WHOSE)
+    return ", ".join(dict.fromkeys(witnesses))
+
+
 def show_waiting(call: Call, plan: Plan) -> None:
     if plan.waiting:
         rows = [
-            [w.action, f"{w.log_dir}/{w.name}", human_bytes(w.bytes), w.reason,
+            [w.action, f"{w.log_dir}/{w.name}", human_bytes(w.allocated), human_bytes(w.bytes), w.reason,
              "" if w.until_ms is None else f"{human_time(w.until_ms)} (in {human_ms(w.until_ms - plan.made_at_ms)})"]
             for w in plan.waiting
         ]  # fmt: skip
         columns = [
             ("action", "left"),
             ("directory", "path"),
+            ("allocated", "right?"),
             ("size", "right?"),
             ("waits for", "text"),
             ("until", "text"),

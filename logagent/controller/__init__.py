@@ -1,4 +1,2 @@
-"""Deletion across the fleet, modelled on Kafka's `kafka.controller`: what is deleted, its state, the orders to hosts.
-
-The state machines, `ControllerContext` and `TopicDeletionManager` only decide: they do no I/O and read no clock.
-"""
+"""Deletions across a cluster, as in Kafka's `kafka.controller`: what is irreversible is asked once; everything else is
+computed from what can be seen, by anyone, as often as they look."""

@@ -1,6 +1,7 @@
 """What a `topics delete` or `topics purge` would request, decided before anything is written. Pure.
 
-A plan has an approval id, `<hash of its list and the minute><the minute>`: it approves exactly that list, for 24 h.
+A plan has an id, `<hash of its list and the minute><the minute>`. What it needs is approved word by word, for exactly
+that list, for 24 h: `--approve ID:only-copy,limit`. None of the words stands for another.
 """
 
 from __future__ import annotations
@@ -8,17 +9,18 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
-from logagent.controller.only_copies import Copies, without_other_copy
 from logagent.model.naming.dir_names import NEVER_DELETED, why_spared
 from logagent.model.planning.assemble import BlastRadius
-from logagent.store.deletion import Kind, Request, RequestedDirectory, RequestedTopic
-from logagent.store.orders import instant
+from logagent.store.records import Kind, RequestedTopic, instant
+from logagent.store.requests import Approval, Request, RequestedDirectory
 
 LIMITS = BlastRadius()
 APPROVAL_LASTS = timedelta(hours=24)
+WORDS: tuple[Approval, ...] = ("only-copy", "limit", "no-retention", "no-witness")
 NO_ID_HINT = "topics get ids from inter.broker.protocol.version 2.8 on"
 
 
@@ -40,19 +42,28 @@ class Dropped:
     hint: str | None = None
 
 
+class Needed(NamedTuple):
+    """An approval that a plan needs, and why."""
+
+    word: Approval
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class DeletionPlan:
-    """An immutable list, with what was left out of it and, if it needs an approval, why."""
+    """An immutable list, with what was left out of it and which approvals it needs."""
 
     kind: Kind
     cluster_id: str
     topics: tuple[RequestedTopic, ...] = ()
     directories: tuple[RequestedDirectory, ...] = ()
     dropped: tuple[Dropped, ...] = ()
-    approval: tuple[str, ...] = ()
-    bytes: int = 0
+    approval: tuple[Needed, ...] = ()
     no_retention: bool = False
-    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def bytes(self) -> int:
+        return sum(t.bytes for t in self.topics) + sum(d.bytes for d in self.directories)
 
     def plan_id(self, at: datetime) -> str:
         """The id that approves this list for 24 h from the minute of `at`."""
@@ -68,19 +79,42 @@ class DeletionPlan:
             lines.append(f"{d.node_id} {d.topic_id} {d.partition} {d.kind} {d.only_copy} {d.log_dir!r} {d.name!r}")
         return hashlib.sha256("\n".join([lines[0], *sorted(lines[1:])]).encode("utf-8", "replace")).hexdigest()[:16]
 
-    def is_approved(self, approval: str | None, now: datetime) -> str | None:
-        """None if `approval` approves exactly this plan at `now`; otherwise what is wrong with it."""
-        if approval is None:
-            return "it needs an approval"
-        if not re.fullmatch(r"[0-9a-f]{24}", approval):
-            return f"{approval} is not an approval of a plan"
-        minutes = int(approval[16:], 16)
-        if self._hash(minutes) != approval[:16]:
-            return f"{approval} approves another plan: the list has changed since then"
+    def words(self) -> tuple[Approval, ...]:
+        """The approvals that it needs, each once."""
+        return tuple(word for word in WORDS if any(n.word == word for n in self.approval))
+
+    def approved(self, given: Sequence[str], now: datetime) -> tuple[tuple[Approval, ...], str | None]:
+        """Which words these `ID:WORD,…` approve of this plan, and what is wrong: None if it has every word it needs."""
+        words: set[str] = set()
+        wrong = None
+        for each in given:
+            plan_id, _, named = each.partition(":")
+            problem = self._wrong(plan_id, now)
+            if problem is None:
+                words |= set(named.split(","))
+            else:
+                wrong = wrong or problem
+        missing = [word for word in self.words() if word not in words]
+        if missing:
+            wrong = wrong or f"it needs the approval {','.join(missing)}"
+        return tuple(word for word in WORDS if word in words), wrong if missing or (given and not words) else None
+
+    def _wrong(self, plan_id: str, now: datetime) -> str | None:
+        """Why an id does not stand for exactly this plan at `now`."""
+        if not re.fullmatch(r"[0-9a-f]{24}", plan_id):
+            return f"{plan_id} is not the id of a plan"
+        minutes = int(plan_id[16:], 16)
+        if self._hash(minutes) != plan_id[:16]:
+            return f"{plan_id} is of another plan: the list has changed since then"
         at = datetime.fromtimestamp(minutes * 60, UTC)  # ours: a made-up one may lie beyond the last year
         if not now - APPROVAL_LASTS <= at <= now + timedelta(minutes=1):
-            return f"{approval} was given more than 24 h ago"
+            return f"{plan_id} is of a plan of more than 24 h ago"
         return None
+
+
+NO_WITNESS = Needed(
+    "no-witness", "no agent of another host is heard: nobody could tell of a cancellation that the store has lost"
+)
 
 
 def plan_topics(
@@ -92,8 +126,10 @@ def plan_topics(
     open_requests: Collection[Request] = (),
     lately: Collection[Request] = (),
     named: str | None = None,
+    witnessed: bool = True,
 ) -> DeletionPlan:
-    """Plan to delete the living topics whose whole name matches `pattern`. `named`: the pattern as typed."""
+    """Plan to delete the living topics whose whole name matches `pattern`. `named`: the pattern as typed.
+    `witnessed`: an agent of another host is heard."""
     queued = {t.topic_id for r in open_requests for t in r.topics}
     chosen, dropped = list[ExistingTopic](), list[Dropped]()
     for topic in sorted(living, key=lambda t: t.requested.topic):
@@ -111,14 +147,15 @@ def plan_topics(
             chosen.append(topic)
     if not chosen and not dropped:
         dropped.append(Dropped(named or pattern.pattern, "no topic of the cluster has a matching name"))
-    approval = _too_many(chosen, [t for t in living if t.requested.topic_id], lately)
+    approval = [Needed("limit", why) for why in _too_many(chosen, [t for t in living if t.requested.topic_id], lately)]
+    if chosen and not witnessed:
+        approval.append(NO_WITNESS)
     return DeletionPlan(
         "topics",
         cluster_id,
         tuple(replace(t.requested, bytes=t.bytes or 0) for t in chosen),
         dropped=tuple(dropped),
         approval=tuple(approval),
-        bytes=sum(t.bytes or 0 for t in chosen),
     )
 
 
@@ -130,9 +167,9 @@ def _refused_name(name: str, *, include_internal: bool) -> Dropped | None:
 
 
 def asked_lately(requests: Iterable[Request], now: datetime) -> list[Request]:
-    """The requests of the last 24 h without an approval, whatever became of them: small requests add up."""
+    """The requests of the last 24 h without the approval `limit`, whatever became of them: small requests add up."""
     first = instant(now - APPROVAL_LASTS)
-    return [r for r in requests if not r.approved and r.at >= first]
+    return [r for r in requests if "limit" not in r.approvals and r.at >= first]
 
 
 def _too_many(chosen: Sequence[ExistingTopic], living: Sequence[ExistingTopic], lately: Iterable[Request]) -> list[str]:
@@ -162,17 +199,18 @@ def _too_many(chosen: Sequence[ExistingTopic], living: Sequence[ExistingTopic], 
 def plan_directories(
     chosen: Iterable[RequestedDirectory],
     cluster_id: str,
-    copies: Copies,
+    copies: Mapping[tuple[str, int], Collection[int]],
     *,
     dirs_on_host: Mapping[int, int],
     open_requests: Collection[Request] = (),
     lately: Collection[Request] = (),
     include_internal: bool = False,
     no_retention: bool = False,
+    witnessed: bool = True,
     unusable: Sequence[Dropped] = (),
 ) -> DeletionPlan:
-    """Plan to delete directories of a report. `copies`: the current copies in the newest snapshots of live hosts whose
-    brokers are live and in sync."""
+    """Plan to delete directories of a report. `copies`: by (topic id, partition), the nodes that show a current copy
+    and whose brokers are live and in sync. Where none is known, a directory is an only copy."""
     queued = {(d.node_id, d.log_dir, d.name) for r in open_requests for d in r.directories}
     kept, dropped = list[RequestedDirectory](), list(unusable)
     for d in sorted(chosen, key=lambda d: (d.node_id, d.log_dir, d.name)):
@@ -184,9 +222,9 @@ def plan_directories(
             dropped.append(Dropped(where, "it is already queued for deletion", "logagent topics status"))
         else:
             kept.append(d)
-    ours = Request("plan-of-now", cluster_id, "directories", "", "", "", "", 0, directories=tuple(kept))
-    alone = without_other_copy({(d.topic_id, d.partition) for d in kept}, copies, [*open_requests, ours])
-    kept = [replace(d, only_copy=(d.topic_id, d.partition) in alone) for d in kept]
+    alone = _only_copies([*kept, *(d for r in open_requests for d in r.directories)], copies)
+    going = {t.topic_id for r in open_requests for t in r.topics}
+    kept = [replace(d, only_copy=d.topic_id in going or (d.topic_id, d.partition) in alone) for d in kept]
     if no_retention:
         dropped += [Dropped(f"{d.log_dir}/{d.name} of node {d.node_id}", "it is the only copy: only with retention")
                     for d in kept if d.only_copy]  # fmt: skip
@@ -196,19 +234,36 @@ def plan_directories(
         cluster_id,
         directories=tuple(kept),
         dropped=tuple(dropped),
-        approval=tuple(_what_needs_approval(kept, dirs_on_host, lately)),
-        bytes=sum(d.bytes for d in kept),
+        approval=tuple(_what_needs_approval(kept, dirs_on_host, lately, no_retention, witnessed)),
         no_retention=no_retention,
     )
 
 
+def _only_copies(
+    going: Collection[RequestedDirectory], copies: Mapping[tuple[str, int], Collection[int]]
+) -> set[tuple[str, int]]:
+    """The partitions of which no copy is known to be left: one that a request takes does not count, nor does its node's
+    (a stray lies beside its node's own copy, which stays)."""
+    taken: dict[tuple[str, int], set[int]] = {}
+    for d in going:
+        nodes = taken.setdefault((d.topic_id, d.partition), set())
+        if d.kind == "orphan":
+            nodes.add(d.node_id)
+    return {key for key, nodes in taken.items() if not set(copies.get(key, ())) - nodes}
+
+
 def _what_needs_approval(
-    kept: Sequence[RequestedDirectory], dirs_on_host: Mapping[int, int], lately: Iterable[Request]
-) -> list[str]:
-    why = []
+    kept: Sequence[RequestedDirectory],
+    dirs_on_host: Mapping[int, int],
+    lately: Iterable[Request],
+    no_retention: bool,
+    witnessed: bool,
+) -> list[Needed]:
+    needed, why = list[Needed](), list[str]()
     only = sum(d.only_copy for d in kept)
     if only:
-        why.append(f"{only} of them are the only copy of their partition: no other is on a live broker and in sync")
+        words = f"{only} of them are the only copy of their partition: no other is known to be live and in sync"
+        needed.append(Needed("only-copy", words))
     before = [d for r in lately for d in r.directories]
     topics = {d.topic_id for d in kept}
     together = len(topics | {d.topic_id for d in before})
@@ -223,4 +278,10 @@ def _what_needs_approval(
             why.append(f"{count} directories of node {node} exceed {LIMITS.max_dirs}{more}")
         elif LIMITS.is_too_large_a_part(count, whole):
             why.append(f"{count} of node {node}'s {whole} directories exceed {LIMITS.max_fraction:.0%}{more}")
-    return why
+    needed += [Needed("limit", each) for each in why]
+    if kept and no_retention:
+        strays = sum(d.kind == "stray" for d in kept)
+        needed.append(Needed("no-retention", f"{strays} strays are removed at once: nothing brings them back"))
+        if not witnessed:
+            needed.append(NO_WITNESS)
+    return needed

@@ -1,202 +1,375 @@
-"""Kafka's `TopicDeletionManager`: carries out the deletion of each queued topic, replica by replica.
+"""Kafka's `TopicDeletionManager`, as a pure function: from what is seen to the state of every replica and partition.
 
-Differences from Kafka: Living topics are deleted by the cluster (`DeletionClient`), and files on disk are deleted only
-after it acknowledged that. A host answers `stop` (OfflineReplica) with what it holds before it is told to delete
-(ReplicaDeletionStarted). A replica that cannot be deleted holds up only itself. Methods take the current time as an
-argument.
+A replica goes Online → Offline when its deletion is decided → ReplicaDeletionStarted when the cluster has deleted the
+topic → ReplicaDeletionSuccessful when a witness says that its host has no directory of it that a broker loads. It is
+ReplicaDeletionIneligible for a reason, with what ends it. When every replica of a topic has succeeded, they are
+NonExistentReplica, their partitions NonExistentPartition, and the topic is complete.
+
+Witnesses of "no directory" are, in this order: the agent's own answer, made after the decision; the live broker's own
+DescribeLogDirs; a snapshot taken after the decision. A log that the broker lists now refutes any of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import datetime
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from logagent.controller.controller_context import (
-    ControllerContext,
+from logagent.controller.sightings import BrokerLogs, Sightings
+from logagent.controller.state_machines import (
     PartitionState,
-    Reason,
-    Replica,
+    PartitionStateMachine,
     ReplicaState,
-    Topic,
-    TopicProgress,
+    ReplicaStateMachine,
 )
-from logagent.controller.deletion_client import DeletionClient, TopicOutcome
-from logagent.controller.partition_state_machine import PartitionStateMachine
-from logagent.controller.replica_deletions import NO_ANSWER_GUARD, Pauses, ReplicaDeletions
-from logagent.store.deletion import Request
+from logagent.store.answers import Answer, DirectoryAnswer, TopicAnswer
+from logagent.store.contract import CLOCKS_APART
+from logagent.store.records import RequestedTopic, instant, moment
+from logagent.store.requests import Filed, RequestedDirectory, TopicOutcome
 
-Gate = Callable[[Collection[Replica]], Mapping[Replica, Reason]]
-"""Called right before `delete` orders are collected: which of these replicas must not be deleted now, and why."""
-
-_S = ReplicaState
+_R, _P = ReplicaState, PartitionState
 
 
-class TopicDeletionManager(ReplicaDeletions):
-    """Decides what happens next to everything that is queued for deletion. Not thread-safe.
+class Reason(NamedTuple):
+    """Why a replica is not done, and the next step: what ends it, or who has to do what."""
 
-    `warn` is called with one line for everything that was refused or dropped.
-    """
+    why: str
+    hint: str | None = None
+    claim: str | None = None
+    since: str | None = None
+    next_try_at: str | None = None
 
-    def __init__(
+
+class Missing(NamedTuple):
+    """A replica that is not done; `log_dir` and `name` for a directory of a report."""
+
+    partition: int
+    node_id: int
+    state: ReplicaState
+    reason: Reason
+    log_dir: str | None = None
+    name: str | None = None
+
+
+@dataclass(slots=True)
+class TopicProgress:
+    """A topic of a request. `result`: what came of its deletion, if that is settled. `waits`: what the whole topic
+    waits for."""
+
+    topic: str
+    topic_id: str
+    states: Counter[ReplicaState] = field(default_factory=Counter)
+    partitions: Counter[PartitionState] = field(default_factory=Counter)
+    result: str | None = None
+    waits: str | None = None
+    missing: list[Missing] = field(default_factory=list)
+    bytes_quarantined: int = 0
+    bytes_back: int = 0
+    strays_left: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Kafka's `completeDeleteTopic`: every partition is NonExistentPartition, every replica NonExistentReplica."""
+        return not (set(self.partitions) - {_P.NON_EXISTENT}) and not (set(self.states) - {_R.NON_EXISTENT})
+
+
+class _Told(NamedTuple):
+    """What a node is known to have of one topic: `live` partitions that are still there, or a reason why that is not
+    known (None, None: nothing of it is there)."""
+
+    live: frozenset[int] | None = frozenset()
+    reason: Reason | None = None
+
+
+@dataclass(slots=True)
+class TopicDeletionManager:
+    """The states of everything that is requested, from one look. `silent_after`: hosts not heard that long are
+    silent."""
+
+    seen: Sightings
+    silent_after: timedelta
+    _answers: dict[str, dict[int, Answer]] = field(default_factory=dict)
+    _shown: dict[str, dict[int, set[int]]] = field(default_factory=dict)
+    """The partitions that snapshots show, by topic id and node."""
+
+    def __post_init__(self) -> None:
+        for node, host in self.seen.hosts.items():
+            for topic_id, partition in host.snapshot.current if host.snapshot is not None else ():
+                self._shown.setdefault(topic_id, {}).setdefault(node, set()).add(partition)
+        for (number, node), answer in self.seen.answers.items():
+            self._answers.setdefault(number, {})[node] = answer
+
+    def progress(self, filed: Filed) -> list[TopicProgress]:
+        """Each topic of a request that can be read."""
+        if filed.request is None:
+            return []
+        if filed.request.kind == "directories":
+            return self._directories(filed)
+        decision = filed.decision if filed.decision is not None and filed.decision.decision == "delete" else None
+        decided = {t.topic_id: t for t in decision.topics} if decision is not None else {}
+        results = {o.topic_id: o for o in filed.outcome.topics} if filed.outcome is not None else {}
+        told = self._told_by_topic(filed) if decision is not None else {}
+        nobody: dict[int, TopicAnswer] = {}
+        return [
+            self._topic(t, decided.get(t.topic_id), filed, told.get(t.topic_id, nobody), results.get(t.topic_id))
+            for t in filed.request.topics
+        ]
+
+    def _told_by_topic(self, filed: Filed) -> dict[str, dict[int, TopicAnswer]]:
+        """What agents answered about each topic after the decision, by topic id and node. Clocks may be apart."""
+        assert filed.decision is not None
+        first = moment(filed.decision.at) - CLOCKS_APART
+        found: dict[str, dict[int, TopicAnswer]] = {}
+        for node, answer in self._answers.get(filed.request_id, {}).items():
+            if moment(answer.at) > first:
+                for topic in answer.topics:
+                    found.setdefault(topic.topic_id, {})[node] = topic
+        return found
+
+    # Topics
+
+    def _topic(
         self,
-        context: ControllerContext,
-        client: DeletionClient,
-        *,
-        gate: Gate = lambda replicas: {},
-        warn: Callable[[str], None] = lambda line: None,
-        pauses: Pauses | None = None,
+        asked: RequestedTopic,
+        decided: RequestedTopic | None,
+        filed: Filed,
+        told: Mapping[int, TopicAnswer],
+        settled: TopicOutcome | None,
+    ) -> TopicProgress:
+        """One topic: of whom it has replicas, whether the cluster has deleted it, and what each host has."""
+        progress = TopicProgress(asked.topic, asked.topic_id)
+        for t in told.values():
+            progress.strays_left += t.strays_left
+            progress.bytes_quarantined += t.bytes_left
+            progress.bytes_back += t.bytes_back
+        replicas = self._replicas(asked, decided, told)
+        decision = filed.decision
+        begins = decision is not None and decision.decision == "delete" and decided is not None
+        if settled is not None and settled.result != "deleted":
+            progress.result, progress.waits = settled.result, settled.why or None
+            begins = False
+        if not begins:
+            self._everywhere(progress, replicas, Reason(progress.waits or "nothing is decided", None), ())
+            return progress
+        if settled is None and not self.is_deleted(asked.topic_id):
+            progress.waits = self._waits_for_cluster(asked.topic_id)
+            self._everywhere(progress, replicas, Reason(progress.waits), (_R.OFFLINE,))
+            return progress
+        progress.result = "deleted"
+        assert decision is not None
+        self._hosts(progress, replicas, moment(decision.at), told)
+        return progress
+
+    def _replicas(
+        self, asked: RequestedTopic, decided: RequestedTopic | None, told: Mapping[int, TopicAnswer]
+    ) -> dict[int, set[int]]:
+        """Partitions by node: of the request and the decision, and of every directory that was seen since."""
+        found: dict[int, set[int]] = {}
+        for topic in filter(None, (asked, decided)):
+            for p in topic.partitions:
+                for node in p.replicas:
+                    found.setdefault(node, set()).add(p.partition)
+        for node, more in self._shown.get(asked.topic_id, {}).items():
+            if node not in told:
+                found.setdefault(node, set()).update(more)
+        for node, answer in told.items():
+            if answer.live and node not in found:
+                found[node] = {p.partition for p in asked.partitions}
+        return found
+
+    def is_deleted(self, topic_id: str) -> bool:
+        """Whether the cluster has deleted the topic: it answers so by id, and lists no such topic. What hosts say does
+        not count: each has its own proof, for itself."""
+        return topic_id in self.seen.cluster.gone and topic_id not in self.seen.cluster.living
+
+    def _waits_for_cluster(self, topic_id: str) -> str:
+        cluster = self.seen.cluster
+        if cluster.why_not is not None:
+            return f"whether the cluster has deleted it is not known: {cluster.why_not}"
+        if topic_id in cluster.moving:
+            return "a partition of it is being reassigned: it is deleted when that is complete"
+        if topic_id in cluster.living:
+            down = self._down(cluster.living[topic_id])
+            return f"the cluster has not deleted it yet{down}"
+        return (
+            "the cluster lists no topic that would show that it knows ids, so that it has deleted this one is not"
+            " proven: `logagent topics run` asks once more (within 24 hours of the request), or another topic shows it"
+        )
+
+    def _down(self, topic: RequestedTopic) -> str:
+        live = self.seen.cluster.live_brokers
+        down = sorted({n for p in topic.partitions for n in p.replicas} - live) if live is not None else []
+        words = ", ".join(map(str, down[:10])) + (", …" if len(down) > 10 else "")
+        return f"; down is broker {words}, which the ZooKeeper generation waits for" if down else ""
+
+    def _everywhere(
+        self, progress: TopicProgress, replicas: Mapping[int, set[int]], reason: Reason, path: tuple[ReplicaState, ...]
     ) -> None:
-        super().__init__(context, warn, pauses)
-        self.partition_state_machine = PartitionStateMachine(context, warn)
-        self._client = client
-        self._gate = gate
-        self._warn = warn
+        """Every replica after the same steps."""
+        state = ReplicaStateMachine.state_after(_R.ONLINE, *path)
+        count = sum(map(len, replicas.values()))
+        progress.states = Counter({state: count} if count else {})
+        steps = (_P.OFFLINE,) if path else ()
+        numbers = {p for each in replicas.values() for p in each}
+        if numbers:
+            progress.partitions = Counter({PartitionStateMachine.state_after(_P.ONLINE, *steps): len(numbers)})
+        progress.missing = [Missing(p, n, state, reason) for n, each in replicas.items() for p in sorted(each)]
 
-    def enqueue_topics_for_deletion(self, request: Request, now: datetime) -> None:
-        """Queue a request's topics, also at a start or takeover: replicas on live hosts begin as `OnlineReplica`,
-        others as `ReplicaDeletionIneligible`, directories of a report as `OfflineReplica`."""
-        for asked in request.topics:
-            topic = Topic(request.request_id, asked.topic_id)
-            partitions = [p.partition for p in asked.partitions]
-            self.context.add_topic(topic, asked.topic, "topics", partitions, now)
-            for partition in asked.partitions:
-                for node in partition.replicas:
-                    self._add(Replica(topic, partition.partition, node), now)
-            self._wake(topic, now)
-        for found in request.directories:
-            topic = Topic(request.request_id, found.topic_id)
-            self.context.add_topic(topic, found.topic, "directories", (), now).started = True
-            replica = Replica(topic, found.partition, found.node_id, found.log_dir, found.name)
-            self.context.add_replica(replica, _S.OFFLINE, now)
-            self._wake(topic, now)
+    def _hosts(
+        self,
+        progress: TopicProgress,
+        replicas: Mapping[int, set[int]],
+        decided_at: datetime,
+        told: Mapping[int, TopicAnswer],
+    ) -> None:
+        """After the cluster has deleted the topic: what each host still has of it."""
+        left: Counter[int] = Counter()
+        for node, partitions in replicas.items():
+            said = self._told(progress, node, decided_at, told.get(node))
+            for partition in partitions:
+                there = said.live is None or partition in said.live
+                if not there:
+                    progress.states[
+                        ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.STARTED, _R.SUCCESSFUL)
+                    ] += 1
+                    continue
+                end = _R.INELIGIBLE if said.live is None else None
+                path = (_R.OFFLINE, _R.STARTED) + ((end,) if end is not None else ())
+                state = ReplicaStateMachine.state_after(_R.ONLINE, *path)
+                progress.states[state] += 1
+                left[partition] += 1
+                progress.missing.append(Missing(partition, node, state, said.reason or Reason("it is being deleted")))
+        numbers = {p for each in replicas.values() for p in each}
+        done = not left
+        if done:
+            count = progress.states.pop(_R.SUCCESSFUL, 0)
+            state = ReplicaStateMachine.state_after(_R.SUCCESSFUL, _R.NON_EXISTENT)
+            progress.states[state] += count
+        steps = (_P.OFFLINE, _P.NON_EXISTENT) if done else (_P.OFFLINE,)
+        progress.partitions[PartitionStateMachine.state_after(_P.ONLINE, *steps)] += len(numbers)
 
-    def dequeue(self, request_id: str) -> None:
-        """Forget a request that is done, cancelled or on hold; nothing is undone."""
-        for topic in [t for t in self.context.topics_to_be_deleted if t.request_id == request_id]:
-            self.context.remove_topic(topic)
+    def _told(self, topic: TopicProgress, node: int, decided_at: datetime, answer: TopicAnswer | None) -> _Told:
+        """What a node has of a deleted topic, by the best witness there is."""
+        hosts, two = self.seen.hosts.get(node), self._two_hosts(node)
+        if two is not None:
+            return _Told(None, two)
+        logs = self.seen.cluster.logs.get(node)
+        listed = {p for name, p in logs.current if name == topic.topic} if logs is not None else set()
+        # It answers by name: what another topic has under that name by now says nothing of the old replica.
+        another = logs is not None and logs.ids.get(topic.topic, topic.topic_id) != topic.topic_id
+        if listed and not another:
+            return _Told(frozenset(listed), Reason(f"broker {node} still has it", "it deletes its own; look again"))
+        if answer is not None:
+            if answer.live == 0:
+                return _Told()
+            where = self._offline(node) if answer.live is None else None
+            if answer.live is None:
+                reason = Reason(where or answer.words or "not every log dir could be read",
+                                "repair the log dir, or take it out of log.dirs", "online")  # fmt: skip
+                return _Told(None, reason)
+            words = answer.words or f"{answer.live} directories of it are there"
+            return _Told(None, Reason(words, None, next_try_at=answer.next_try_at))
+        if logs is not None and not logs.offline and not listed:
+            return _Told()
+        snapshot = hosts.snapshot if hosts is not None else None
+        if snapshot is not None and snapshot.taken_at > decided_at:
+            if node in self._shown.get(topic.topic_id, {}):
+                hint = "its broker deletes or renames it when it starts"
+                return _Told(None, Reason(f"it was there at {instant(snapshot.taken_at)}", hint))
+            if not snapshot.offline:
+                return _Told()
+        return _Told(None, self._unknown(node, logs))
 
-    def mark_topics_ineligible_for_deletion(self, topics: Iterable[Topic], what: str, why: str) -> None:
-        """Hold up whole topics because of `what` ("reassignment", …) until `resume_deletion_for_topics` names it."""
-        for topic in topics:
-            if topic in self.context.topics_to_be_deleted:
-                self.context.topics_to_be_deleted[topic].ineligible[what] = why
+    def _two_hosts(self, node: int) -> Reason | None:
+        hosts = sorted(self.seen.hosts[node].hosts) if node in self.seen.hosts else []
+        if len(hosts) < 2:
+            return None
+        return Reason(
+            f"two hosts claim node id {node}: {' and '.join(hosts[:2])}", "stop the one that is not the broker's"
+        )
 
-    def resume_deletion_for_topics(self, topics: Iterable[Topic], what: str, now: datetime) -> None:
-        """`what` no longer holds up these topics."""
-        for topic in topics:
-            known = self.context.topics_to_be_deleted.get(topic)
-            if known is not None and known.ineligible.pop(what, None) is not None:
-                self._wake(topic, now)
+    def _offline(self, node: int) -> str | None:
+        witness = self.seen.witnesses.get(node)
+        dirs = witness.seen.log_dirs if witness is not None else None
+        if dirs is None or dirs.all_online:
+            return None
+        since = f" since {dirs.since}" if dirs.since else ""
+        return f"log dir {', '.join(dirs.offline[:5])} is offline{since}"
 
-    def resume_deletions(self, now: datetime) -> None:
-        """Process everything that is due (Kafka's `resumeDeletions`). Afterwards `replica_state_machine.take_batch()`
-        returns the orders. An error of the client propagates with nothing half changed: the next round asks again."""
-        queued = self.context.topics_to_be_deleted
-        due = {topic: known for topic, known in queued.items() if known.retry_at is not None and known.retry_at <= now}
-        self._delete_topics({t: k for t, k in due.items() if not k.started and not k.ineligible}, now)
-        due = {topic: known for topic, known in due.items() if topic in queued}
-        started = [topic for topic, known in due.items() if known.started and not known.ineligible]
-        self.retry_deletion_for_ineligible_replicas(started, now)
-        self._on_topic_deletion(started, now)
-        self._complete_delete_topics(started)
-        for topic, known in due.items():
-            if topic in queued and (known.started or known.ineligible):
-                known.retry_at = self._next_look(known)
+    def _unknown(self, node: int, logs: BrokerLogs | None) -> Reason:
+        """Why it is not known whether a node has a replica, since when, and what ends it."""
+        offline = self._offline(node)
+        if offline is None and logs is not None and logs.offline:
+            offline = f"log dir {', '.join(logs.offline[:5])} is offline"
+        if offline is not None:
+            return Reason(offline, "repair the log dir and restart its broker, or take it out of log.dirs", "online")
+        live = self.seen.cluster.live_brokers
+        host = self.seen.hosts.get(node)
+        at = host.heard_at if host is not None else None
+        silent = at is None or at < self.seen.at - self.silent_after
+        heard = "its host was never heard" if at is None else f"nothing heard of its host since {instant(at)}"
+        since = None if at is None else instant(at)
+        if live is not None and node not in live:
+            down = f"broker {node} is down" + (f", and {heard}" if silent else "")
+            return Reason(down, "it is asked again when the broker or its agent is back", None, since)
+        if silent:
+            return Reason(heard, "start its agent, or name its cluster with --bootstrap-server", None, since)
+        refuses = self.seen.witnesses[node].seen.refuses if node in self.seen.witnesses else ""
+        if refuses:
+            return Reason(f"its agent carries nothing out: {refuses}", "set orders.accept = true there")
+        return Reason("no witness has looked at it since the decision", "it is seen by the next look or snapshot")
 
-    def _delete_topics(self, topics: Mapping[Topic, TopicProgress], now: datetime) -> None:
-        """Have the cluster delete these topics, and start the deletion of those that it acknowledged."""
-        if not topics:
-            return
-        answers = self._client.delete_topic({topic: known.name for topic, known in topics.items()})
-        gone = []
-        for topic, known in topics.items():
-            answer = answers.get(topic, TopicOutcome("again", "no answer"))
-            if answer.outcome == "deleted":
-                self._begin_topic_deletion(topic, known)
-                gone.append(topic)
-            elif answer.outcome in ("disabled", "lives"):
-                why = answer.why or "topic deletion is disabled"
-                self._warn(f"topic {known.name} is dropped: {why}")
-                self._client.drop({topic: why})
-                self._client.delete_topic_deletions([topic])
-                self.context.remove_topic(topic)
-            else:
-                # A refusal is asked again too, later: permissions and versions change.
-                known.waits_for_cluster = answer.why or "the cluster was asked"
-                known.retry_at = now + (self._pauses.longest if answer.outcome == "refused" else self._pauses.first)
-        if gone:
-            self._client.send_metadata_update(gone)
+    # Directories
 
-    def _begin_topic_deletion(self, topic: Topic, known: TopicProgress) -> None:
-        for target in (PartitionState.OFFLINE, PartitionState.NON_EXISTENT):
-            self.partition_state_machine.handle_state_changes(topic, list(known.partitions), target)
-        known.started, known.waits_for_cluster = True, None
-        self._client.mute_partition_modifications(topic)
+    def _directories(self, filed: Filed) -> list[TopicProgress]:
+        """The directories of a report, by topic: what their hosts' agents have answered."""
+        assert filed.request is not None
+        answers = {
+            node: {(d.log_dir, d.name): d for d in answer.directories}
+            for node, answer in self._answers.get(filed.request_id, {}).items()
+        }
+        nowhere: dict[tuple[str, str], DirectoryAnswer] = {}
+        settled = {(o.node_id, o.log_dir, o.name): o for o in (filed.outcome.directories if filed.outcome else ())}
+        found: dict[str, TopicProgress] = {}
+        for d in filed.request.directories:
+            progress = found.setdefault(d.topic_id, TopicProgress(d.topic, d.topic_id))
+            answer = answers.get(d.node_id, nowhere).get((d.log_dir, d.name))
+            closed = settled.get((d.node_id, d.log_dir, d.name))
+            if (answer is not None and answer.state == "done") or (closed is not None and closed.result != "refused"):
+                progress.states[_R.SUCCESSFUL] += 1
+                result = answer.result if answer is not None else closed.result if closed is not None else None
+                size = answer.bytes if answer is not None and answer.bytes else d.bytes
+                progress.bytes_quarantined += size if result == "quarantined" else 0
+                progress.bytes_back += size if result == "removed" else 0
+                continue
+            state, reason = self._directory(filed, d, answer)
+            progress.states[state] += 1
+            progress.missing.append(Missing(d.partition, d.node_id, state, reason, d.log_dir, d.name))
+        for progress in found.values():
+            if not progress.missing:
+                state = ReplicaStateMachine.state_after(_R.SUCCESSFUL, _R.NON_EXISTENT)
+                progress.states = Counter({state: progress.states[_R.SUCCESSFUL]})
+        return list(found.values())
 
-    def retry_deletion_for_ineligible_replicas(self, topics: Iterable[Topic], now: datetime) -> None:
-        """Ask again about ineligible replicas whose pause is over and whose host is live."""
-        for topic in topics:
-            again = []
-            for replica in self.context.replicas_in_state(topic, _S.INELIGIBLE):
-                known = self.context.replicas[replica]
-                if known.retry_at is not None and known.retry_at <= now and self._live(replica):
-                    again.append(replica)
-            self.replica_state_machine.handle_state_changes(again, _S.OFFLINE, now)
-
-    def _on_topic_deletion(self, topics: Iterable[Topic], now: datetime) -> None:
-        """Kafka's `onTopicDeletion`/`onPartitionDeletion`: advance every replica that can move by one step."""
-        ready: list[Replica] = []
-        for topic in topics:
-            online = self.context.replicas_in_state(topic, _S.ONLINE)
-            unasked = [
-                replica
-                for replica in self.context.replicas_in_state(topic, _S.OFFLINE)
-                if self.context.replicas[replica].asked_at is None
-            ]
-            self._stop([*online, *unasked], now)
-            waiting = self.context.replicas_in_state(topic, _S.OFFLINE, _S.STARTED)
-            silent = [replica for replica in waiting if not self._live(replica)]
-            self.fail_replica_deletion({r: self._silence(r.node_id) for r in silent}, now)
-            late = [replica for replica in waiting if self._live(replica) and self._is_late(replica, now)]
-            self.fail_replica_deletion({r: Reason("its agent does not answer", NO_ANSWER_GUARD) for r in late}, now)
-            offline = self.context.replicas_in_state(topic, _S.OFFLINE)
-            ready += [replica for replica in offline if self.context.replicas[replica].held]
-        refused = self._gate(ready) if ready else {}
-        self.fail_replica_deletion(refused, now)
-        self.replica_state_machine.handle_state_changes([r for r in ready if r not in refused], _S.STARTED, now)
-
-    def _stop(self, replicas: Iterable[Replica], now: datetime) -> None:
-        """Ask the hosts what they have. One that has told a controller before this one is not asked again: if it is
-        another directory by now, the order `delete` is refused. A timer's `topics run --once` would never get on."""
-        told = {r: held for r in replicas if (held := self.context.replicas[r].told) is not None}
-        machine = self.replica_state_machine
-        machine.handle_state_changes([r for r in replicas if r not in told], _S.OFFLINE, now)
-        for replica in machine.handle_state_changes(told, _S.OFFLINE, now, tell=False):
-            known = self.context.replicas[replica]
-            known.held, known.told = told[replica], None
-
-    def _complete_delete_topics(self, topics: Iterable[Topic]) -> None:
-        """Kafka's `completeDeleteTopic`, once every replica has succeeded. The request is closed first: after a kill
-        between the two steps, the topic is completed again rather than forgotten."""
-        done = [topic for topic in topics if self.context.are_all_replicas_in_state(topic, _S.SUCCESSFUL)]
-        if not done:
-            return
-        self._client.delete_topic_deletions(done)
-        for topic in done:
-            self.context.remove_topic(topic)
-
-    def _next_look(self, known: TopicProgress) -> datetime | None:
-        """When this topic is due again if nothing happens; None: only when something happens."""
-        times = []
-        for replica in known.replicas:
-            progress = self.context.replicas[replica]
-            if progress.state is _S.INELIGIBLE and progress.retry_at is not None and self._live(replica):
-                times.append(progress.retry_at)
-            elif progress.state in (_S.OFFLINE, _S.STARTED) and progress.asked_at is not None:
-                times.append(progress.asked_at + self._pauses.answer_within)
-        return min(times, default=None)
-
-    def _is_late(self, replica: Replica, now: datetime) -> bool:
-        known = self.context.replicas[replica]
-        answered = known.state is _S.OFFLINE and known.held is not None
-        return not answered and known.asked_at is not None and known.asked_at + self._pauses.answer_within <= now
+    def _directory(
+        self, filed: Filed, d: RequestedDirectory, answer: DirectoryAnswer | None
+    ) -> tuple[ReplicaState, Reason]:
+        if answer is not None:
+            path = (_R.OFFLINE, _R.INELIGIBLE) if answer.state == "refused" else (_R.OFFLINE,)
+            why = answer.fact or answer.claim or "its agent does not say why"
+            reason = Reason(why, answer.hint, answer.claim, next_try_at=answer.next_try_at)
+            return ReplicaStateMachine.state_after(_R.ONLINE, *path), reason
+        witness = self.seen.witnesses.get(d.node_id)
+        two = self._two_hosts(d.node_id)
+        if two is not None:
+            return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), two
+        if witness is not None and witness.written >= self.seen.at - self.silent_after:
+            if witness.seen.refuses:
+                reason = Reason(f"its agent carries nothing out: {witness.seen.refuses}", "see [orders] on that host")
+                return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), reason
+            took = filed.request_id in witness.seen.open
+            why = "its agent has taken the request" if took else "its agent has not read the request yet"
+            return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE), Reason(why, "it is done at its next look")
+        return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), self._unknown(d.node_id, None)

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
-from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, lay_out, look
+from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, export_assignments, lay_out, read_tree
 from logagent.demo.stage import Stage
 from logagent.store.signing import load_private_key
 
 NODES = (1, 2, 3)
 FLEET, KEY, STORE, REPORT = "fleet", "orders.key", "store", "report"
 TOPIC = "returns"
-_COLUMNS = ("cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes")
+_COLUMNS = ("cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes",
+            "inode")  # fmt: skip
 _ORDERS = """
 [metrics]
 listen = ""
@@ -64,6 +65,7 @@ def _host(fleet: Path, node: int, key: str) -> None:
     for path in (folder / "server.properties", *(folder / d / META_PROPERTIES for d in ("meta", *LOG_DIRS))):
         text = path.read_text("latin-1")
         path.write_text(re.sub(r"(?m)^(node|broker)\.id=3$", rf"\g<1>.id={node}", text), "latin-1")
+    export_assignments(folder)
     with (folder / CONFIG).open("a", encoding="utf-8") as file:
         file.write(_ORDERS.format(store=fleet / STORE, key=key))
 
@@ -90,8 +92,8 @@ def _report(stage: Stage, fleet: Path) -> str:
     orphans, hosts = list[dict[str, Any]](), list[dict[str, Any]]()
     for node in NODES:
         host = {"cluster_id": cluster, "node_id": node, "host": f"kafka-{node}"}
-        dirs = stage.answer("scan", *_at(node))["dirs"]
-        orphans += [{**d, **host} for d in dirs if d["verdict"] == "orphan"]
+        dirs = stage.document_of("scan", *_at(node))["dirs"]
+        orphans += [{**d, **host, "inode": _inode(stage, d)} for d in dirs if d["verdict"] == "orphan"]
         hosts.append({**host, "dirs": len(dirs)})
     for name, columns, rows in (
         ("orphans", _COLUMNS, orphans),
@@ -106,38 +108,42 @@ def _report(stage: Stage, fleet: Path) -> str:
     return cluster
 
 
+def _inode(stage: Stage, directory: dict[str, Any]) -> int:
+    path: Path = stage.folder / directory["log_dir"] / directory["name"]
+    return path.stat().st_ino
+
+
 def _ask(stage: Stage, cluster: str) -> None:
-    stage.tell(
+    stage.explain(
         f"""A fleet report lists the orphans of all hosts; those of topic {TOPIC} shall go. As no copy of their
         partitions would be left, the plan needs an approval."""
     )
     purge = ("topics", "purge", "--report", f"{FLEET}/{REPORT}", "--topic", TOPIC, *_place(cluster))
     stage.typed(*purge, expect=4)
-    plan_id = stage.answer(*purge)["plan_id"]
-    stage.typed(*purge, "--execute", "--approve", plan_id, "--timeout", "0")
+    plan_id = stage.document_of(*purge)["plan_id"]
+    stage.typed(*purge, "--execute", "--approve", f"{plan_id}:only-copy", "--timeout", "0")
 
 
 def _see_through(stage: Stage, cluster: str) -> None:
-    stage.tell(
-        """First every host says what it has (`stop`), then it is told to set aside exactly that (`delete`). An order
-        proves nothing: whatever the host's own facts call assigned would stay."""
+    stage.explain(
+        """Each agent finds the request, makes sure that it is exactly the directory that was shown, and quarantines it
+        under all its guards. A request proves nothing: whatever the host's own facts call assigned would stay. At the
+        end somebody with the key closes the request."""
     )
-    before = {node: look(stage.folder / FLEET / str(node)) for node in NODES}
+    before = {node: read_tree(stage.folder / FLEET / str(node)) for node in NODES}
     place = _place(cluster)
-    stage.typed("topics", "run", "--once", *place, expect=3)
-    _agents(stage)
-    stage.typed("topics", "run", "--once", *place, expect=3)
+    stage.typed("topics", "status", *place)
     _agents(stage)
     stage.typed("topics", "run", "--once", *place)
     stage.typed("topics", "status", *place)
     for node in NODES:
-        now = look(stage.folder / FLEET / str(node))
+        now = read_tree(stage.folder / FLEET / str(node))
         gone, new = before[node].dirs.keys() - now.dirs.keys(), now.dirs.keys() - before[node].dirs.keys()
         aside = {name for name in new if name.partition("/")[2].startswith(f"{TOPIC}-") and name.endswith("-stray")}
         stage.check(
-            len(gone) == len(new) == len(aside) > 0, f"node {node}: {', '.join(gone)} was set aside, nothing else"
+            len(gone) == len(new) == len(aside) > 0, f"node {node}: {', '.join(gone)} was quarantined, nothing else"
         )
-    (request,) = stage.answer("topics", "status", *place)["requests"]
-    stage.check(request["state"] == "done" and request["bytes_set_aside"] > 0, "the request is done")
-    stage.tell("Each host can still give back what it set aside, and its history names the order:")
+    (request,) = stage.document_of("topics", "status", *place)["requests"]
+    stage.check(request["state"] == "done" and request["bytes_quarantined"] > 0, "the request is done")
+    stage.explain("Each host can still give back what it quarantined, and its history names the request:")
     stage.typed("history", *_at(1))

@@ -1,13 +1,17 @@
-"""The demo's host: a folder with `server.properties`, two log dirs and a metadata log, as left by a real broker."""
+"""The demo's host: a folder with `server.properties`, two log dirs and a metadata log, as left by a real broker; and a
+process that plays the broker: it holds the lock of each log dir the way Kafka does (a POSIX record lock)."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -16,6 +20,7 @@ from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.broker.metadata_log.log import read_metadata_log
 from logagent.errors import LogAgentError, UsageError
+from logagent.model.assignments.image import BrokerRegistration
 
 # Node 3 of a three-node KRaft cluster of Kafka 3.9.1, whose second log dir came back after an outage: topics were
 # deleted, recreated and moved away during the outage, so it contains orphans besides current, -delete, -stray and
@@ -40,7 +45,7 @@ max_age = "365d"  # on a real host 15m: what is older proves nothing. Here you m
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The properties of a file that must not change unless a command was asked to change it."""
+    """The properties of a file that only change where a command is meant to change it."""
 
     size: int
     mtime_ns: int
@@ -89,13 +94,18 @@ def lay_out(folder: Path) -> None:
             tar.extract(member, folder)
     properties = folder / "server.properties"
     properties.write_text(properties.read_text(encoding="latin-1").replace("@ROOT@", str(folder)), encoding="latin-1")
-    _export_assignments(folder, time.time_ns() // 1_000_000)
+    export_assignments(folder)
     config = _CONFIG.format(properties=properties, assignments=folder / ASSIGNMENTS)
     (folder / CONFIG).write_text(config, encoding="utf-8")
 
 
-def _export_assignments(folder: Path, now_ms: int) -> None:
-    meta = parse_meta_properties((folder / "meta" / META_PROPERTIES).read_bytes())
+def export_assignments(folder: Path) -> None:
+    """What another node exports now: by the metadata log on the disk, with this broker stopped and its log dirs known.
+    A file that calls it live, or knows other log dirs, is another cluster's."""
+    now_ms = time.time_ns() // 1_000_000
+    meta, *of_log_dirs = (
+        parse_meta_properties((folder / d / META_PROPERTIES).read_bytes()) for d in ("meta", *LOG_DIRS)
+    )
     log = read_metadata_log(
         str(folder / "meta" / "__cluster_metadata-0"),
         node_id=meta.node_id,
@@ -103,7 +113,11 @@ def _export_assignments(folder: Path, now_ms: int) -> None:
         now_ms=now_ms,
         configured_voters=1,
     )
-    write_assignments(str(folder / ASSIGNMENTS), replace(log.assignments, at_ms=now_ms, known_until_ms=now_ms))
+    image = replace(log.assignments, at_ms=now_ms, known_until_ms=now_ms)
+    if meta.node_id is not None:
+        ids = tuple(m.directory_id for m in of_log_dirs if m.directory_id is not None)
+        image.brokers = {**image.brokers, meta.node_id: BrokerRegistration(meta.node_id, ids, fenced=True)}
+    write_assignments(str(folder / ASSIGNMENTS), image)
 
 
 def make_folder(wanted: str | None) -> Path:
@@ -123,7 +137,7 @@ def make_folder(wanted: str | None) -> Path:
     return folder
 
 
-def look(folder: Path) -> Tree:
+def read_tree(folder: Path) -> Tree:
     """Every partition dir with its files, and the checkpoints' entries (whose order means nothing)."""
     dirs: dict[str, dict[str, FileState]] = {}
     ctimes: dict[str, int] = {}
@@ -142,9 +156,9 @@ def look(folder: Path) -> Tree:
 def _files(directory: Path) -> Iterator[tuple[str, FileState]]:
     for path in sorted(directory.rglob("*")):
         if path.is_file():
-            found = path.stat()
+            status = path.stat()
             digest = hashlib.sha256(path.read_bytes()).digest()
-            yield str(path.relative_to(directory)), FileState(found.st_size, found.st_mtime_ns, digest)
+            yield str(path.relative_to(directory)), FileState(status.st_size, status.st_mtime_ns, digest)
 
 
 def differences(before: Tree, after: Tree) -> list[str]:
@@ -157,3 +171,29 @@ def differences(before: Tree, after: Tree) -> list[str]:
         lines += [f"- {file}: {entry}" for entry in sorted(old - new)]
         lines += [f"+ {file}: {entry}" for entry in sorted(new - old)]
     return lines
+
+
+# Reads stdin until it is closed, so it never outlives the demo.
+_PROGRAM = """
+import fcntl, sys
+held = [open(f"{log_dir}/.lock", "a") for log_dir in sys.argv[1:]]
+for file in held:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def broker_holds(log_dirs: list[Path]) -> Iterator[int]:
+    """While this is open, another process (whose PID is the value) holds the locks of `log_dirs`."""
+    command = [sys.executable, "-I", "-c", _PROGRAM, *map(str, log_dirs)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            if process.stdout.readline() != b"locked\n":
+                raise RuntimeError("the process that plays the broker could not lock the log dirs")
+            yield process.pid
+        finally:
+            process.stdin.close()
+            process.wait(10)

@@ -18,7 +18,7 @@ import click
 
 from logagent.agent.config import ENV_PREFIX
 from logagent.cli.render import short_name
-from logagent.demo.host import CONFIG, STATE_DIR, Tree, differences, look
+from logagent.demo.host import CONFIG, STATE_DIR, Tree, differences, read_tree
 
 _COMMON = ("--config", CONFIG, "--state-dir", STATE_DIR)
 _WIDTH = 100
@@ -42,9 +42,9 @@ class Stage:
     def chapter(self, title: str, text: str) -> None:
         self._chapter += 1
         self._say(f"\n{self._chapter}. {title}", bold=True)
-        self.tell(text)
+        self.explain(text)
 
-    def tell(self, text: str) -> None:
+    def explain(self, text: str) -> None:
         for line in textwrap.wrap(" ".join(text.split()), _WIDTH):
             self._say(line)
 
@@ -62,13 +62,13 @@ class Stage:
         """Show and run `logagent ARGUMENTS`, and check that it changed nothing on disk."""
         with self.watching() as before:
             self.command(*arguments, expect=expect)
-            self.check(look(self.folder) == before, says)
+            self.check(read_tree(self.folder) == before, says)
 
-    def ask(self, *arguments: str) -> dict[str, Any]:
+    def document(self, *arguments: str) -> dict[str, Any]:
         """The document of `logagent ARGUMENTS --json` of this host, which is run without showing it."""
-        return self.answer(arguments[0], *_COMMON, *arguments[1:])
+        return self.document_of(arguments[0], *_COMMON, *arguments[1:])
 
-    def answer(self, *typed: str) -> dict[str, Any]:
+    def document_of(self, *typed: str) -> dict[str, Any]:
         """The same for exactly these arguments."""
         out = io.StringIO()
         with redirect_stdout(out), redirect_stderr(io.StringIO()):
@@ -90,9 +90,9 @@ class Stage:
     @contextmanager
     def watching(self) -> Iterator[Tree]:
         """Show what changed on disk while this was open. The value is the tree as it was before."""
-        before = look(self.folder)
+        before = read_tree(self.folder)
         yield before
-        lines = differences(before, look(self.folder))
+        lines = differences(before, read_tree(self.folder))
         self._say("\nWhat changed on disk:" if lines else "\nNothing changed on disk.")
         for line in lines:
             self._say("  " + _shortened(line), fg={"-": "red", "+": "green", "!": "yellow"}[line[0]])
@@ -109,8 +109,8 @@ def _shortened(line: str) -> str:
 @contextmanager
 def own_environment(*, color: bool) -> Iterator[None]:
     """Without the user's own LOGAGENT_… settings: only the demo's configuration is in effect."""
-    kept = dict(os.environ)
-    for name in kept:
+    saved = dict(os.environ)
+    for name in saved:
         if name.startswith(ENV_PREFIX):
             del os.environ[name]
     if not color:
@@ -121,4 +121,4 @@ def own_environment(*, color: bool) -> Iterator[None]:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(kept)
+        os.environ.update(saved)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from logagent.demo.broker import broker_holds
 from logagent.demo.fleet_story import show_fleet
-from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, Tree, look
+from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, Tree, broker_holds, read_tree
 from logagent.demo.stage import Stage, StepFailed
 from logagent.errors import LogAgentError
 
@@ -18,7 +18,7 @@ LONGEST_NAME = 255
 ORPHANS = 8
 
 
-def tell(stage: Stage) -> None:
+def run_story(stage: Stage) -> None:
     """Everything, in order, up to the first step that does not do what was announced, which is then in
     `stage.failures`.
 
@@ -26,18 +26,18 @@ def tell(stage: Stage) -> None:
     """
     _check_open_files_visible(stage)
     try:
-        _tell(stage)
+        _chapters(stage)
     except StepFailed:
-        stage.tell("The demo ends here; see above for why.")
+        stage.explain("The demo ends here; see above for why.")
 
 
 def _hidden_brokers(stage: Stage) -> list[int]:
-    document = stage.ask("scan")
+    document = stage.document("scan")
     return [d["holder"]["pid"] for d in document["log_dirs"] if d["holder"]["state"] != "free"]
 
 
 def _check_open_files_visible(stage: Stage) -> None:
-    # A process that was just ending cannot be looked into, either; the second look does not find it.
+    # A process that was just ending cannot be read, either; the second attempt does not see it.
     if _hidden_brokers(stage) and (hidden := _hidden_brokers(stage)):
         raise LogAgentError(
             f"a broker (process {hidden[0]}) is running on this machine and its open files cannot be seen, so logagent"
@@ -46,8 +46,8 @@ def _check_open_files_visible(stage: Stage) -> None:
         )
 
 
-def _tell(stage: Stage) -> None:
-    original = look(stage.folder)
+def _chapters(stage: Stage) -> None:
+    original = read_tree(stage.folder)
     _inventory(stage)
     _broker_is_there(stage)
     _assigned(stage)
@@ -63,17 +63,22 @@ def _tell(stage: Stage) -> None:
 
 def _inventory(stage: Stage) -> None:
     stage.chapter(
-        "What is on this disk",
-        """The log dirs of a real Kafka 3.9.1 broker. The broker's own tools show current and future logs
-        only, but what is marked for deletion (-delete) or set aside (-stray) takes up space as well. The verdicts come
-        from the cluster's metadata log: an orphan is what this broker should no longer have.""",
+        "Topics were deleted, created again and reassigned while this broker was down",
+        """The log dirs of a real Kafka 3.9.1 broker that is stopped. An orphan is what it should no longer have, by
+        what the cluster has decided since (topic-absent, topic-recreated, not-a-replica). The broker's own tools show
+        current and future logs only, but what is marked for deletion (-delete) or set aside (-stray) takes up space
+        as well.""",
     )
     stage.command("scan", "--all")
-    document = stage.ask("scan")
+    document = stage.document("scan")
     seen = {f"{Path(d['log_dir']).name}/{d['name']}" for d in document["dirs"]}
-    stage.check(seen == set(look(stage.folder).dirs), f"all {len(seen)} directories were seen")
-    orphans = [d for d in document["dirs"] if d["verdict"] == "orphan"]
-    stage.check(len(orphans) == ORPHANS, f"{len(orphans)} of them are orphans")
+    stage.check(seen == set(read_tree(stage.folder).dirs), f"all {len(seen)} directories were seen")
+    orphans = _orphans_in(document)
+    reasons = {d["reason"] for d in orphans}
+    stage.check(
+        len(orphans) == ORPHANS and reasons == {"topic-absent", "topic-recreated", "not-a-replica"},
+        f"{len(orphans)} that are not set aside are orphans, of each kind",
+    )
     stage.check(not (stage.folder / STATE_DIR).exists(), "scanning wrote nothing, not even a state dir")
 
 
@@ -86,25 +91,28 @@ def _broker_is_there(stage: Stage) -> None:
     arguments = ("delete", "--partition", "returns-2", "--execute")
     with broker_holds([stage.folder / d for d in LOG_DIRS]) as pid, stage.watching() as before:
         stage.command(*arguments, expect=3)
-        document = stage.ask(*arguments)
+        document = stage.document(*arguments)
         refusals = document["refusals"]
-        told = len(refusals) > 0 and all(r["guard"] == "window" and str(pid) in r["fact"] for r in refusals)
-        stage.check(told, f"guard `window` named process {pid}")
-        stage.check(look(stage.folder) == before, "the disk is as it was, down to every ctime")
-    stage.tell("That process is gone again: from here on, the broker is stopped.")
+        named = len(refusals) > 0 and all(r["guard"] == "window" and str(pid) in r["fact"] for r in refusals)
+        stage.check(named, f"guard `window` named process {pid}")
+        stage.check(read_tree(stage.folder) == before, "the disk is as it was, down to every ctime")
+    stage.explain("That process is gone again: from here on, the broker is stopped.")
 
 
 def _assigned(stage: Stage) -> None:
     stage.chapter(
         "An assigned partition is not deleted by mistake",
         """orders-1 is one of this broker's replicas. To throw away a damaged copy, so that the broker fetches a new
-        one, the operator has to say so explicitly. Its log start offset (25: earlier records were deleted) is removed
-        from the checkpoint with it, and kept in the journal.""",
+        one, the operator has to say so explicitly; and again, because its leader cannot be asked here whether it has
+        all of these records. Its log start offset (25: earlier records were deleted) is removed from the checkpoint
+        with it, and kept in the journal.""",
     )
-    stage.unchanged("refused, and the disk is as it was", "delete", "--partition", "orders-1", "--execute", expect=3)
+    orders = ("delete", "--partition", "orders-1", "--execute")
+    for words in (), ("--allow-assigned",):
+        stage.unchanged("refused, and the disk is as it was", *orders, *words, expect=3)
     with stage.watching() as before:
-        stage.command("delete", "--partition", "orders-1", "--allow-assigned", "--execute")
-        now = look(stage.folder)
+        stage.command(*orders, "--allow-assigned", "--even-last-copy")
+        now = read_tree(stage.folder)
         stage.check([*_new(before, now)] == [*_marked(now, "d2/orders-1.")], "now orders-1 is marked")
 
 
@@ -128,18 +136,18 @@ def _deleted(stage: Stage) -> str:
     stage.unchanged("refused, and the disk is as it was", "delete", "--topic", "invoices", "--execute", expect=3)
     with stage.watching() as before:
         stage.command("delete", "--topic", TOPICS, "--even-last-copy", "--execute")
-        now = look(stage.folder)
+        now = read_tree(stage.folder)
         gone, new = set(before.dirs) - set(now.dirs), _new(before, now)
         stage.check(len(gone) == 3 and new == _marked(now, "d2/") & new, "three directories are marked")
         longest = max(len(name.partition("/")[2].encode()) for name in new)
         stage.check(longest == LONGEST_NAME, f"the longest new name has {longest} bytes: the topic's end was cut off")
         stage.check(_contents(before, gone) == _contents(now, new), "no file in them changed")
-    stage.tell("The names on disk are the queue, and the journal knows the full topics:")
+    stage.explain("The names on disk are the queue, and the journal knows the full topics:")
     stage.command("queue")
-    document = stage.ask("queue")
+    document = stage.document("queue")
     known = {len(e["full_topic"]) for e in document["entries"] if e["owner"] == "logagent"}
     stage.check(LONGEST_TOPIC in known, f"the {LONGEST_TOPIC}-character topic is known in full")
-    document = stage.ask("history")
+    document = stage.document("history")
     return str(document["entries"][-1]["plan_id"])
 
 
@@ -152,13 +160,13 @@ def _restored(stage: Stage, plan_id: str, original: Tree) -> None:
         takes the Admin API), and a follower is truncated to what its leader has, so this one
         needs --leader-will-truncate.""",
     )
-    (orders,) = _marked(look(stage.folder), "d2/orders-1.")
+    (orders,) = _marked(read_tree(stage.folder), "d2/orders-1.")
     with stage.watching():
         stage.command("restore", "--plan", plan_id, "--execute")
         name = orders.partition("/")[2]
         stage.command("restore", name, "--execute", expect=3)
         stage.command("restore", name, "--leader-will-truncate", "--execute")
-        now = look(stage.folder)
+        now = read_tree(stage.folder)
         same = now.without_indexes() == original.without_indexes()
         stage.check(same, "every name, byte of a record and modification time is as it was at the start")
         stage.check(now.checkpoints == original.checkpoints, "and so is every entry of the checkpoints")
@@ -175,7 +183,7 @@ def _waits(stage: Stage) -> None:
     )
     with stage.watching() as before:
         stage.command("delete", "--topic", LONG_TOPIC, "--execute")
-        stage.check(len(_new(before, look(stage.folder))) == 1, "one directory is marked")
+        stage.check(len(_new(before, read_tree(stage.folder))) == 1, "one directory is marked")
     stage.unchanged("cleanup did nothing: nothing is due", "cleanup", "--execute")
 
 
@@ -186,12 +194,12 @@ def _removed(stage: Stage) -> None:
         itself is left to it for cleanup.leftover_grace longer.""",
     )
     _configure(stage, "[delete]\nfile_delete_delay_ms = 0\n")
-    (name,) = (e["name"] for e in stage.ask("queue")["entries"] if e["owner"] == "logagent")
+    (name,) = (e["name"] for e in stage.document("queue")["entries"] if e["owner"] == "logagent")
     with stage.watching() as before:
         stage.command("cleanup", "--execute")
-        gone = set(before.dirs) - set(look(stage.folder).dirs)
+        gone = set(before.dirs) - set(read_tree(stage.folder).dirs)
         stage.check(gone == {f"d2/{name}"}, "exactly the directory that was marked is gone")
-    stage.tell("What is removed cannot be restored:")
+    stage.explain("What is removed cannot be restored:")
     stage.command("restore", name, "--execute", expect=2)
 
 
@@ -204,23 +212,27 @@ def _orphans(stage: Stage) -> None:
     )
     _configure(stage, '[cleanup]\nsightings = 2\nmin_age = "0s"\n')
     stage.unchanged("nothing was done", "cleanup", "--execute", expect=4)
-    plan_id = stage.ask("cleanup")["plan_id"]
+    plan_id = stage.document("cleanup")["plan_id"]
     with stage.watching() as before:
         stage.command("cleanup", "--execute", "--approve", plan_id)
-        now = look(stage.folder)
+        now = read_tree(stage.folder)
         aside = {name for name in _new(before, now) if name.endswith("-stray")}
         stage.check(len(aside) == len(before.dirs.keys() - now.dirs.keys()) == ORPHANS - 1, "all are set aside now")
-    document = stage.ask("scan")
-    stage.check(all(d["verdict"] != "orphan" for d in document["dirs"]), "and no orphan is left")
+    stage.check(not _orphans_in(stage.document("scan")), "and no orphan is left that is not")
 
 
 def _history(stage: Stage) -> None:
     stage.chapter("History: who did what, when, and the outcome", "The journal, oldest first.")
     stage.command("history")
-    document = stage.ask("history")
+    document = stage.document("history")
     done = [e["action"] for e in document["entries"] if e["outcome"] == "done"]
     wanted = ["mark"] * 4 + ["restore"] * 4 + ["mark", "remove"] + ["quarantine"] * (ORPHANS - 1)
     stage.check(done == wanted, f"{len(wanted)} actions, each with its outcome")
+
+
+def _orphans_in(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those that nobody has set aside yet: strays have a verdict, too."""
+    return [d for d in document["dirs"] if d["verdict"] == "orphan" and d["kind"] != "stray"]
 
 
 def _configure(stage: Stage, lines: str) -> None:

@@ -12,12 +12,24 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
-from logagent.store.deletion import Time
+from logagent.model.claims import Claim, Witness
+from logagent.store.records import Time
 
-__all__ = ["Size", "Time", "TypedDict", "strict"]
+__all__ = ["AsOf", "ClaimDoc", "Size", "Time", "TypedDict", "strict"]
 
 
 Size = Annotated[int, Field(ge=0)]
 
+AsOf = dict[Witness, Time]
+"""Who said what the rows of a document rest on, and as of when: the oldest time of those that it says."""
+
 strict = with_config(ConfigDict(extra="forbid", strict=True))
 """Unknown keys and values of another type are rejected."""
+
+
+@strict
+class ClaimDoc(TypedDict):
+    """What is true, and who says so; as of when, the head of the document says."""
+
+    claim: Claim
+    witness: Witness

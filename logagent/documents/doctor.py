@@ -1,7 +1,5 @@
-"""What `logagent doctor` found.
-
-What would keep a broker from starting: `check`, `prestart`.
-"""
+"""What works on a host and what does not (`doctor`), and what would keep a broker from starting (`check`,
+`prestart`)."""
 
 from __future__ import annotations
 

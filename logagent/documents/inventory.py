@@ -6,15 +6,17 @@ from typing import Any, Literal, NotRequired
 
 from pydantic import ConfigDict, with_config
 
-from logagent.documents.base import Size, Time, TypedDict, strict
+from logagent.documents.base import AsOf, Size, Time, TypedDict, strict
 from logagent.model.assignments.image import Source
 from logagent.model.assignments.verdict import Reason
+from logagent.model.claims import Claim, Witness
 from logagent.model.records import Health, HolderState, Kind, Verdict
 
 
 @strict
 class AssignmentsUsed(TypedDict):
-    """The assignments that the verdicts are based on. `source` is `none` if there were none."""
+    """The assignments that the verdicts are based on. `source` is `none` if there were none. `ends_at_stop`: they end
+    when this host's broker stopped, and why no living broker could be asked about what happened since."""
 
     source: Source | Literal["none"]
     cluster_id: str | None
@@ -23,6 +25,7 @@ class AssignmentsUsed(TypedDict):
     age_seconds: float | None
     topics: int
     partitions: int
+    ends_at_stop: NotRequired[str]
 
 
 @strict
@@ -34,8 +37,9 @@ class HolderDoc(TypedDict):
 
 @strict
 class Ledger(TypedDict):
-    """What the bytes of a log dir's file system are used for. `unexplained` = used − all the others (may be
-    negative)."""
+    """What the bytes of a log dir's file system are used for. `size`, `used`, `free` and `unexplained` are of the file
+    system, which log dirs with the same `device` share: add them up once. `unexplained` = used − what all of those log
+    dirs have (may be negative)."""
 
     size: Size
     used: Size
@@ -51,7 +55,11 @@ class Ledger(TypedDict):
 
 @strict
 class LogDirDoc(TypedDict):
+    """`device`: the number of its file system (it may be another one after a reboot), null where it is offline. Log
+    dirs with the same one share its `size`, `used` and `free`."""
+
     path: str
+    device: int | None
     directory_id: str | None
     health: Health
     reason: str | None
@@ -61,6 +69,10 @@ class LogDirDoc(TypedDict):
 
 @strict
 class DirDoc(TypedDict):
+    """`claim`, `witness`: what the verdict says and who said so, as of the time that the head gives for that witness;
+    null where there is no verdict, or one that rests on nothing. `detail`: of strays and copies, what it rests on in
+    words."""
+
     log_dir: str
     name: str
     kind: Kind
@@ -83,12 +95,26 @@ class DirDoc(TypedDict):
     in_use: bool | None
     verdict: Verdict | None
     reason: Reason | None
+    claim: NotRequired[Claim | None]
+    witness: NotRequired[Witness | None]
     error: str | None
+    detail: NotRequired[str | None]
+
+
+@strict
+class WithoutDirectoryDoc(TypedDict):
+    """What is assigned to this node and has no directory here. `only_copy`: no other replica is in sync; null if the
+    assignments do not say."""
+
+    topic: str
+    partition: int
+    topic_id: str | None
+    only_copy: bool | None
 
 
 @strict
 class Scan(TypedDict):
-    schema: Literal["logagent.scan/1"]
+    schema: Literal["logagent.scan/2"]
     at: Time
     host: str
     agent_version: str
@@ -96,7 +122,9 @@ class Scan(TypedDict):
     node_id: int | None
     kafka_version: str | None
     assignments: AssignmentsUsed
+    as_of: AsOf
     log_dirs: list[LogDirDoc]
+    without_directory: NotRequired[list[WithoutDirectoryDoc]]
     dirs: list[DirDoc]
 
 

@@ -1,20 +1,28 @@
-"""What will be done and what was done: plans, queue, history."""
+"""What will be done and what was done: plans, queue, history.
+
+In a row `bytes` is the sum of the file sizes and `allocated` what they take up on the file system; totals, and what is
+or would be freed, are always allocated.
+"""
 
 from __future__ import annotations
 
 from typing import Literal, NotRequired
 
-from logagent.documents.base import Size, Time, TypedDict, strict
+from logagent.documents.base import AsOf, ClaimDoc, Size, Time, TypedDict, strict
 from logagent.documents.inventory import AssignmentsUsed
+from logagent.model.claims import Claim
 from logagent.model.planning.plan import PlanGuard
 from logagent.model.planning.queue import Owner
 from logagent.model.planning.rescue_steps import Step
-from logagent.model.records import ActionKind, Outcome
+from logagent.model.records import ActionKind, Outcome, Verdict
 
 
 @strict
 class ActionDoc(TypedDict):
-    """The last four keys are present only in plans of `logagent rescue`."""
+    """`claims`: what it rests on, as far as it concerns the directory and its broker; the same as of which time, the
+    head says. `verdict`, `fact`: of strays that are removed or marked, what they are, and why in words. `files`: of
+    `remove-leftovers`, what is removed; the directory stays. The last four keys are present only in plans of `logagent
+    rescue`."""
 
     id: str
     action: ActionKind
@@ -29,8 +37,12 @@ class ActionDoc(TypedDict):
     allocated: Size
     sightings: int
     due_at: Time | None
+    claims: list[ClaimDoc]
     outcome: Outcome | None
     error: str | None
+    files: NotRequired[list[str]]
+    verdict: NotRequired[Verdict]
+    fact: NotRequired[str]
     step: NotRequired[Step]
     cost: NotRequired[str]
     gives_back: NotRequired[Size]
@@ -39,7 +51,7 @@ class ActionDoc(TypedDict):
 
 @strict
 class RefusalDoc(TypedDict):
-    """`command`: the line for a shell that is in `hint`, if there is one."""
+    """`claim`: what it lacks, if that is one; `command`: the line for a shell that is in `hint`, if there is one."""
 
     log_dir: str
     name: str
@@ -47,6 +59,8 @@ class RefusalDoc(TypedDict):
     fact: str
     hint: str
     bytes: Size
+    allocated: Size
+    claim: Claim | None
     command: NotRequired[str]
 
 
@@ -59,11 +73,14 @@ class WaitingDoc(TypedDict):
     until: Time | None
     sightings: int
     bytes: Size
+    allocated: Size
+    claim: Claim | None
 
 
 @strict
 class PlanTotals(TypedDict):
-    """`actions` counts directories; the `drop-checkpoint-entry` rows that accompany a rename are not counted."""
+    """`actions` counts directories; the `drop-checkpoint-entry` rows that accompany a rename are not counted.
+    `bytes`, like `freed_bytes`, is what they have allocated on their file systems."""
 
     actions: int
     bytes: Size
@@ -104,6 +121,7 @@ class RemovedByHandDoc(TypedDict):
     program: str | None
     descriptor: str
     bytes: Size
+    allocated: Size
     is_holder: bool
 
 
@@ -208,6 +226,7 @@ class PlanDoc(TypedDict):
     plan_id: str
     mode: Literal["dry-run", "execute"]
     assignments: AssignmentsUsed
+    as_of: AsOf
     actions: list[ActionDoc]
     refusals: list[RefusalDoc]
     waiting: list[WaitingDoc]
@@ -223,6 +242,7 @@ class QueueEntryDoc(TypedDict):
     full_topic: str | None
     partition: int | None
     bytes: Size
+    allocated: Size
     marked_at: Time
     due_at: Time
     overdue_seconds: float
@@ -241,7 +261,16 @@ class QueueDoc(TypedDict):
 
 
 @strict
+class DatedClaimDoc(TypedDict):
+    claim: str
+    witness: str
+    as_of: Time
+
+
+@strict
 class HistoryEntry(TypedDict):
+    """`claims`: what it rested on; empty, and `allocated` null, for what older releases wrote."""
+
     id: int
     at: Time
     action: ActionKind
@@ -252,11 +281,13 @@ class HistoryEntry(TypedDict):
     partition: int | None
     topic_id: str | None
     bytes: Size
+    allocated: Size | None
     plan_id: str
     actor: str
     outcome: Outcome | None
     finished_at: Time | None
     error: str | None
+    claims: list[DatedClaimDoc]
 
 
 @strict

@@ -76,7 +76,7 @@ class StatusCycle(TypedDict):
     """The last cycle of a job. `refusals`: how many by guard, `refused_because`: why, by guard. `needs_approval`: the
     plan id to pass to `logagent cleanup --execute --approve`."""
 
-    job: Literal["cleanup", "queue", "inventory"]
+    job: Literal["cleanup", "queue", "inventory", "requests"]
     started_at: Time
     seconds: float
     plan_id: str | None
@@ -110,9 +110,18 @@ class StatusFailed(TypedDict):
 
 
 @strict
+class StatusReload(TypedDict):
+    """A reload that was not taken: the daemon runs with its configuration of before."""
+
+    at: Time
+    error: str
+
+
+@strict
 class StatusDoc(TypedDict):
     """The state of the running daemon; null for anything it has not looked at yet. `open_exchanges`: paths of what an
-    interrupted `restore --replace` displaced, as of the last cycle."""
+    interrupted `restore --replace` displaced, as of the last cycle; `clock_doubt`: why nothing is done that depends on
+    an age."""
 
     schema: Literal["logagent.status/1"]
     at: Time
@@ -128,9 +137,11 @@ class StatusDoc(TypedDict):
     brokers: list[StatusBroker]
     queue: StatusQueue | None
     assignments: StatusAssignments | None
+    clock_doubt: NotRequired[str | None]
     open_exchanges: list[str]
     cycles: list[StatusCycle]
     failed: NotRequired[list[StatusFailed]]
-    running: Literal["cleanup", "queue", "inventory"] | None
+    reload_failed: NotRequired[StatusReload | None]
+    running: Literal["cleanup", "queue", "inventory", "requests"] | None
     next: dict[Literal["cleanup", "queue", "health", "publish"], Time | None]
     publish: StatusPublish | None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from logagent.documents.base import Size, Time, TypedDict, strict
-from logagent.store.deletion import Answer, ControllerEpoch, Order, Request
+from logagent.store.answers import Answer, Seen
+from logagent.store.requests import Decision, Outcome, Request
 
 
 @strict
@@ -15,27 +16,28 @@ class MissingReplica(TypedDict):
     log_dir: str | None
     name: str | None
     state: str
-    since: Time
-    why: str | None
-    guard: str | None
+    since: Time | None
+    why: str
+    claim: str | None
     hint: str | None
+    next_try_at: Time | None
 
 
 @strict
 class TopicProgressDoc(TypedDict):
+    """`states` and `partitions`: how many are in each of Kafka's states. `strays_left`: directories of a deleted topic
+    that its hosts have set aside and not removed yet."""
+
     topic: str
     topic_id: str
-    since: Time
+    result: str | None
     states: dict[str, int]
+    partitions: dict[str, int]
     waits_for: str | None
+    strays_left: int
+    bytes_quarantined: Size
+    bytes_back: Size
     missing: list[MissingReplica]
-
-
-@strict
-class DroppedTopic(TypedDict):
-    topic: str
-    topic_id: str
-    why: str
 
 
 @strict
@@ -43,50 +45,53 @@ class RequestProgress(TypedDict):
     request_id: str
     kind: Literal["topics", "directories"]
     plan_id: str
-    approved: bool
+    approvals: list[str]
     by: str
     at: Time
     expires_at: Time
-    state: Literal["open", "on-hold", "done", "cancelled", "dropped"]
-    on_hold: str | None
+    state: Literal[
+        "open", "deleting", "on-hold", "done", "disabled", "refused", "cancelled", "dropped", "expired", "closed"
+    ]
+    why: str
+    next: str
+    carried_out_by: str
     topics_asked: int
     topics: list[TopicProgressDoc]
-    dropped: list[DroppedTopic]
-    bytes_set_aside: Size
-    bytes_removed: Size
+    bytes_quarantined: Size
+    bytes_back: Size
 
 
 @strict
-class SilentHost(TypedDict):
+class WitnessDoc(TypedDict):
+    """A node's seen file: `heard` if it was renewed lately; `knows`: how many decisions it keeps."""
+
     node_id: int
-    why: str
-
-
-@strict
-class EpochHolder(TypedDict):
-    by: str
     host: str
     at: Time
+    heard: bool
+    knows: int
 
 
 @strict
-class IgnoredFiles(TypedDict):
-    files: int
-    example: str | None
+class RunnerDoc(TypedDict):
+    host: str
+    by: str
+    at: Time
 
 
 @strict
 class TopicsDoc(TypedDict):
-    """`topics status`: requests, replicas by state, what is missing and why."""
+    """`topics status`: requests, replicas by state, what is missing and why. `unreadable`: what agents wrote and nobody
+    can read. `cluster`: why the cluster was not asked."""
 
-    schema: Literal["logagent.topics/1"]
+    schema: Literal["logagent.topics/2"]
     at: Time
     cluster_id: str
-    epoch: int | None
-    controller: EpochHolder | None
+    cluster: str | None
     requests: list[RequestProgress]
-    hosts: list[SilentHost]
-    ignored: IgnoredFiles
+    witnesses: list[WitnessDoc]
+    runners: list[RunnerDoc]
+    unreadable: dict[str, str]
 
 
 @strict
@@ -106,6 +111,9 @@ class PlannedDirectory(TypedDict):
     topic_id: str
     partition: int
     kind: Literal["orphan", "stray"]
+    inode: int
+    directory_id: str | None
+    end_offset: int | None
     bytes: Size
     only_copy: bool
 
@@ -118,8 +126,14 @@ class LeftOut(TypedDict):
 
 
 @strict
+class NeededApproval(TypedDict):
+    word: Literal["only-copy", "limit", "no-retention", "no-witness"]
+    why: str
+
+
+@strict
 class ApprovalDoc(TypedDict):
-    needed: list[str]
+    needed: list[NeededApproval]
     refused: str | None
 
 
@@ -127,7 +141,7 @@ class ApprovalDoc(TypedDict):
 class TopicsPlanDoc(TypedDict):
     """`topics delete` and `topics purge`: what was, or would be, requested."""
 
-    schema: Literal["logagent.topics-plan/1"]
+    schema: Literal["logagent.topics-plan/2"]
     at: Time
     cluster_id: str
     kind: Literal["topics", "directories"]
@@ -156,8 +170,9 @@ SCHEMAS: dict[str, Any] = {
     "topics": TopicsDoc,
     "topics-plan": TopicsPlanDoc,
     "signed": SignedDoc,
-    "epoch": ControllerEpoch,
     "request": Request,
-    "order": Order,
+    "decision": Decision,
+    "outcome": Outcome,
+    "seen": Seen,
     "answer": Answer,
 }

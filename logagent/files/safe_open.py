@@ -118,13 +118,13 @@ def open_regular(
 
 def check_regular(fd: int, name: Name, limit: FileLimit) -> os.stat_result:
     """`fstat` an open file; UnreadableError unless it is a regular file within `limit`."""
-    found = os.fstat(fd)
-    other = kind_of(found.st_mode)
+    status = os.fstat(fd)
+    other = kind_of(status.st_mode)
     if other is not None:
         raise UnreadableError(f"{os.fspath(name)} is {other}, not a regular file")
-    if found.st_size > limit.max_bytes:
-        raise _too_large(name, f"has {found.st_size} bytes", limit)
-    return found
+    if status.st_size > limit.max_bytes:
+        raise _too_large(name, f"has {status.st_size} bytes", limit)
+    return status
 
 
 @contextmanager
@@ -195,16 +195,16 @@ def entries(dir_fd: int, most: int) -> list[tuple[str, os.stat_result]]:
 
     Raises UnreadableError if there are more than `most`.
     """
-    found: list[tuple[str, os.stat_result]] = []
+    named: list[tuple[str, os.stat_result]] = []
     with opened_directory(".", dir_fd=dir_fd) as fd, os.scandir(fd) as listing:
         for entry in listing:
             try:
-                found.append((entry.name, os.stat(entry.name, dir_fd=fd, follow_symlinks=False)))
+                named.append((entry.name, os.stat(entry.name, dir_fd=fd, follow_symlinks=False)))
             except FileNotFoundError:
                 continue
-            if len(found) > most:
+            if len(named) > most:
                 raise UnreadableError(f"there are more than {most} entries in {_path_of(fd)}")
-    return sorted(found, key=lambda pair: pair[0])
+    return sorted(named, key=lambda pair: pair[0])
 
 
 def _path_of(fd: int) -> str:

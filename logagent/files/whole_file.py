@@ -38,7 +38,7 @@ def whole_file(
     """
     with _folder(name, dir_fd, durable) as (folder, last):
         part = temp or last + PART
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # the usual case: no kill has left one
             os.unlink(part, dir_fd=folder)
         with replacement(folder, last, part, mode=mode, durable=durable) as file:
             yield file
@@ -55,7 +55,7 @@ def replacement(
     durable: bool = True,
     before_rename: Callable[[], None] = lambda: None,
 ) -> Iterator[IO[bytes]]:
-    """`whole_file` for a folder in which every change needs a look first: raises FileExistsError if there is a
+    """`whole_file` for a folder in which every change needs a check first: raises FileExistsError if there is a
     temporary file already. `owner`: user and group, set before anything is written. `before_rename` is called
     immediately before the rename, and prevents it by raising.
     """
@@ -72,6 +72,7 @@ def replacement(
                 raise OSError(errno.EAGAIN, "another process replaced it before it was renamed", temp)
             os.rename(temp, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
         except BaseException:
+            # The first error counts; a temporary file that stays is removed by the next call.
             with suppress(OSError):
                 if _is_ours(file.fileno(), dir_fd, temp):
                     os.unlink(temp, dir_fd=dir_fd)
@@ -98,7 +99,7 @@ def create_file(name: Name, content: bytes, *, dir_fd: int | None = None, mode: 
         except FileExistsError:
             return False
         finally:
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):  # it could not even be created
                 os.unlink(part, dir_fd=folder)
         fsync_directory(folder)
         return True

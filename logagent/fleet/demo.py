@@ -18,8 +18,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from logagent.model.times import instant
-from logagent.store.contract import ASSIGNMENTS_SCHEMA, SNAPSHOT_SCHEMA
+from logagent.store.contract import ASSIGNMENTS_SCHEMA
 from logagent.store.landing_files import Claim, land, millis
+from logagent.store.snapshots import SNAPSHOT_SCHEMA
 
 GIB = 1 << 30
 REPLICATION = 3

@@ -1,18 +1,14 @@
-"""What the fleet job prints and what manifests contain, each defined once, for `logagent schema` and the tests.
+"""What the fleet job prints, each document defined once, for `logagent schema` and the tests.
 
 The answers in a fleet report: what an operator asks first, each schema defined once.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal, NotRequired
 
 from logagent.documents.base import Size, Time, TypedDict, strict
-from logagent.documents.inventory import AssignmentsUsed, LogDirDoc
-from logagent.model.assignments.verdict import Reason
-from logagent.model.records import Kind, Verdict
+from logagent.documents.snapshots import SCHEMAS as PUBLISHED
 
 DateText = str
 
@@ -131,9 +127,6 @@ class ReportAnswers(TypedDict):
     changes: list[Change]
 
 
-Millis = int
-
-
 @strict
 class ReportAssignments(TypedDict):
     source: str | None
@@ -242,90 +235,11 @@ class FleetIngest(TypedDict):
     schema: Literal["logagent.fleet-ingest/1"]
     dates: list[IngestedDate]
     trimmed: list[DateText]
-
-
-@strict
-class Manifest(TypedDict):
-    """Vouches for one file of landing: `rows` counts all its lines, `bytes` and `sha256` are of the compressed file."""
-
-    schema: Literal["logagent.manifest/1"]
-    snapshot_id: str
-    kind: Literal["snapshot", "assignments"]
-    cluster_id: str
-    node_id: int | None
-    host: str
-    at: Time
-    rows: int
-    bytes: Size
-    sha256: str
-
-
-@strict
-class SnapshotHead(TypedDict):
-    """The first line of a snapshot file: who saw what follows, and when."""
-
-    row: Literal["snapshot"]
-    schema: Literal["logagent.snapshot/2"]
-    snapshot_id: str
-    at: Time
-    host: str
-    cluster_id: str
-    node_id: int
-    agent_version: str
-    kafka_version: str | None
-    boot_id: str | None
-    assignments: AssignmentsUsed | None
-
-
-class SnapshotLogDir(LogDirDoc):
-    row: Literal["log_dir"]
-
-
-class SnapshotDir(TypedDict):
-    """A directory as `logagent scan` has it, its times in milliseconds since 1970; and what only snapshots have.
-
-    `window`: when the agent's next step on it is open (now, at the broker's next restart, with approval, later),
-    `due_at`: when that is or was, `obstacle`: the guard or rule that prevents it, `covered`: whether another copy
-    contains what a stray contains; null if the agent does not say.
-    """
-
-    row: Literal["dir"]
-    log_dir: str
-    name: str
-    kind: Kind
-    topic: str | None
-    topic_truncated: bool
-    full_topic: str | None
-    partition: int | None
-    uuid: str | None
-    topic_id: str | None
-    bytes: Size
-    allocated: Size
-    files: Size
-    segments: Size
-    newest_mtime: Millis | None
-    marked_at: Millis | None
-    first_offset: int | None
-    last_segment_offset: int | None
-    sightings: int
-    first_seen: Millis | None
-    in_use: bool | None
-    verdict: Verdict | None
-    reason: Reason | None
-    error: str | None
-    window: Literal["now", "restart", "approval", "later"] | None
-    due_at: Millis | None
-    covered: Literal["yes", "no", "unknown"] | None
-    obstacle: str | None
-
-
-SnapshotLine = Annotated[SnapshotHead | SnapshotLogDir | SnapshotDir, Field(discriminator="row")]
-"""One line of a snapshot file, by its `row`: first the head, then a line per log dir and per directory."""
+    report: NotRequired[str]
 
 
 SCHEMAS: dict[str, Any] = {
     "fleet-report": FleetReport,
     "fleet-ingest": FleetIngest,
-    "snapshot": SnapshotLine,
-    "manifest": Manifest,
+    **PUBLISHED,
 }

@@ -33,8 +33,17 @@ MAX_AGE = Option(
     default="26h",
 )
 KEEP_LANDING = Option(
-    "--keep-landing", "keep_landing", "AGE", "Then remove ingested files older than AGE from landing, for example 7d."
+    "--keep-landing",
+    "keep_landing",
+    "AGE|off",
+    "Then remove ingested files that are older than AGE from landing.",
+    default="3d",
 )
+WITH_PARTITIONS = Option(
+    "--with-partitions", "with_partitions", "", "Also write usage by partition, as Parquet.", is_flag=True
+)
+CLUSTER_NAME = Option("--cluster-name", "cluster_names", "NAMES", "Display names for clusters: ID=NAME,ID=NAME.")
+ORDER_KEYS = Option("--order-keys", "order_keys", "KEYS", "Public keys, as in orders.keys, whose requests to report.")
 
 OPTIONS: dict[str, tuple[Option, ...]] = {
     "ingest": (
@@ -42,16 +51,21 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
         Option("--date", "day", "YYYY-MM-DD", "Only this date (default: every date that changed)."),
         KEEP_LANDING,
         Option("--assignments-from", "assignments_from", "NODES", "Trust only assignments published by these nodes."),
+        Option("--report", "out", "DIR", "Then write a report to DIR, with the options below, in the same session."),
+        MAX_AGE,
+        WITH_PARTITIONS,
+        CLUSTER_NAME,
+        ORDER_KEYS,
     ),
     "report": (
         STORE,
         OUT,
         Option("--date", "day", "YYYY-MM-DD", "The date to report on (default: the newest one)."),
         MAX_AGE,
-        Option("--with-partitions", "with_partitions", "", "Also write usage by partition, as Parquet.", is_flag=True),
+        WITH_PARTITIONS,
         Option("--commit", "commit", "N", "An older ingest of the date, if it is still kept."),
-        Option("--cluster-name", "cluster_names", "NAMES", "Display names for clusters: ID=NAME,ID=NAME."),
-        Option("--order-keys", "order_keys", "KEYS", "Public keys, as in orders.keys, whose requests to report."),
+        CLUSTER_NAME,
+        ORDER_KEYS,
     ),
 }
 
@@ -64,8 +78,16 @@ def parse_text(text: str) -> str:
 
 
 def parse_age(text: str) -> timedelta:
-    """`26h`, `7d`. Raises ValueError."""
-    return timedelta(milliseconds=parse_duration(text))
+    """`26h`, `7d`. Raises ValueError, also for 0: nothing would be young enough, not even what was just written."""
+    found = parse_duration(text)
+    if found == 0:
+        raise ValueError(f"{text!r} is no time at all: nothing would be younger")
+    return timedelta(milliseconds=found)
+
+
+def parse_keep(text: str) -> timedelta | None:
+    """`3d`; None for `off`. Raises ValueError."""
+    return None if text == "off" else parse_age(text)
 
 
 def parse_nodes(text: str) -> frozenset[int]:

@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,11 @@ from pyspark.sql import SparkSession
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import STORE_FILE, parse_json, read_regular
 from logagent.fleet.tables.frames import tune
+from logagent.store.names import as_date
 
-SMALL_LANDING = 24 << 20
-"""Compressed bytes of landing (about 500,000 directories) up to which the quick compiler is enough to ingest them. At
-4 million it took 565 CPU seconds, Java's default 277."""
+SMALL_LANDING = 32 << 20
+"""Compressed bytes of whole snapshots (about 500,000 directories) up to which the quick compiler is enough to ingest
+them. At 4 million it took 565 CPU seconds, Java's default 277."""
 SMALL_REPORT = 5_000_000
 """The same for the directories of a report, which reads few of them. At 4 million it took 65 CPU seconds, Java's
 default 94."""
@@ -69,18 +71,31 @@ def is_small_report(store: str) -> bool:
     return most is not None and most <= SMALL_REPORT
 
 
-def is_small_landing(store: str) -> bool:
-    """Whether a local landing contains little to ingest. False if unknown."""
-    packed = 0
+def is_small_landing(store: str, day: date | None = None) -> bool:
+    """Whether an ingest (of a date) of a local landing will parse little: of each host and date one snapshot, about as
+    large as the largest file there; nothing of a date that was ingested after its last file came. False if unknown."""
+    largest: dict[tuple[str, str, str], int] = {}
+    newest: dict[str, float] = {}
+    landing = Path(store, "landing")
     try:
-        os.lstat(Path(store) / "landing")  # `walk` says nothing of one that is not there
-        for folder, _, names in os.walk(Path(store) / "landing"):
-            packed += sum(os.lstat(os.path.join(folder, name)).st_size for name in names)
-            if packed > SMALL_LANDING:
-                return False
+        os.lstat(landing)  # `walk` says nothing of one that is not there
+        for folder, _, names in os.walk(landing):
+            place = Path(folder).relative_to(landing).parts
+            if len(place) != 3 or day not in (None, as_date(place[1])):
+                continue
+            seen = [os.lstat(os.path.join(folder, name)) for name in names]
+            largest[place] = max((each.st_size for each in seen), default=0)
+            newest[place[1]] = max([newest.get(place[1], 0.0), *(each.st_mtime for each in seen)])
+        ingested = {each for each in newest if _ingested_at(store, each) > newest[each]}
     except OSError:
         return False
-    return True
+    return sum(size for place, size in largest.items() if day is not None or place[1] not in ingested) <= SMALL_LANDING
+
+
+def _ingested_at(store: str, day: str) -> float:
+    folder = Path(store, "commits", day)
+    commits = [entry.stat().st_mtime for entry in os.scandir(folder)] if folder.is_dir() else []
+    return max(commits, default=0.0)
 
 
 # Settings that affect results. Set on every session, including one created by spark-submit.

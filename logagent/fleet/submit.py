@@ -20,7 +20,15 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from logagent.errors import Exit, LogAgentError
-from logagent.fleet.job_options import OPTIONS, parse_age, parse_keys, parse_names, parse_nodes, parse_text
+from logagent.fleet.job_options import (
+    OPTIONS,
+    parse_age,
+    parse_keep,
+    parse_keys,
+    parse_names,
+    parse_nodes,
+    parse_text,
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     readers: dict[str, Callable[[str], object]] = {
         "YYYY-MM-DD": date.fromisoformat,
         "AGE": parse_age,
+        "AGE|off": parse_keep,
         "NODES": parse_nodes,
         "N": int,
         "NAMES": parse_names,
@@ -65,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> object:
-    from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
+    from logagent.fleet.ingest.dates import ingest_dates, trim_landing
     from logagent.fleet.job import Job, report
     from logagent.fleet.spark_session import build_session, explained
     from logagent.fleet.tables.store import Store
@@ -76,11 +85,14 @@ def _run(options: argparse.Namespace) -> object:
     try:
         with explained("the fleet job failed", verbose=options.verbose):
             store = Store.open(spark, options.store)
+            commit = options.commit if options.command == "report" else None
+            asked = (options.day, options.max_snapshot_age, say, options.with_partitions, commit)
+            job = Job(store, options.out or "", now, *asked, options.order_keys or (), options.cluster_names or {})
             if options.command == "report":
-                asked = (options.day, options.max_snapshot_age, say, options.with_partitions, options.commit)
-                keys, names = options.order_keys or (), options.cluster_names or {}
-                return report(Job(store, options.out, now, *asked, keys, names))
+                return report(job)
             done = ingest_dates(store, options.day, say=say, pinned=options.assignments_from)
+            if options.out is not None:
+                report(job)
             if options.keep_landing is not None:
                 trim_landing(store, (now - options.keep_landing).date(), say=say, warn=_say)
             return [one.document() for one in done]

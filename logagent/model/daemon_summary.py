@@ -23,7 +23,7 @@ class AssignmentsSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSummary:
-    """What is marked for deletion in one log dir."""
+    """What is marked for deletion in one log dir. `bytes`: allocated."""
 
     entries: int = 0
     bytes: int = 0
@@ -35,13 +35,13 @@ class CycleSummary:
     """What one cycle saw, planned and did.
 
     job: "cleanup", or "queue" for the delete queue alone. ledgers: by log dir, the figures of `logagent.scan/1`.
-    directories: (log dir, kind) -> number. orphans: (log dir, reason) -> (number, bytes). reclaimable: (log dir, "now"
-    or "later") -> allocated bytes of what the plan would remove, and of what waits. results: (action, outcome) ->
-    number. refusals: guard -> number, including that of the whole plan; refused_because: guard -> fact and hint of its
-    first refusal. queues: by log dir. next_due_ms: when the head
-    of the queue falls due. open_exchanges: paths of what an interrupted `restore --replace` displaced. error: why the
-    cycle ended early (journal, executor lock); nothing more was done then. error_slug: the slug of that error
-    (`LogAgentError.slug`, such as "journal"), by which metrics and alerts distinguish errors.
+    directories: (log dir, kind) -> number. orphans: (log dir, reason) -> (number, allocated bytes). reclaimable:
+    (log dir, "now" or "later") -> allocated bytes of what the plan would remove, and of what waits. results: (action,
+    outcome) -> number. refusals: guard -> number, including that of the whole plan; refused_because: guard -> fact and
+    hint of its first refusal. queues: by log dir. next_due_ms: when the head of the queue falls due. open_exchanges:
+    paths of what an interrupted `restore --replace` displaced. clock_doubt: why nothing is done that depends on an age.
+    error: why the cycle ended early (journal, executor lock); nothing more was done then. error_slug: the slug of that
+    error (`LogAgentError.slug`, such as "journal"), by which metrics and alerts distinguish errors.
     """
 
     job: str
@@ -64,6 +64,7 @@ class CycleSummary:
     needs_approval: str | None = None
     open_exchanges: tuple[str, ...] = ()
     assignments: AssignmentsSummary = AssignmentsSummary()
+    clock_doubt: str | None = None
     error: str | None = None
     error_slug: str | None = None
 
@@ -117,11 +118,14 @@ class HealthSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class OrdersSummary:
-    """One pass over the fleet's orders. `standing`: the valid ones. `results`: their partitions, by last answer."""
+class RequestsSummary:
+    """One look at the fleet's deletion requests. `directories`: those of this host, by the last answer. `strays_left`:
+    of deleted topics. `held`: the requests on which nobody may act, and why. `refuses`: why nothing is carried out."""
 
     at_ms: int
-    standing: int = 0
-    results: Mapping[str, int] = field(default_factory=dict)
-    ignored: int = 0
+    open: int = 0
+    directories: Mapping[str, int] = field(default_factory=dict)
+    strays_left: int = 0
+    held: Mapping[str, str] = field(default_factory=dict)
+    refuses: str | None = None
     error: str | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from logagent.model.claims import Moment, Proof
 from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import DirKey, Health, Holder, Identity, PartitionDir, RemovedFile, Verdict
 
@@ -39,24 +40,29 @@ class LogDirFacts:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """A verdict on one directory, with its reason and the underlying fact in words."""
+    """A verdict on one directory, with its reason and the underlying fact in words. `proof`: who says so, as of when;
+    for an orphan, what makes that source one to rest on, too."""
 
     verdict: Verdict
     reason: str | None = None
     detail: str | None = None
     last_copy: bool | None = None
+    proof: Proof = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class StrayRuling:
     """Whether a stray may be removed, and the underlying fact in words. `covered`: whether another copy has all that it
     has; None if that was not checked because its topic id no longer exists. `hint`: what would help, if that is known
-    (nobody could be asked)."""
+    (nobody could be asked). `ruling`: the verdict on the directory as it was before it was set aside. `proof`: what it
+    rests on, also what is not enough."""
 
     may_go: bool
     detail: str
     covered: Literal["yes", "no", "unknown"] | None = None
     hint: str | None = None
+    ruling: Ruling | None = None
+    proof: Proof = field(default=(), compare=False)
 
 
 class Rulings(Mapping[DirKey, Ruling]):
@@ -91,13 +97,14 @@ class Rulings(Mapping[DirKey, Ruling]):
 class RecentAction:
     """A directory that we renamed, removed or (`restored`) restored in the last 24 hours.
 
-    `topic_id` and `partition` distinguish it from a later directory with the same inode.
+    `topic_id` and `partition` distinguish it from a later directory with the same inode. `allocated`: what it
+    took up on its file system.
     """
 
     identity: Identity
     topic_id: str | None
     partition: int | None
-    bytes: int
+    allocated: int
     approved: bool
     restored: bool = False
 
@@ -119,16 +126,26 @@ class NotSeen(NamedTuple):
     hint: str
 
 
+class Unchangeable(NamedTuple):
+    """Why the kernel would not let us change a directory, in words, and what to do about it."""
+
+    fact: str
+    hint: str
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """One host at one moment. `cluster_problems` maps a log dir to why its owner is unknown.
 
-    `partition_dirs` and `partition_bytes` are what the host had within 24 hours, including what we removed since.
-    `left_out`: log dirs of the broker that were not looked at. `directory_ids`: those of the log dirs that the cluster
-    has for this node, empty before 3.7 (found when asked for: there can be a million replicas). `strays`: the rulings
-    on strays that are about to be removed, and on orphans of living topics that are about to be marked; `doubles`: the
-    same for directories that another log dir of this host has in full. `known_version`: where `kafka_version` is from,
-    and what contradicts it.
+    `partition_dirs` and `partition_bytes` (allocated) are what the host had within 24 hours, including what we removed
+    since.
+    `left_out`: log dirs of the broker that were not looked at; `forgotten`: one that its configuration named before and
+    does not name now. `directory_ids`: those of the log dirs that the cluster has for this node, empty before 3.7
+    (found when asked for: there can be a million replicas). `strays`: the rulings on strays that are about to be
+    removed, and on orphans of living topics that are about to be marked; `duplicates`: the same for directories that
+    another log dir of this host has in full. `known_version`: where `kafka_version` is from,
+    and what contradicts it. `unchangeable`: what the kernel would not let us change, of what a plan is about to.
+    `age_ms`: how long ago all this was gathered. `max_age_ms`: of assignments.
     """
 
     now_ms: int
@@ -145,14 +162,27 @@ class Facts:
     partition_bytes: int = 0
     assigned_dirs: Iterable[DirKey] = ()
     left_out: tuple[str, ...] = ()
+    forgotten: NotSeen | None = None
     directory_ids: Callable[[], frozenset[str]] = frozenset
     strays: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
-    doubles: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
+    duplicates: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
+    unchangeable: Mapping[DirKey, Unchangeable] = field(default_factory=dict)
+    age_ms: int = 0
+    max_age_ms: int = 900_000
+
+    def moment(self, d: PartitionDir) -> Moment:
+        """What the times of witnesses are compared with, for an act on `d` now."""
+        where = self.log_dirs.get(d.log_dir)
+        # It was made no later than the older of the two: a rename renews ctime, a new file mtime.
+        made_ms = min(d.ctime_ns, d.mtime_ns) // 1_000_000
+        started_ms = where.holder.start_time_ms if where is not None else None
+        return Moment(self.now_ms + self.age_ms, made_ms, self.max_age_ms, started_ms)
 
     def not_seen(self) -> NotSeen | None:
         """A log dir that may contain partitions that cannot be seen now: it is offline, it has no `meta.properties`
         while others have one (after a reboot with a dead disk, the mount point is such a directory and not offline at
-        all), or it was not looked at, by our own configuration or by what the cluster has for this node."""
+        all), or it was not looked at, by our own configuration, by the broker's (cut short, perhaps) or by what
+        the cluster has for this node."""
         dirs = [f for f in self.log_dirs.values() if not f.quarantine]
         repair = "repair that log dir first"
         for f in dirs:
@@ -163,6 +193,8 @@ class Facts:
             if formatted and f not in formatted:
                 fact = f"log dir {f.path} has no meta.properties that can be read (is its disk mounted?)"
                 return NotSeen(fact, repair)
+        if self.forgotten is not None:
+            return self.forgotten
         if self.left_out:
             hint = "name all log dirs of the broker with --log-dir, or none"
             return NotSeen(f"log dir {self.left_out[0]} was not looked at", hint)

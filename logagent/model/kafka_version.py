@@ -52,7 +52,7 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionLook:
+class VersionsSeen:
     """The version from each source, None if it has none. `pid`: that of the running broker."""
 
     running: Version | None = None
@@ -180,7 +180,7 @@ def deletes_strays(version: Version | None, *, zookeeper: bool) -> bool:
     return not zookeeper and (version is None or KRAFT_SINCE <= version < SETS_ASIDE_SINCE)
 
 
-def which_version(seen: VersionLook) -> KafkaVersion:
+def which_version(seen: VersionsSeen) -> KafkaVersion:
     """The version that applies, its source, and the sources that contradict it."""
     last_run = seen.last_run if seen.running is None else LastRun()
     if last_run.unread is not None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from logagent.model.claims import Held
+
 
 class Kind(StrEnum):
     """The kind of a directory in a log dir, from its name."""
@@ -60,6 +62,7 @@ class ActionKind(StrEnum):
     MARK = "mark"
     REMOVE = "remove"
     RESTORE = "restore"
+    REMOVE_LEFTOVERS = "remove-leftovers"
     DROP_CHECKPOINT_ENTRY = "drop-checkpoint-entry"
 
 
@@ -154,7 +157,8 @@ class PartitionDir:
 @dataclass(frozen=True, slots=True)
 class Holder:
     """`lock_open_by`: the PIDs that have `.lock` (even an unlinked one) open without holding the lock. `shared_lock`:
-    who has a shared lock on it, in words; that is not a broker, but no broker can start meanwhile."""
+    who has a shared lock on it, in words; that is not a broker, but no broker can start meanwhile. `serving`: who says
+    that it serves this log dir, and since when (ms); a claim of this process alone (`model.claims`)."""
 
     state: HolderState
     pid: int | None = None
@@ -162,6 +166,18 @@ class Holder:
     detail: str | None = None
     lock_open_by: tuple[int, ...] = ()
     shared_lock: str | None = None
+    serving: Held | None = None
+
+    @property
+    def in_words(self) -> str:
+        """Who has the lock, and what that means for a start. A lock without a process number is not taken for our own
+        broker's: that a broker holds it has to be shown by something else."""
+        if self.pid is None:
+            return (
+                "held by a process that is not visible here (another container, or an NFS lock of a dead client):"
+                " a start now fails"
+            )
+        return f"process {self.pid} holds the lock: a broker started now exits at once"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,82 +1,234 @@
-"""Answers of agents in the control folder. They are not signed, for agents have no key: whoever may write into the
-folder of a node speaks for it."""
+"""What the agents of one cluster say about its deletion requests: `answers/<cluster>/<node>/` of the fleet store.
+
+`seen.json`: which decisions and outcomes the node's agent knows, whole and signed, and which open requests it verified.
+It is what keeps a decision alive that the store has lost. `<request>.json`: what the agent did for one request. Both
+are replaced as a whole and carry the time at which they were written.
+
+Beside `control/`, not below it: whoever may write there could remove a cancellation, and an agent, which has no key,
+must never need to. Answers are not signed: whoever may write into the folder of a node speaks for it. So nothing in
+them permits anything; the decisions in a seen file count because of the signatures on them.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import io
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field
 
 from logagent.files.safe_open import MIB
-from logagent.store.control import CONTROL_FILE, UNREADABLE, Control
-from logagent.store.deletion import ANSWER_SCHEMA, Answer
-from logagent.store.orders import decode, encode
+from logagent.store.control import CONTROL_FILE, UNREADABLE, Control, TooLarge
+from logagent.store.records import (
+    LONGEST_WORDS,
+    AgentId,
+    ClusterId,
+    Count,
+    DirName,
+    Node,
+    Path,
+    Sha256,
+    Time,
+    TopicId,
+    Words,
+    decode,
+    encode,
+)
 from logagent.store.signing import NotSigned
 
-ANSWER_NAME = re.compile(r"([0-9]{10}-[0-9]{10})\.([0-9a-f]{32})\.([0-9]{1,10})\.json")
-ANSWERS_AT_ONCE, ANSWER_BYTES_AT_ONCE = 1_000, 256 * MIB
-"""How much is read of the answers of one node at a time, so that it cannot keep everybody waiting."""
-CLIPPED = 100
-"""Characters of a fact in an answer that would be too large."""
+T = TypeVar("T")
+
+SEEN_SCHEMA = "logagent.seen/1"
+ANSWER_SCHEMA = "logagent.answer/2"
+SEEN = "seen.json"
+SHORT = 200
+"""Characters of a fact in an answer that would be too large otherwise; its hint goes."""
+
+_NODE = re.compile(r"0|[1-9][0-9]{0,9}")
+_MOST_CONTENTS = 1_000
+
+Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
+State = Literal["done", "refused", "waits"]
+DoneResult = Literal["quarantined", "removed", "absent"]
 
 
-def answers_folder(node_id: int) -> str:
-    return f"answers/{node_id}"
+@dataclass(frozen=True, slots=True)
+class SeenLogDirs:
+    """Whether every log dir of the broker was read, at the agent's last whole inventory (`at`), and since when it has
+    been so; if not, which were not."""
+
+    at: Time
+    all_online: bool
+    since: Time | None = None
+    offline: tuple[Path, ...] = ()
 
 
-def write_answer(control: Control, answer: Answer) -> bool:
-    """Publish an answer (unsigned: agents have no key); False if a file of this order, agent and `seq` exists. One that
-    would be too large loses its hints, and the ends of its facts."""
-    name = f"{answer.order_id}.{answer.agent}.{answer.seq}.json"
-    content = _answer_content(answer)
-    if len(content) > CONTROL_FILE.max_bytes:
-        clipped = tuple(replace(r, fact=r.fact and r.fact[:CLIPPED], hint=None) for r in answer.results)
-        content = _answer_content(replace(answer, results=clipped))
-    return control.create(answers_folder(answer.node_id), name, content)
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one agent knows. `agent`: random, made with its memory at `born_at`; it is no witness of what was decided
+    before that. `decisions`: signed decisions and outcomes, whole, in base64, by request id. `open`: the requests in
+    the store at `at` that it verified and that nobody has decided. `refuses`: why it carries nothing out, in words."""
+
+    cluster_id: ClusterId
+    node_id: Node
+    host: Words
+    agent: AgentId
+    born_at: Time
+    at: Time
+    decisions: dict[Sha256, tuple[Base64, ...]] = field(default_factory=dict)
+    open: tuple[Sha256, ...] = ()
+    log_dirs: SeenLogDirs | None = None
+    refuses: Words = ""
+
+    def contents(self) -> dict[str, list[bytes]]:
+        """The signed decisions and outcomes, as `requests.decisions_in` takes them."""
+        found: dict[str, list[bytes]] = {}
+        for number, each in self.decisions.items():
+            for text in each[:_MOST_CONTENTS]:
+                try:
+                    found.setdefault(number, []).append(base64.b64decode(text, validate=True))
+                except binascii.Error:
+                    continue
+        return found
 
 
-def _answer_content(answer: Answer) -> bytes:
-    return b'{"schema":"%s",' % ANSWER_SCHEMA.encode() + encode(answer)[1:]
+def as_text(contents: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(base64.b64encode(content).decode() for content in contents)
 
 
-def read_answer(content: bytes, name: str, node_id: int, cluster_id: str) -> Answer:
-    """Parse the answer of a node's agent in file `name`. Raises NotSigned for anything else."""
-    match = ANSWER_NAME.fullmatch(name)
-    answer = decode(Answer, content)
-    if match is None or (answer.order_id, answer.agent, str(answer.seq)) != match.groups():
-        raise NotSigned("its file name does not match its content")
-    if (answer.node_id, answer.cluster_id) != (node_id, cluster_id):
-        raise NotSigned("it belongs to another node")
-    return answer
+@dataclass(frozen=True, slots=True)
+class DirectoryAnswer:
+    """What became of one requested directory, which the request calls `log_dir`/`name`.
+
+    `done`: see `result`, for good; `new_name` if it was renamed. `refused`: `claim` (a guard's name, or `identity`,
+    `restored`, `moved-before`, `only-copy`) rests on `fact`, and only `hint` changes it. `waits`: `fact` is what for;
+    it is tried again by itself, at `next_try_at` or, if that is None, when what it waits for happens."""
+
+    log_dir: Path
+    name: DirName
+    state: State
+    result: DoneResult | None = None
+    claim: Words | None = None
+    fact: Words | None = None
+    hint: Words | None = None
+    next_try_at: Time | None = None
+    bytes: Count = 0
+    new_name: DirName | None = None
 
 
-def read_answers(control: Control, node_id: int, names: Iterable[str]) -> Iterator[tuple[str, Answer | str]]:
-    """The names and answers of these files of a node, as many as may be read at once; instead of what is no answer of
-    this node, why it is none."""
-    left = ANSWER_BYTES_AT_ONCE
-    for name in islice(names, ANSWERS_AT_ONCE):
-        if left < 0:
-            break
-        try:
-            content = control.read(answers_folder(node_id), name)
-            if content is None:
+@dataclass(frozen=True, slots=True)
+class TopicAnswer:
+    """What this host has of a topic that a request deletes, by its id. `live`: directories under a name that a broker
+    loads; None where not every log dir could be read. `strays_left`: set aside by the broker or by us, and not removed
+    yet; `bytes_left` is what they hold, `bytes_back` what was freed. `words`: what the rest waits for."""
+
+    topic_id: TopicId
+    live: Count | None
+    strays_left: Count
+    bytes_left: Count = 0
+    bytes_back: Count = 0
+    words: Words = ""
+    next_try_at: Time | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one agent did for one request, as of `at`."""
+
+    cluster_id: ClusterId
+    node_id: Node
+    request_id: Sha256
+    host: Words
+    agent: AgentId
+    at: Time
+    directories: tuple[DirectoryAnswer, ...] = ()
+    topics: tuple[TopicAnswer, ...] = ()
+
+
+class Answers(Control):
+    """The answers of one cluster's agents. Raises ServiceUnreachable if the store is absent or fails; one file or
+    folder that is no answer raises NotSigned or one of `UNREADABLE`."""
+
+    root = "answers"
+
+    def nodes(self) -> list[int]:
+        """The nodes that have a folder, also those of which nothing can be read."""
+        return sorted(int(name) for name in self.names("") if _NODE.fullmatch(name))
+
+    def write_seen(self, seen: Seen) -> None:
+        self._put(seen.node_id, SEEN, _content(SEEN_SCHEMA, seen))
+
+    def write(self, answer: Answer) -> None:
+        """Replace this node's answer to a request. One that would be too large loses hints and the ends of facts."""
+        content = _content(ANSWER_SCHEMA, answer)
+        if len(content) > CONTROL_FILE.max_bytes:
+            clipped = tuple(replace(d, fact=d.fact and d.fact[:SHORT], hint=None) for d in answer.directories)
+            content = _content(ANSWER_SCHEMA, replace(answer, directories=clipped))
+        self._put(answer.node_id, f"{answer.request_id}.json", content)
+
+    def seen(self, node_id: int) -> Seen | None:
+        """The node's seen file; None if it has none."""
+        found = self._read(node_id, SEEN, SEEN_SCHEMA, Seen)
+        if found is not None and (found.cluster_id, found.node_id) != (self.cluster_id, node_id):
+            raise NotSigned("it belongs to another node")
+        return found
+
+    def answer(self, node_id: int, request_id: str) -> Answer | None:
+        """The node's answer to a request; None if it has none."""
+        found = self._read(node_id, f"{request_id}.json", ANSWER_SCHEMA, Answer)
+        ours = (self.cluster_id, node_id, request_id)
+        if found is not None and (found.cluster_id, found.node_id, found.request_id) != ours:
+            raise NotSigned("it belongs to another node or request")
+        return found
+
+    def all_seen(self, requests: Collection[str] | None = None) -> tuple[dict[int, Seen], dict[int, str]]:
+        """The seen files of all nodes, and why some cannot be read: one bad file hides no other. `requests`: only what
+        they have of these, because there can be thousands of nodes."""
+        found: dict[int, Seen] = {}
+        bad: dict[int, str] = {}
+        for node in self.nodes():
+            try:
+                seen = self.seen(node)
+            except (NotSigned, *UNREADABLE, ValueError) as error:
+                bad[node] = str(error)
                 continue
-            left -= len(content)
-            answer: Answer | str = read_answer(content, name, node_id, control.cluster_id)
-        except (NotSigned, *UNREADABLE, ValueError) as error:
-            answer = str(error)
-        yield name, answer
+            if seen is not None and requests is not None:
+                known = {number: seen.decisions[number] for number in requests if number in seen.decisions}
+                seen = replace(seen, decisions=known, open=tuple(n for n in seen.open if n in requests))
+            if seen is not None:
+                found[node] = seen
+        return found, bad
+
+    def _read(self, node_id: int, name: str, schema: str, kind: type[T]) -> T | None:
+        content = self.read(str(node_id), name)
+        if content is None:
+            return None
+        if not content.startswith(_head(schema)):
+            raise NotSigned(f"it is not a {schema}")
+        return decode(kind, content)
+
+    def _put(self, node_id: int, name: str, content: bytes) -> None:
+        if len(content) > CONTROL_FILE.max_bytes:
+            most = CONTROL_FILE.max_bytes // MIB
+            raise TooLarge(f"{name} would have {len(content)} bytes, and no more than {most} MiB are read")
+        with self._opened(str(node_id)) as store:
+            store.put([*self._path(str(node_id)), name], io.BytesIO(content))
 
 
-def answer_names(control: Control, node_id: int) -> dict[tuple[str, str], tuple[int, str]]:
-    """(order, agent) → the highest `seq` and its file name; only that answer counts."""
-    newest: dict[tuple[str, str], tuple[int, str]] = {}
-    for name in control.names(answers_folder(node_id)):
-        match = ANSWER_NAME.fullmatch(name)
-        if match is None:
-            continue
-        key, seq = (match[1], match[2]), int(match[3])
-        if key not in newest or newest[key][0] < seq:
-            newest[key] = (seq, name)
-    return newest
+def as_words(text: str) -> str:
+    """`text` as an answer can carry it: UTF-8 (other bytes of a name as `\\udcXX`), a long path without its middle."""
+    said = text.encode("utf-8", "backslashreplace").decode()
+    end = LONGEST_WORDS // 4
+    return said if len(said) <= LONGEST_WORDS else f"{said[: LONGEST_WORDS - end - 3]} … {said[-end:]}"
+
+
+def _head(schema: str) -> bytes:
+    return b'{"schema":"%s",' % schema.encode()
+
+
+def _content(schema: str, value: object) -> bytes:
+    return _head(schema) + encode(value)[1:]

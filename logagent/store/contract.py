@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict
 
-SNAPSHOT_SCHEMA = "logagent.snapshot/2"
 ASSIGNMENTS_SCHEMA = "logagent.assignments/1"
 MANIFEST_SCHEMA = "logagent.manifest/1"
 REPORT_SCHEMA = "logagent.fleet-report/1"
@@ -73,7 +72,11 @@ only copy left), later (not yet due)."""
 _RECLAIM = " ".join(f"reclaim_{window}:bytes" for window in WINDOWS)
 
 LEDGER = ("size", "used", "free", "current", "future", "stray", "delete", "other", "open_removed", "unexplained")
-"""The ledger of a log dir, in bytes: used = current + future + stray + delete + other + open_removed + unexplained."""
+"""The ledger of a log dir, in bytes. On a file system: used = unexplained + `OWN_LEDGER` of all log dirs there."""
+OWN_LEDGER = ("current", "future", "stray", "delete", "other", "open_removed")
+"""What a log dir's file system is used for by that log dir."""
+OF_FILE_SYSTEM = ("size", "used", "free")
+"""What all log dirs on one file system have in common."""
 
 _LEDGER = " ".join(f"{name}:bytes" for name in LEDGER)
 _HOST = "cluster_id node_id:int host"
@@ -140,7 +143,7 @@ TABLES: dict[str, Table] = {
             {_HOST} log_dir name {_PARTITION} reason bytes:bytes allocated:bytes
             age_seconds:seconds sightings:int copies_elsewhere:int longest_copy:bool
             only_copy:bool last_segment_offset:int newest_mtime:time kind agent_verdict
-            agent_reason window due_at:time obstacle snapshot_at:time id
+            agent_reason window due_at:time obstacle directory_id inode:int end_offset:int snapshot_at:time id
             """
         ),
         ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
@@ -155,7 +158,8 @@ TABLES: dict[str, Table] = {
         _columns(
             f"""
             {_HOST} log_dir name kind {_PARTITION} bytes:bytes allocated:bytes
-            age_seconds:seconds marked_at:time why window due_at:time covered obstacle snapshot_at:time id
+            age_seconds:seconds marked_at:time why window due_at:time covered obstacle directory_id inode:int
+            end_offset:int snapshot_at:time id
             """
         ),
         ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
@@ -211,14 +215,15 @@ TABLES: dict[str, Table] = {
 `log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent,
 clock-skew, verdicts-differ; `cause` is that of an unknown host (see `answers.risk.unknown` of `report.json`), `since`
 the first stored date on which the log dir was found so, and on every one after it that has it. `growth.scope` is
-`log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated or not-a-replica.
+`log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated, not-a-replica or copy-of.
 `undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
 no-topic-id, sources-disagree, wrong-directory, reassigning, internal, uncommitted, stale-assignments,
 assignments-doubted.
-`window` (see `WINDOWS`) and `due_at` are what the agent reported (`logagent.snapshot/2`), otherwise derived from kind
-and age; an only copy always needs approval; null if something has to be fixed first. `obstacle`: the guard or rule that
-prevents removal (a guard's name, or why the agent waits). `covered`: whether another copy has all that a stray has,
-according to the agent. `id` names it for `topics purge`; null: it cannot be requested.
+`window` (see `WINDOWS`) and `due_at` are what the agent reported (from `logagent.snapshot/2` on), otherwise derived
+from kind and age; an only copy always needs approval; null if something has to be fixed first. `obstacle`: the guard or
+rule that prevents removal (a guard's name, or why the agent waits). `covered`: whether another copy has all that a
+stray has, according to the agent. `directory_id` (of its log dir), `inode` and `end_offset` say which directory it is;
+`id` names it for `topics purge`; null: it cannot be requested.
 """
 
 CHARTS: dict[str, Table] = {

@@ -1,11 +1,14 @@
 """`control/<cluster>/` of the fleet store: files that appear complete, are created once and are never overwritten.
 
-Callers match names against their patterns before passing them here.
+Only commands of key holders write here (`prepare` first); agents read. Callers match names against their patterns
+before passing them here.
 """
 
 from __future__ import annotations
 
 import errno
+import io
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -15,9 +18,9 @@ from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, Unre
 from logagent.files.safe_open import MIB, FileLimit
 from logagent.store.names import is_plain
 from logagent.store.shared import SharedStore, open_store
+from logagent.store.tree import StoredFile
 
-ANSWERS, SHARED = "answers", 2
-"""Agents write to `answers` too, and so to these many folders above it: `control/<cluster>`."""
+CONTROL, PROBES = "control", "probe"
 CONTROL_FILE = FileLimit("a file of the store's control folder", 16 * MIB)
 MAX_NAMES = 1_000_000
 LATEST_SECONDS = float(1 << 36)
@@ -46,6 +49,8 @@ class Control:
     Raises ServiceUnreachable if the store is absent or fails: an unreadable folder is never taken for an empty one.
     """
 
+    root = "control"
+
     def __init__(self, store: str | Path, cluster_id: str) -> None:
         if not is_plain(cluster_id):
             raise ConfigError(f"{cluster_id!r} is not a cluster id that a folder can be named after")
@@ -59,6 +64,11 @@ class Control:
         if len(names) > MAX_NAMES:
             raise UnreadableError(f"more than {MAX_NAMES} files in {folder} of {self._where()}")
         return names
+
+    def files(self, folder: str) -> list[StoredFile]:
+        """The regular files of a folder, with size and time; empty if the folder does not exist yet."""
+        with self._opened(folder) as store:
+            return store.files(self._path(folder), MAX_NAMES)
 
     def read(self, folder: str, name: str, limit: FileLimit = CONTROL_FILE) -> bytes | None:
         """A file's content, None if absent. Raises UnreadableError if it is not a regular file or too big."""
@@ -85,8 +95,7 @@ class Control:
             raise TooLarge(f"{folder}/{name} would have {len(content)} bytes, and no more than {most} MiB are read")
         with self._opened(folder) as store:
             try:
-                shared = None if folder.split("/")[0] == ANSWERS else SHARED
-                return store.create_new([*self._path(folder), name], content, shared=shared)
+                return store.create_new([*self._path(folder), name], content, keyed=True)
             except OSError as error:
                 if error.errno in _CANNOT_LINK:
                     raise ConfigError(
@@ -95,13 +104,41 @@ class Control:
                     ) from error
                 raise
 
+    def replace(self, folder: str, name: str, content: bytes) -> None:
+        """Write a file that only informs: it is replaced whole."""
+        with self._opened(folder) as store:
+            store.put([*self._path(folder), name], io.BytesIO(content), keyed=True)
+
+    def prepare(self) -> datetime:
+        """Before a key holder's command writes: the folders are closed to others, and a file that exists is not created
+        again. Returns the time by the store's clock. Raises ConfigError, ServiceUnreachable."""
+        with self._opened(PROBES) as store:
+            for folder in ([CONTROL], [CONTROL, self.cluster_id], self._path("requests")):
+                why = store.open_to_others(folder)
+                if why is not None:
+                    where = "/".join(folder)
+                    raise ConfigError(
+                        f"{where} in {self.store} is not closed: {why}; there, decisions could be removed",
+                        hint=f"chgrp KEYHOLDERS {self.store}/{where}; chmod 2775 {self.store}/{where}",
+                    )
+        name = f"{secrets.token_hex(16)}.json"
+        first, second = self.create(PROBES, name, b"1"), self.create(PROBES, name, b"2")
+        kept, at = self.read(PROBES, name), self.modified(PROBES, name)
+        self.remove(PROBES, name)
+        if not first or second or kept != b"1" or at is None:
+            raise ConfigError(
+                f"the store {self.store} overwrites a file that exists already: two could decide on one request",
+                hint="a local or NFS directory holds it, and object stores that support If-None-Match",
+            )
+        return at
+
     def remove(self, folder: str, name: str) -> None:
         """Remove a file that is no longer needed; it need not exist."""
         with self._opened(folder) as store:
             store.remove_file([*self._path(folder), name])
 
     def _path(self, folder: str) -> list[str]:
-        return ["control", self.cluster_id, *folder.split("/")]
+        return [self.root, self.cluster_id, *filter(None, folder.split("/"))]
 
     @contextmanager
     def _opened(self, folder: str) -> Iterator[SharedStore]:
@@ -113,4 +150,4 @@ class Control:
             raise kind(f"{folder} of {self._where()}: {error.strerror or error}") from error
 
     def _where(self) -> str:
-        return f"control/{self.cluster_id} in {self.store}"
+        return f"{self.root}/{self.cluster_id} in {self.store}"

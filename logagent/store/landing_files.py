@@ -12,12 +12,12 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import KIB, FileLimit, parse_json
@@ -26,13 +26,14 @@ from logagent.model.times import instant
 from logagent.store.contract import CLOCKS_APART, MANIFEST_SCHEMA
 from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST
 from logagent.store.shared import SharedStore
+from logagent.store.snapshots import Base, base_named
 from logagent.store.tree import LANDING
 
-GZIP_LEVEL = 1
+_QUICK, _SMALL = 1, 6
+"""Levels of gzip. Assignments are large and seldom sent; of snapshots a store has thousands."""
 # Lines are compressed in pieces of about this many bytes: one call per line would take twice as long.
 _PIECE = 1 << 16
 _MANIFEST_FILE = FileLimit("a manifest", 64 * KIB)
-_NOTHING_SAID: Mapping[str, object] = dict.fromkeys(("window", "due_at", "covered", "obstacle"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,12 @@ class Claim:
     node_id: int | None
     host: str
     at: datetime
+    base: Base | None = None
+    """Of a delta: the whole snapshot in the same folder that it changes."""
 
 
 def millis(at: datetime) -> int:
-    """Milliseconds since 1970, as in `logagent.snapshot/2`. `at` must be aware."""
+    """Milliseconds since 1970, as in snapshots. `at` must be aware."""
     return round(at.timestamp() * 1000)
 
 
@@ -81,9 +84,9 @@ def put(
     sink = _Counting()
     with whole_file(data, durable=durable) as file:
         sink.file = file
-        rows = _pack(sink, lines)
+        rows = _pack(sink, lines, _QUICK if claim.kind == ASSIGNMENTS else _SMALL)
         _date(file, received_at)
-    manifest = {
+    manifest: dict[str, object] = {
         "schema": MANIFEST_SCHEMA,
         "snapshot_id": claim.snapshot_id,
         "kind": claim.kind,
@@ -95,13 +98,15 @@ def put(
         "bytes": sink.count,
         "sha256": sink.digest.hexdigest(),
     }
+    if claim.base is not None:
+        manifest["base"] = {"snapshot_id": claim.base.snapshot_id, "sha256": claim.base.sha256}
     with whole_file(manifest_of(data), durable=durable) as file:
         file.write(json.dumps(manifest).encode())
         _date(file, received_at)
     return data
 
 
-def land(store: Path, claim: Claim, lines: Iterable[str], *, received_at: datetime | None = None) -> Path:
+def land(store: Path, claim: Claim, lines: Iterable[str | bytes], *, received_at: datetime | None = None) -> Path:
     """Write a file of a made-up fleet where an agent would, without fsync; returns the data file's path.
 
     `received_at` sets the modification time (default: the time of writing). Raises OSError.
@@ -109,17 +114,6 @@ def land(store: Path, claim: Claim, lines: Iterable[str], *, received_at: dateti
     stem = store.joinpath(*place(claim), claim.snapshot_id)
     stem.parent.mkdir(parents=True, exist_ok=True)
     return put(stem, claim, lines, received_at=received_at, durable=False)
-
-
-def snapshot_row(row: dict[str, Any], said: Mapping[str, object] = _NOTHING_SAID) -> dict[str, Any]:
-    """Convert a directory from the form of `logagent scan` to that of `logagent.snapshot/2`: times in milliseconds
-    since 1970, plus `said`, what the agent's plan says about it."""
-    times = {name: _millis(row[name]) for name in ("newest_mtime", "marked_at", "first_seen")}
-    return {**row, **times, **said}
-
-
-def _millis(text: str | None) -> int | None:
-    return None if text is None else millis(datetime.fromisoformat(text))
 
 
 class _Counting:
@@ -140,10 +134,10 @@ class _Counting:
         pass  # closing the file flushes it
 
 
-def _pack(sink: _Counting, lines: Iterable[str | bytes]) -> int:
+def _pack(sink: _Counting, lines: Iterable[str | bytes], level: int) -> int:
     """Compress the lines into `sink`; returns their number."""
     rows, held, size = 0, list[bytes](), 0
-    with gzip.GzipFile("", "wb", GZIP_LEVEL, sink, mtime=0) as packed:
+    with gzip.GzipFile("", "wb", level, sink, mtime=0) as packed:
         for line in lines:
             content = line if isinstance(line, bytes) else line.encode()
             held.append(content)
@@ -174,9 +168,18 @@ def claim_of(manifest: bytes, origin: str) -> Claim:
             read["node_id"],
             read["host"],
             datetime.fromisoformat(read["at"]),
+            base_named(read),
         )
     except (ValueError, KeyError, TypeError) as e:
         raise UnreadableError(f"{origin}: it is not one of our manifests") from e
+
+
+def sha256_of(manifest: bytes) -> str:
+    """The SHA-256 that one of our manifests vouches for. Raises UnreadableError."""
+    try:
+        return str(parse_json(manifest)["sha256"])
+    except (ValueError, KeyError, TypeError) as e:
+        raise UnreadableError("a manifest has no SHA-256") from e
 
 
 def deliver(store: SharedStore, claim: Claim, data: Path, manifest: bytes, beat: Callable[[], None]) -> None:
@@ -190,6 +193,14 @@ def deliver(store: SharedStore, claim: Claim, data: Path, manifest: bytes, beat:
         store.put([*names, claim.snapshot_id + DATA], source, beat)
     beat()
     store.put([*names, claim.snapshot_id + MANIFEST], io.BytesIO(manifest))
+
+
+def has_base(store: SharedStore, delta: Claim) -> bool:
+    """Whether the base of a delta is in the store, with its manifest."""
+    if delta.base is None:
+        return False
+    stem = delta.base.snapshot_id
+    return all(store.exists([*place(delta), stem + suffix]) for suffix in (DATA, MANIFEST))
 
 
 def has_recent_assignments(store: SharedStore, claim: Claim, since: float, now: float) -> bool:

@@ -6,6 +6,9 @@ import re
 from datetime import date
 
 ASSIGNMENTS = "assignments"
+SNAPSHOT, DELTA = "snapshot", "delta"
+SNAPSHOT_KINDS = (SNAPSHOT, DELTA)
+"""Kinds of snapshots in manifests. A job from before there were deltas takes none for a whole snapshot."""
 DATA = ".jsonl.gz"
 MANIFEST = ".manifest.json"
 

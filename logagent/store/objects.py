@@ -118,14 +118,16 @@ class ObjectTree:
                 raise UnreadableError(f"{self.uri}/{'/'.join(names)}: {limit.what} of {found.meta['size']} bytes")
             return bytes(found.bytes())
 
-    def put(self, names: Sequence[str], source: IO[bytes], beat: Callable[[], None] = lambda: None) -> None:
+    def put(
+        self, names: Sequence[str], source: IO[bytes], beat: Callable[[], None] = lambda: None, *, keyed: bool = False
+    ) -> None:
         beat()
         with self._failures():
             # More than 5 MiB is sent as a multipart upload, which becomes an object complete or not at all.
             self._obstore.put(self._store, "/".join(names), source)
         beat()
 
-    def create_new(self, names: Sequence[str], content: bytes, *, shared: int | None = None) -> bool:
+    def create_new(self, names: Sequence[str], content: bytes, *, keyed: bool = False) -> bool:
         """Also False if a retry finds the object that our own first attempt created (its response was lost): that
         does not count as having created it."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -136,6 +138,9 @@ class ObjectTree:
             except (AlreadyExistsError, PreconditionError):
                 return False
         return True
+
+    def open_to_others(self, names: Sequence[str]) -> str | None:
+        return None
 
     def remove_file(self, names: Sequence[str]) -> None:
         with self._failures():

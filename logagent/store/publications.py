@@ -9,9 +9,6 @@ Which of a node's snapshots is the newest, where its host's clock may be wrong. 
 from __future__ import annotations
 
 import errno
-import gzip
-import io
-import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,8 +20,9 @@ from pydantic_core import from_json
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import KIB, MIB, FileLimit, parse_json
 from logagent.store.contract import CLOCKS_APART
-from logagent.store.names import DATA, MANIFEST, as_node, stem_and_suffix
+from logagent.store.names import DATA, MANIFEST, SNAPSHOT_KINDS, as_node, stem_and_suffix
 from logagent.store.shared import SharedStore, open_store
+from logagent.store.snapshots import snapshot_lines
 from logagent.store.tree import LANDING, StoredFile
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -61,18 +59,15 @@ def is_newer(snapshot: When, other: When, window: timedelta) -> bool:
 
 MANIFEST_FILE = FileLimit("a manifest", 64 * KIB)
 SNAPSHOT_FILE = FileLimit("a snapshot", 256 * MIB)
-MAX_UNPACKED = 256 << 20
 MAX_ENTRIES = 100_000
 MAX_ROWS = 200_000
 """The most rows of the wanted topics in one snapshot: no broker has more, and one host must not fill our memory."""
-MAX_LINE = MIB
-"""The most bytes of a line of a snapshot. The longest names and paths that there are take a fraction of it."""
 MAX_BYTES = 1 << 53
 """The most bytes of one directory: more than any file system holds, and sums of them are far from overflowing."""
 FACTS = ("verdict", "reason", "error", "window", "obstacle", "covered", "in_use")
 """What an agent says about a directory."""
 _KEPT = frozenset(("row", "path", "health", "log_dir", "name", "kind", "topic_id", "partition", "bytes", *FACTS))
-LOOK_BACK = timedelta(days=30)
+READ_BACK = timedelta(days=30)
 _SETTLED_SECONDS = 2.0
 """A folder that changed this recently is read again: it may change once more within one tick of its timestamp."""
 _NO_FOLDER_OF_OURS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
@@ -95,7 +90,7 @@ class HostPublications:
 
 @dataclass(slots=True)
 class FleetPublications:
-    """Which hosts of a cluster have published. `look` is cheap if nothing has changed."""
+    """Which hosts of a cluster have published. `read` is cheap if nothing has changed."""
 
     store: str
     cluster_id: str
@@ -107,10 +102,10 @@ class FleetPublications:
     a node's newest snapshot may be an old one."""
     _folders: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict)
     _read: set[tuple[str, ...]] = field(default_factory=set)
-    _looked_back: set[int] = field(default_factory=set)
+    _read_back: set[int] = field(default_factory=set)
     _told: set[int | tuple[str, ...]] = field(default_factory=set)
 
-    def look(self, now: datetime) -> None:
+    def read(self, now: datetime) -> None:
         """Read what arrived within `window` before `now`. Raises ServiceUnreachable if the store cannot be read."""
         # Hosts name the day's folder by their own clocks: look one day further on either side.
         first = (now - self.window).astimezone(UTC).date() - timedelta(days=1)
@@ -121,16 +116,16 @@ class FleetPublications:
             for day in (first + timedelta(days=n) for n in range(days)):
                 self._day(store, day, now)
 
-    def look_back(self, nodes: Collection[int], now: datetime) -> None:
-        """Find when these nodes, of which `look` has found nothing, were heard last, up to `LOOK_BACK` ago. Each is
+    def read_back(self, nodes: Collection[int], now: datetime) -> None:
+        """Find when these nodes, of which `read` has found nothing, were heard last, up to `READ_BACK` ago. Each is
         looked for once. Raises ServiceUnreachable."""
-        left = set(nodes) - self.nodes.keys() - self._looked_back
+        left = set(nodes) - self.nodes.keys() - self._read_back
         if not left:
             return
-        self._looked_back |= left
+        self._read_back |= left
         first = (now - self.window).astimezone(UTC).date() - timedelta(days=2)
         with self._opened() as store:
-            for day in (first - timedelta(days=n) for n in range(LOOK_BACK.days)):
+            for day in (first - timedelta(days=n) for n in range(READ_BACK.days)):
                 self._day(store, day, now, left - self.nodes.keys())
 
     def _day(self, store: SharedStore, day: date, now: datetime, only: Collection[int] | None = None) -> None:
@@ -202,7 +197,7 @@ class FleetPublications:
         except (ValueError, UnreadableError):
             read = None
         self._read.add((*folder, stem))
-        if not isinstance(read, dict) or read.get("kind") != "snapshot":
+        if not isinstance(read, dict) or read.get("kind") not in SNAPSHOT_KINDS:
             return False
         if (read.get("node_id"), read.get("cluster_id")) != (node_id, self.cluster_id):
             return False
@@ -240,17 +235,12 @@ class FleetPublications:
         identify it, and `FACTS`.
 
         `topic_ids` is searched once per line: pass a set or a dict. Raises UnreadableError for a snapshot that is
-        incomplete, has a line longer than `MAX_LINE` or more than `MAX_ROWS` such rows, ServiceUnreachable for one that
-        cannot be read.
+        incomplete, is not what it says, or whose base is missing or has changed, and for more than `MAX_ROWS` such
+        rows; then no row counts. Raises ServiceUnreachable for one that cannot be read.
         """
         heard = self.nodes[node_id]
         where, rows = "/".join((*heard.folder, heard.stem)), 0
-        try:
-            with open_store(self.store) as store:
-                packed = store.read([*heard.folder, heard.stem + DATA], SNAPSHOT_FILE)
-        except OSError as error:
-            raise ServiceUnreachable(f"{where}: {error.strerror or error}") from error
-        for line in _lines(packed):
+        for line in self._lines(heard):
             if b'"log_dir"' not in line and b'"dir"' not in line:
                 continue
             try:
@@ -262,6 +252,18 @@ class FleetPublications:
                 if rows > MAX_ROWS:
                     raise UnreadableError(f"{where} has more than {MAX_ROWS} directories of the topics asked for")
                 yield {k: v for k, v in row.items() if k in _KEPT and not isinstance(v, (list, dict))}
+
+    def _lines(self, heard: HostPublications) -> Iterator[bytes]:
+        where = "/".join((*heard.folder, heard.stem))
+        try:
+            with open_store(self.store) as store:
+                yield from snapshot_lines(
+                    lambda stem: store.read([*heard.folder, stem + DATA], SNAPSHOT_FILE), heard.stem
+                )
+        except OSError as error:
+            raise ServiceUnreachable(f"{where}: {error.strerror or error}") from error
+        except UnreadableError as error:
+            raise UnreadableError(f"{where}: {error}") from error
 
 
 def _is_manifest(name: str) -> bool:
@@ -296,18 +298,3 @@ def _may_matter(line: bytes, topic_ids: Collection[str]) -> bool:
         return True
     start = line.find(b'"', at + 10) + 1
     return line[start : start + 22].decode("ascii", "replace") in topic_ids
-
-
-def _lines(packed: bytes) -> Iterator[bytes]:
-    left = MAX_UNPACKED
-    try:
-        with gzip.open(io.BytesIO(packed)) as file:
-            while line := file.readline(MAX_LINE + 1):
-                left -= len(line)
-                if left < 0:
-                    raise UnreadableError("a snapshot unpacks to more than 256 MiB")
-                if len(line) > MAX_LINE:
-                    raise UnreadableError("a snapshot has a line of more than 1 MiB")
-                yield line
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise UnreadableError(f"a snapshot is incomplete: {error}") from error

@@ -49,12 +49,19 @@ class SharedStore(Protocol):
     def modified(self, names: Sequence[str]) -> float:
         """When a file was written, in seconds since 1970 by the store's clock. Raises FileNotFoundError."""
 
-    def put(self, names: Sequence[str], source: IO[bytes], beat: Callable[[], None] = lambda: None) -> None:
-        """Write a file, completely or not at all, replacing an existing one. `beat` is called between pieces."""
+    def put(
+        self, names: Sequence[str], source: IO[bytes], beat: Callable[[], None] = lambda: None, *, keyed: bool = False
+    ) -> None:
+        """Write a file, completely or not at all, replacing an existing one. `beat` is called between pieces. `keyed`:
+        as for `create_new`."""
 
-    def create_new(self, names: Sequence[str], content: bytes, *, shared: int | None = None) -> bool:
-        """Create a file if its name is free; returns whether it was created. `shared`: how many of the folders above it
-        other users write to as well, where the mode of a mounted store lets them all (1777); None: all of them."""
+    def create_new(self, names: Sequence[str], content: bytes, *, keyed: bool = False) -> bool:
+        """Create a file if its name is free; returns whether it was created. `keyed`: on a mounted store, the folders
+        that are made for it are writable for key holders only, whatever the mode of the store."""
+
+    def open_to_others(self, names: Sequence[str]) -> str | None:
+        """Why others than key holders can write to a folder; None if they cannot, or if only the policy of an object
+        store says who can."""
 
     def remove_file(self, names: Sequence[str]) -> None:
         """Remove a file; it need not exist."""

@@ -7,8 +7,9 @@ nothing is removed that was not listed as a regular file of ours.
 
 Modes are set explicitly, so that hosts with different user ids and umasks can share a store: every directory gets the
 permission bits of the root; files get its read bits and are writable by their owner only. Use `chmod 2770` with a
-common group (any member may then run `ingest --keep-landing`), or `1777` as for `/tmp` (then only root may, and what
-the controller creates for itself is 0755: nobody else could take its names).
+common group (any member may then run `ingest`, which removes), or `1777` as for `/tmp` (then only root may). The
+control folder is closed in either case: whoever makes it shares it with their own primary group and with nobody else
+(`KEY_HOLDERS`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ MARKER_CONTENT = json.dumps({"schema": "logagent.store/1"}).encode() + b"\n"
 LANDING = "landing"
 MAX_LISTED = 10_000_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+KEY_HOLDERS = 0o2775
+"""The mode of the control folder. Its group is that of who made it: never the group that all hosts share."""
 # A symlink or a socket under one of our names: the file is bad. Other errors may be the store's.
 _NO_FILE_OF_OURS = (errno.ELOOP, errno.ENXIO)
 _COPY = 1 << 18
@@ -57,7 +60,7 @@ class StoreTree:
         self.fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         bits = stat.S_IMODE(os.fstat(self.fd).st_mode)
         self.directory_mode = bits | stat.S_IRWXU
-        self.own_directory_mode = bits & ~0o1022 if bits & 0o1002 == 0o1002 else self.directory_mode
+        self.shared_group = os.fstat(self.fd).st_gid if bits & 0o020 else None
         self.file_mode = (bits & 0o444) | stat.S_IRUSR | stat.S_IWUSR
 
     def __enter__(self) -> Self:
@@ -67,45 +70,68 @@ class StoreTree:
         os.close(self.fd)
 
     @contextmanager
-    def directory(self, names: Sequence[str], *, create: bool = False, shared: int | None = None) -> Iterator[int]:
-        """A descriptor of the directory `names` below the root. ELOOP or ENOTDIR if a symlink is in the way. `shared`:
-        as for `create_new`."""
+    def directory(self, names: Sequence[str], *, create: bool = False, keyed: bool = False) -> Iterator[int]:
+        """A descriptor of the directory `names` below the root. ELOOP or ENOTDIR if a symlink is in the way. `keyed`:
+        what is created is for key holders only."""
         with ExitStack() as stack:
             here = self.fd
             for depth, name in enumerate(names):
-                mode = self.directory_mode if shared is None or depth < shared else self.own_directory_mode
-                here = self._enter(here, name, mode if create else None)
+                here = self._enter(here, name, depth, keyed=keyed) if create else self._open(here, name)
                 stack.callback(os.close, here)
             yield here
 
-    def _enter(self, parent: int, name: str, mode: int | None) -> int:
-        if mode is not None:
-            with suppress(FileExistsError):
-                os.mkdir(name, 0o700, dir_fd=parent)
-                made = os.open(name, _DIRECTORY, dir_fd=parent)
-                try:
-                    # Independent of the umask: the next host has another user id.
-                    os.fchmod(made, mode)
-                finally:
-                    os.close(made)
-                fsync_directory(parent)
+    def _open(self, parent: int, name: str) -> int:
         return os.open(name, _DIRECTORY, dir_fd=parent)
 
-    def create_new(self, names: Sequence[str], content: bytes, *, shared: int | None = None) -> bool:
-        """`create_file`; folders below the first `shared` ones are writable for their creator only."""
-        *above, name = names
-        with self.directory(above, create=True, shared=shared) as parent:
-            return create_file(name, content, dir_fd=parent, mode=self.file_mode)
+    def _enter(self, parent: int, name: str, depth: int, *, keyed: bool) -> int:
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=parent)
+            made = os.open(name, _DIRECTORY, dir_fd=parent)
+            try:
+                # Independent of the umask: the next host has another user id.
+                mode = self.directory_mode
+                if keyed and depth == 0:
+                    os.fchown(made, -1, os.getegid())
+                if keyed:
+                    mode = KEY_HOLDERS if os.fstat(made).st_gid != self.shared_group else KEY_HOLDERS & ~0o2020
+                os.fchmod(made, mode)
+            finally:
+                os.close(made)
+            fsync_directory(parent)
+        return self._open(parent, name)
 
-    def put(self, names: Sequence[str], source: IO[bytes], beat: Callable[[], None] = lambda: None) -> None:
+    def create_new(self, names: Sequence[str], content: bytes, *, keyed: bool = False) -> bool:
         *above, name = names
+        with self.directory(above, create=True, keyed=keyed) as parent:
+            return create_file(name, content, dir_fd=parent, mode=0o644 if keyed else self.file_mode)
+
+    def put(
+        self,
+        names: Sequence[str],
+        source: IO[bytes],
+        beat: Callable[[], None] = lambda: None,
+        *,
+        keyed: bool = False,
+    ) -> None:
+        *above, name = names
+        mode = 0o644 if keyed else self.file_mode
         with (
-            self.directory(above, create=True) as parent,
-            whole_file(name, dir_fd=parent, mode=self.file_mode) as target,
+            self.directory(above, create=True, keyed=keyed) as parent,
+            whole_file(name, dir_fd=parent, mode=mode) as target,
         ):
             while piece := source.read(_COPY):
                 beat()
                 target.write(piece)
+
+    def open_to_others(self, names: Sequence[str]) -> str | None:
+        """Why others than key holders can write to a folder; None if they cannot, or if it does not exist yet."""
+        with suppress(FileNotFoundError), self.directory(names) as fd:
+            found = os.fstat(fd)
+            if found.st_mode & 0o002:
+                return f"everybody may write to it (mode {stat.S_IMODE(found.st_mode):o})"
+            if found.st_mode & 0o020 and found.st_gid == self.shared_group:
+                return f"the group that the whole store is shared with may write to it (group {found.st_gid})"
+        return None
 
     def read(self, names: Sequence[str], limit: FileLimit) -> bytes:
         *above, name = names

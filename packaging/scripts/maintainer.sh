@@ -101,6 +101,17 @@ say_how_to_set_up() {
     echo "  logagent setup --execute && systemctl daemon-reload && systemctl enable --now logagent" >&2
 }
 
+# After an upgrade: a setting that is gone is said now, not by a service that is down. Only of configurations that are
+# there, and never a reason to fail: whether a broker is found depends on what runs.
+say_what_is_wrong() {
+    [ ! -e /etc/logagent/logagent.toml ] || check_config /etc/logagent/logagent.toml
+    for name in $(instances); do check_config "/etc/logagent/$name.toml"; done
+}
+
+check_config() {
+    why=$(timeout 30 logagent config check --config "$1" 2>&1) || echo "logagent: $1: $why" >&2
+}
+
 reload_systemd() {
     if booted; then systemctl daemon-reload || true; fi
 }

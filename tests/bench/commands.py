@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +15,8 @@ from pathlib import Path
 
 from tests.bench.contenders import Cost, command
 from tests.bench.jobs import Ratio, Setup, in_turn
-from tests.bench.trees import log_dir
+from tests.bench.trees import kafka_dirs, log_dir
+from tests.broker.rig.jars import kafka_jars
 
 # Nothing waits, and no plan is too large.
 SETTINGS = {
@@ -66,6 +69,38 @@ def cleanup(setup: Setup) -> list[Ratio]:
     return [whole, start, listing]
 
 
+def partitions(setup: Setup) -> list[Ratio]:
+    """`cleanup --execute` of partitions as Kafka leaves them, against `rm -rf`: full ones, and near-empty ones."""
+    dirs = setup.sized(400, 4000)
+    made = [("of 100 MB logs", 100 << 20, 4.5), ("near-empty", 4096, 6.0)]
+    ratios = []
+    for words, records, goal in made:
+        ratio = Ratio(f"cleanup --execute of {dirs:,} partitions {words} (3 segments x 4 files)", "rm -rf", goal)
+        name = words.replace(" ", "-")
+
+        def fresh(which: str, records: int = records, name: str = name) -> Path:
+            path = setup.where / f"{which}-{name}"
+            shutil.rmtree(path, ignore_errors=True)
+            kafka_dirs(path, dirs, records=records)
+            (path / "meta.properties").write_text(META)
+            return path
+
+        def cleaned(fresh: Callable[[str], Path] = fresh) -> Cost:
+            path = fresh("ours")
+            cost = ours("cleanup", "--execute", "--log-dir", path, "--state-dir", setup.where / "state")
+            assert not list(path.glob("*-delete"))
+            return cost
+
+        def removed(fresh: Callable[[str], Path] = fresh) -> Cost:
+            return command("rm", "-rf", fresh("rm"))
+
+        with environment(SETTINGS):
+            for costs in in_turn(setup.rounds, {"ours": cleaned, "rm": removed}):
+                ratio.add(costs["ours"], costs["rm"])
+        ratios.append(ratio)
+    return ratios
+
+
 def starts(setup: Setup) -> list[Ratio]:
     """What it takes to start: each value is the median of many, for one start is a few clock ticks."""
     path, config = setup.where / "starts", setup.where / "logagent.toml"
@@ -92,6 +127,75 @@ def starts(setup: Setup) -> list[Ratio]:
             for name, ratio in ratios.items():
                 ratio.add(_median(costs[name] for costs in rounds), bare)
     return list(ratios.values())
+
+
+# A broker: its lock, and a descriptor for every log (with every second one mapped, as indexes are).
+HOLD = """
+import ctypes, fcntl, os, sys
+lock = open(f"{sys.argv[1]}/.lock", "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+mmap = ctypes.CDLL(None).mmap
+mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+for n in range(int(sys.argv[2])):
+    fd = os.open(f"{sys.argv[1]}/held-{n % 100}/{n:020d}.log", os.O_RDWR | os.O_CREAT)
+    os.truncate(fd, 4096)
+    if n % 2:
+        mmap(None, 4096, 1, 1, fd, 0)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def descriptor_holder(path: Path, descriptors: int) -> Iterator[None]:
+    """A process that has the log dir's lock and so many of its files open."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for number in range(100):
+        (path / f"held-{number}").mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-c", HOLD, str(path), str(min(descriptors, hard - 100))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"ready\n"
+        yield
+        holder.communicate()
+
+
+def beside_broker(setup: Setup) -> list[Ratio]:
+    """Beside a broker with 16,000 descriptors: `queue` with a configuration, and a removal from another log dir on the
+    same file system at the default rate, as a share of a core (beyond the start of the command)."""
+    queued = Ratio("queue with a configuration beside 16,000 descriptors", "kafka-topics.sh --version", 1.0)
+    share = Ratio("removal at the default rate beside 16,000 descriptors", "a core", 0.04)
+    held, config = setup.where / "held", setup.where / "beside.toml"
+    held.mkdir()
+    (held / "meta.properties").write_text(META)
+    config.write_text('[kafka]\nversion = "3.9.1"\n')
+    state = ("--state-dir", setup.where / "state")
+    jars = kafka_jars("3.5.2")
+
+    def queue() -> Cost:
+        return ours("queue", "--log-dir", held, "--config", config, *state)
+
+    def topics() -> Cost:
+        return command("java", "-Xmx256M", "-cp", jars.classpath, "kafka.admin.TopicCommand", "--version")
+
+    def removing(dirs: int) -> Cost:
+        path = setup.where / "removed"
+        shutil.rmtree(path, ignore_errors=True)
+        kafka_dirs(path, dirs, records=8192)
+        for log in path.glob("*/*.log"):
+            with log.open("rb+") as file:
+                os.posix_fallocate(file.fileno(), 0, 16 << 20)
+        (path / "meta.properties").write_text(META)
+        return ours("cleanup", "--execute", "--log-dir", path, *state)
+
+    with environment(SETTINGS), descriptor_holder(held, 16_000):
+        for costs in in_turn(setup.rounds, {"ours": queue, "kafka": topics}):
+            queued.wall.append(costs["ours"].wall / costs["kafka"].wall)
+        for _ in range(setup.rounds):
+            start, whole = removing(0), removing(setup.sized(16, 64))
+            share.cpu.append((whole.cpu - start.cpu) / (whole.wall - start.wall))
+    return [queued, share]
 
 
 def _median(costs: Iterable[Cost]) -> Cost:
@@ -122,4 +226,9 @@ def environment(settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[None]:
         os.environ.update(before)
 
 
-COMMAND_JOBS: dict[str, Callable[[Setup], list[Ratio]]] = {"cleanup": cleanup, "starts": starts}
+COMMAND_JOBS: dict[str, Callable[[Setup], list[Ratio]]] = {
+    "cleanup": cleanup,
+    "partitions": partitions,
+    "starts": starts,
+    "beside-broker": beside_broker,
+}

@@ -249,10 +249,10 @@ def idle(host: Host, daemon: Daemon, seconds: float) -> list[Row]:
     host.configure(f"{FAST_CYCLE_SECONDS}s")
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_for(60, event="reloaded")
-    begun, started, cpu = daemon.next_cycle(), time.perf_counter(), daemon.cpu()
+    started, started, cpu = daemon.next_cycle(), time.perf_counter(), daemon.cpu()
     for _ in range(FOLLOWING_CYCLES):
         ended = daemon.next_cycle()
-    each = (daemon.cpu() - cpu - quiet * (time.perf_counter() - started)) / (ended - begun)
+    each = (daemon.cpu() - cpu - quiet * (time.perf_counter() - started)) / (ended - started)
     share = quiet + each / CYCLE_SECONDS
     return [
         ("CPU while nothing happens (probes)", f"{quiet:.2%} of a core", "", ""),

@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.fleet.ingest.settle import ROWS_PER_FILE
+from logagent.fleet.ingest.ingest import ROWS_PER_FILE
 from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.choice import ReportScope, Row, choose
 from logagent.fleet.tables.parts import KEY, parts, seen, topics
@@ -108,6 +108,7 @@ def _dirs(partitions: DataFrame, shape: Shape, at: datetime) -> DataFrame:
         "verdict": fn.when(fn.col("step") == COPIES, "orphan").otherwise("assigned"),
         "reason": fn.when(fn.col("step") == COPIES, "not-a-replica"),
         **dict.fromkeys(("uuid", "marked_at", "in_use", "window", "due_at", "covered", "obstacle"), none),
+        **dict.fromkeys(("claim", "witness", "inode", "end_offset"), none),
     }
     return rows.withColumns(made)
 

@@ -1,14 +1,14 @@
-"""`python -m tests.bench.topic_deletion [--hosts N] [--topics N]`: what a controller's round costs at scale.
+"""`python -m tests.bench.topic_deletion [--hosts N] [--topics N]`: what a look at deletions costs at scale.
 
-One request for `topics` topics of 12 partitions with 3 replicas on `hosts` hosts, on a real store on this disk; the
-hosts answer as agents do. CPU seconds and peak memory of each round of the controller alone, in a process of its own.
+One request for `topics` topics of 12 partitions with 3 replicas on `hosts` hosts, on a real store on this disk, with
+the seen file and the answer of each host. CPU seconds and peak memory of looks alone, in a process of its own: the
+first, and one where nothing has changed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -18,14 +18,14 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from logagent.controller.deletion_client import TopicOutcome
-from logagent.controller.rounds import DeletionRounds
-from logagent.controller.setting import Setting
-from logagent.store.answers import write_answer
+from logagent.controller.fleet_reader import FleetReader, Setting, TopicAnswerOfCluster
+from logagent.controller.request_states import request_state
+from logagent.controller.sightings import BrokerLogs
+from logagent.controller.topic_deletion_manager import TopicDeletionManager
+from logagent.store.answers import Answer, Answers, Seen, SeenLogDirs, TopicAnswer
 from logagent.store.control import Control
-from logagent.store.deletion import Answer, Identity, Request, RequestedPartition, RequestedTopic, Result
-from logagent.store.landing_files import Claim, land
-from logagent.store.orders import ORDER_NAME, instant, orders_folder, read_order, write_request
+from logagent.store.records import RequestedPartition, RequestedTopic, instant
+from logagent.store.requests import Decision, Request, decide, write_request
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, public_key
 
@@ -36,6 +36,11 @@ PARTITIONS, REPLICAS = 12, 3
 
 
 class Admin:
+    """A cluster that has deleted everything."""
+
+    def __init__(self, hosts: int) -> None:
+        self.hosts = hosts
+
     def topics_now(self, topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
         return {}
 
@@ -45,112 +50,82 @@ class Admin:
     def in_sync(self, topics: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
         return {}
 
-    def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
-        return dict.fromkeys(topics, TopicOutcome("deleted"))
+    def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicAnswerOfCluster]:
+        return {}
 
     def reassigning(self, topics: Mapping[str, str]) -> Collection[str]:
         return ()
 
+    def live_brokers(self) -> Collection[int]:
+        return range(self.hosts)
 
-def topic_id(number: int) -> str:
-    return f"{number:022d}"
+    def logs(self, node_id: int, names: Collection[str]) -> BrokerLogs | None:
+        return None
+
+    def clock(self) -> datetime | None:
+        return None
 
 
 def build(store: Path, hosts: int, topics: int) -> None:
-    """The request and a snapshot of each host."""
+    """The request, its decision, and what each host has seen and answered; every tenth host has one topic left."""
+    init_store(str(store))
     now = datetime.now(UTC)
-    at = 0
-    asked = []
-    held: dict[int, list[tuple[int, int]]] = {node: [] for node in range(hosts)}
-    for number in range(topics):
-        partitions = []
-        for partition in range(PARTITIONS):
-            nodes = tuple((at + i) % hosts for i in range(REPLICAS))
-            at += REPLICAS
-            partitions.append(RequestedPartition(partition, nodes))
-            for node in nodes:
-                held[node].append((number, partition))
-        asked.append(RequestedTopic(f"topic-{number}", topic_id(number), tuple(partitions)))
-    request = Request("bench-request", CLUSTER, "topics", "a" * 16, "bench", instant(now),
-                      instant(now + timedelta(days=7)), 0, topics=tuple(asked))  # fmt: skip
-    write_request(Control(store, CLUSTER), request, KEY)
-    for node, dirs in held.items():
-        rows = [json.dumps({"row": "snapshot"})]
-        rows += [json.dumps({"row": "dir", "kind": "current", "log_dir": "/d1", "name": f"topic-{t}-{p}",
-                             "topic_id": topic_id(t), "partition": p, "bytes": 1}) for t, p in dirs]  # fmt: skip
-        land(store, Claim(f"s{node}", "snapshot", CLUSTER, node, f"host-{node}", now), rows)
-
-
-def answer_all(store: Path, hosts: int, answered: set[str]) -> int:
-    """Every agent answers what is new; how many orders that were."""
-    control, count = Control(store, CLUSTER), 0
+    asked = tuple(
+        RequestedTopic(f"topic-{n}", f"{n:022d}", tuple(
+            RequestedPartition(p, tuple((n * PARTITIONS + p + r) % hosts for r in range(REPLICAS)))
+            for p in range(PARTITIONS)
+        ))
+        for n in range(topics)
+    )  # fmt: skip
+    control = Control(store, CLUSTER)
+    request = Request(CLUSTER, "topics", "a" * 24, "ops", instant(now), instant(now + timedelta(days=1)), "0" * 32,
+                      topics=asked)  # fmt: skip
+    number = write_request(control, request, KEY)
+    decide(control, Decision(number, CLUSTER, "delete", "ops", instant(now), topics=asked), KEY, KEYS)
+    mine: dict[int, set[str]] = {node: set() for node in range(hosts)}
+    for topic in asked:
+        for p in topic.partitions:
+            for node in p.replicas:
+                mine[node].add(topic.topic_id)
+    answers = Answers(store, CLUSTER)
     for node in range(hosts):
-        for name in control.names(orders_folder(node)):
-            if not ORDER_NAME.fullmatch(name) or f"{node}/{name}" in answered:
-                continue
-            answered.add(f"{node}/{name}")
-            content = control.read(orders_folder(node), name)
-            assert content is not None
-            order = read_order(content, name, node, KEYS, CLUSTER)
-            results = tuple(
-                Result(p.request_id, p.topic_id, p.partition, "waiting",
-                       directory=Identity("/d1", f"{p.topic}-{p.partition}", 1, 1, "A" * 22, "boot", 1, 5))
-                if order.action == "stop"
-                else Result(p.request_id, p.topic_id, p.partition, "renamed", directory=p.directory)
-                for p in order.partitions
-            )  # fmt: skip
-            write_answer(control, Answer(order.order_id, order.epoch, order.epoch, CLUSTER, node, f"{node:032x}", 0,
-                                         order.action, instant(datetime.now(UTC)), "1", results))  # fmt: skip
-            count += 1
-    return count
+        at, who = instant(now + timedelta(seconds=1)), (f"kafka-{node}", f"{node:032x}")
+        answers.write_seen(Seen(CLUSTER, node, *who, at, at, {}, (number,), SeenLogDirs(at, True)))
+        said = tuple(TopicAnswer(i, int(node % 10 == 0 and not n), 0) for n, i in enumerate(sorted(mine[node])))
+        answers.write(Answer(CLUSTER, node, number, *who, at, (), said))
 
 
-def measure(store: Path) -> None:
-    """The controller's process: a round for each line on stdin, its figures as a line on stdout."""
-    rounds = DeletionRounds(
-        Setting(Control(store, CLUSTER), KEY, KEYS, Admin(), lambda: datetime.now(UTC), "bench", "bench")
-    )
-    rounds.start()
-    for _ in sys.stdin:
-        began, wall = time.process_time(), time.monotonic()
-        rounds.round()
-        print(json.dumps({
-            "cpu": round(time.process_time() - began, 2), "wall": round(time.monotonic() - wall, 2),
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-            "left": len(rounds.context.topics_to_be_deleted),
-        }), flush=True)  # fmt: skip
+def call_each(store: Path, hosts: int) -> None:
+    """Two looks in this process; prints what they cost."""
+    setting = Setting(Control(store, CLUSTER), KEYS, Admin(hosts), lambda: datetime.now(UTC), "ops", "bench")
+    reader = FleetReader(setting)
+    for what in ("first", "unchanged"):
+        began, cpu = time.monotonic(), time.process_time()
+        seen = reader.read()
+        manager = TopicDeletionManager(seen, timedelta(hours=2))
+        (filed,) = seen.filed.values()
+        progress = manager.progress(filed)
+        state = request_state(filed, progress, seen)
+        missing = sum(len(t.missing) for t in progress)
+        cost = {"look": what, "cpu": round(time.process_time() - cpu, 2), "wall": round(time.monotonic() - began, 2),
+                "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "state": state.state,
+                "topics": len(progress), "missing": missing}  # fmt: skip
+        print(json.dumps(cost), flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.topic_deletion", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=2_000)
     parser.add_argument("--topics", type=int, default=10_000)
-    parser.add_argument("--dir", type=Path)
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--store", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.measure is not None:
-        measure(asked.measure)
+    if asked.store is not None:
+        call_each(asked.store, asked.hosts)
         return
-    with tempfile.TemporaryDirectory(prefix="logagent-bench-", dir=asked.dir) as folder:
-        store = Path(folder)
-        init_store(folder)
-        began = time.monotonic()
-        build(store, asked.hosts, asked.topics)
-        print(f"built in {time.monotonic() - began:.0f} s", flush=True)
-        command = [sys.executable, "-m", "tests.bench.topic_deletion", "--measure", folder]
-        controller = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
-        assert controller.stdin is not None and controller.stdout is not None
-        answered: set[str] = set()
-        for what in ("asked and stopped", "idle", "deleted", "idle", "completed", "idle"):
-            controller.stdin.write("\n")
-            controller.stdin.flush()
-            print(f"{what:18} {controller.stdout.readline().strip()}", flush=True)
-            if what != "idle":
-                # The round after this one is idle: the hosts answer only after it.
-                continue
-            answer_all(store, asked.hosts, answered)
-        controller.stdin.close()
-        controller.wait()
+    with tempfile.TemporaryDirectory(prefix="logagent-bench-") as root:
+        build(Path(root), asked.hosts, asked.topics)
+        command = [sys.executable, "-m", "tests.bench.topic_deletion", "--hosts", str(asked.hosts), "--store", root]
+        subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

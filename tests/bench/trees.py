@@ -9,6 +9,8 @@ from pathlib import Path
 SUFFIXES = (".log", ".index", ".timeindex")
 METADATA = b"version: 0\ntopic_id: 4wW2OVqLT8mWpbVbHZVjbA\n"
 HEX = "0123456789abcdef" * 2
+# `log.index.size.max.bytes`, which a broker allocates for each index of a segment that it appends to.
+PREALLOCATED = 10 << 20
 
 
 def log_dir(path: Path, partitions: int, segments: int, *, size: int = 0, marked: bool = False) -> Path:
@@ -32,13 +34,41 @@ def log_dir(path: Path, partitions: int, segments: int, *, size: int = 0, marked
     return path
 
 
+def kafka_dirs(path: Path, partitions: int, *, records: int, segments: int = 3) -> Path:
+    """A log dir with marked partitions as a broker that was killed leaves them: the indexes of the active segment have
+    the 10 MiB that were preallocated for each, hardly a block of which exists, and `records` is the size of each log
+    (of which the first 8 KiB exist)."""
+    path.mkdir(parents=True)
+    for number in range(partitions):
+        name = f"topic-{number // 50}-{number % 50}.{HEX}-delete"
+        fd = make_dir(path / name)
+        for segment in range(segments):
+            active = segment == segments - 1
+            for suffix, size, content in (
+                (".log", records, b"r" * min(records, 8192)),
+                (".index", PREALLOCATED if active else 8, b"i" * 8),
+                (".timeindex", PREALLOCATED if active else 12, b"t" * 12),
+                (".snapshot", 10, b"s" * 10),
+            ):
+                make_file(fd, f"{segment * 1000:020d}{suffix}", content, size)
+        make_file(fd, "leader-epoch-checkpoint", b"0\n0\n")
+        make_file(fd, "partition.metadata", METADATA)
+        os.close(fd)
+        os.utime(path / name, (1, 1))
+    subprocess.run(["sync", "-f", str(path)], check=True)
+    return path
+
+
 def make_dir(path: Path) -> int:
     path.mkdir()
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def make_file(dir_fd: int, name: str, content: bytes) -> None:
+def make_file(dir_fd: int, name: str, content: bytes, size: int = 0) -> None:
+    """`size`: what it is extended to, with a hole."""
     fd = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o644, dir_fd=dir_fd)
     if content:
         os.write(fd, content)
+    if size > len(content):
+        os.ftruncate(fd, size)
     os.close(fd)

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from logagent.model.naming.topic_ids import to_text
-from logagent.store.deletion import RequestedPartition, RequestedTopic
-from tests.broker.deletion_stage import PARTITIONS, Stage
+from logagent.store.records import RequestedPartition, RequestedTopic
+from tests.broker.deletion_stage import NODES, PARTITIONS, Stage, approving
 from tests.broker.rig.ordered_cluster import OrderedCluster, current
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Mode, Rig
@@ -40,11 +40,13 @@ def broker_down(s: Stage) -> None:
         s.stays_open(request)
         assert len(current(s.cluster.node(3), topic)) == PARTITIONS
     else:
-        s.only_missing(request, 3, "")
+        s.only_missing(request, 3, "broker 3 is down")
         assert len(current(s.cluster.node(3), topic)) == PARTITIONS
     s.cluster.node(3).start(timeout=240)
     s.completes(request)
     s.is_gone(topic)
+    if s.mode == "kraft":
+        s.gives_back(request, 3, topic)
 
 
 def offline_dir(s: Stage) -> None:
@@ -84,11 +86,31 @@ def reassigned(s: Stage) -> None:
 
 
 def dead_agent(s: Stage) -> None:
+    """Its broker runs, and is a witness where no agent is."""
     topic = s.create("dead-agent")
     s.agent_is(2, signal.SIGSTOP)
-    request = s.delete(topic)
-    s.only_missing(request, 2, "nothing heard since 20")
+    s.completes(s.delete(topic))
+    s.is_gone(topic)
     s.agent_is(2, signal.SIGCONT)
+
+
+def without_agents(s: Stage) -> None:
+    """Nobody can tell of a lost decision, and that is approved; each broker's own answer is its witness."""
+    topic, three = s.create("without-agents"), s.cluster.node(3)
+    for node_id in NODES:
+        s.ordered.stop_agent(node_id)
+
+    def wants_its_word() -> bool:
+        plan = s.ordered.topics("delete", "--topic", topic)[1]
+        return "no-witness" in [each["word"] for each in plan["approval"]["needed"]]
+
+    wait_until(wants_its_word, 120, "no agent is heard", interval=2)
+    if s.mode == "kraft":
+        three.kill()
+    request = s.delete(topic)
+    if s.mode == "kraft":
+        s.only_missing(request, 3, "broker 3 is down")
+        three.start(timeout=240)
     s.completes(request)
     s.is_gone(topic)
 
@@ -100,8 +122,8 @@ def host_gone(s: Stage) -> None:
     s.cluster.node(3).kill()
     request = s.delete(topic)
     if s.mode == "kraft":
-        s.only_missing(request, 3, "nothing heard since 20")
-    status, _, said = s.ordered.topics("cancel", request["request_id"])
+        s.only_missing(request, 3, "broker 3 is down")
+    status, _, said = s.ordered.topics("cancel", request["request_id"], "--timeout", "20s")
     assert status == 0, said
     s.everything_runs()
     s.ordered.topics("run", "--once")
@@ -115,7 +137,10 @@ def recreated(s: Stage) -> None:
     if s.mode == "kraft":
         three.kill()
     request = s.delete(topic)
-    s.only_missing(request, 3, "")
+    if s.mode == "kraft":
+        s.only_missing(request, 3, "")
+    else:
+        s.completes(request)  # its broker runs, and is a witness where no agent is
     again = s.create("recreated", assignments={p: [1, 2] for p in range(PARTITIONS)})
     new_id = s.cluster.topic_id(again)
     if not three.alive:
@@ -163,7 +188,7 @@ def orphans(s: Stage) -> None:
         s.ordered.agent(3)
     s.completes(request)
     assert not current(three, topic)
-    assert s.request(request["request_id"])["bytes_set_aside"] > 0
+    assert s.request(request["request_id"])["bytes_quarantined"] > 0
     s.everything_runs()
     assert not any(name == topic for state in three.describe_log_dirs().values() for name, _ in state.replicas)
     s.is_untouched(topic, topic_id, replicas=(1, 2))
@@ -178,7 +203,7 @@ def strays(s: Stage) -> None:
     names = [name for name in three.dir_names() if name.startswith(f"{topic}-")]
     assert len(names) == PARTITIONS and all(name.endswith("-stray") for name in names), names
     s.report(topic, "leftovers")
-    request = s.purge_all(topic, "stray")
+    request = s.purge_all(topic, "stray", "--no-retention")
     s.killed_in_the_middle(3)
     s.completes(request)
     assert not [name for name in three.dir_names() if name.startswith(f"{topic}-")]
@@ -186,7 +211,7 @@ def strays(s: Stage) -> None:
 
 
 def without_id(s: Stage) -> None:
-    """A replica whose partition.metadata is gone is ineligible and says so, until it is back; the other one goes."""
+    """A replica whose partition.metadata is gone is refused for good, and says so; the other one goes."""
     topic, three = s.create("nameless"), s.cluster.node(3)
     three.stop()
     topic_id = s.moved_away(topic)
@@ -196,15 +221,14 @@ def without_id(s: Stage) -> None:
     metadata = (path / "partition.metadata").read_bytes()
     (path / "partition.metadata").unlink()
     request = s.purge_all(topic, "orphan")
-    s.rounds_until(request, lambda r: "has no topic id" in str(r["topics"]), "the agent says that there is no id")
+    s.rounds_until(request, lambda r: "its topic id is None" in str(r["topics"]), "the agent says that there is no id")
     s.rounds_until(request, lambda r: current(three, topic) == [f"{topic}-0"], "the other one is set aside")
     (known,) = s.request(request["request_id"])["topics"]
     (left,) = known["missing"]
-    assert (left["state"], left["guard"]) == ("ReplicaDeletionIneligible", "identity"), known
+    assert (left["state"], left["claim"]) == ("ReplicaDeletionIneligible", "identity"), known
+    assert left["hint"] == "request it again from a report of today", left
     (path / "partition.metadata").write_bytes(metadata)
-    s.age(3, topic)
-    s.completes(request)
-    assert not current(three, topic)
+    assert s.ordered.topics("cancel", request["request_id"], "--timeout", "0")[0] == 0
     s.everything_runs()
     s.is_untouched(topic, topic_id, replicas=(1, 2))
 
@@ -250,9 +274,9 @@ def disabled(s: Stage) -> None:
     s.configure({"delete.topic.enable": "false"})
     try:
         plan = s.ordered.topics("delete", "--topic", topic)[1]
-        words = ["--execute", "--approve", plan["plan_id"], "--timeout", "20s"]
+        words = ["--execute", *approving(plan), "--timeout", "40s"]
         status, done, said = s.ordered.topics("delete", "--topic", topic, *words)
-        assert f"topic {topic} is dropped" in said and "deletion" in said.lower(), said
+        assert "is disabled: " in said and "deletion" in said.lower(), said
         print(f"topics delete: status {status}, {s.request(done['request_id'])['state']}", flush=True)
     finally:
         s.configure({"delete.topic.enable": None})
@@ -261,7 +285,7 @@ def disabled(s: Stage) -> None:
     assert s.ordered.topics("run", "--once")[0] == 0
     print(f"then enabled: the cluster lists it: {topic in s.cluster.topics()}", flush=True)
     s.is_untouched(topic, topic_id)
-    assert status == 1 and s.request(done["request_id"])["state"] == "dropped", (status, said)
+    assert status == 1 and s.request(done["request_id"])["state"] == "disabled", (status, said)
 
 
 def dead_leader(s: Stage) -> None:
@@ -294,7 +318,8 @@ def dead_leader(s: Stage) -> None:
 
 
 CASES: dict[str, Callable[[Stage], None]] = {
-    "names": names, "broker-down": broker_down, "dead-agent": dead_agent, "recreated": recreated, "orphans": orphans,
+    "names": names, "broker-down": broker_down, "dead-agent": dead_agent, "without-agents": without_agents,
+    "recreated": recreated, "orphans": orphans,
     "strays": strays, "offline-dir": offline_dir, "reassigned": reassigned, "host-gone": host_gone,
     "disabled": disabled, "dead-leader": dead_leader, "without-id": without_id, "old-protocol": old_protocol,
 }  # fmt: skip

@@ -10,13 +10,16 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
+from logagent.broker.files.log_extent import read_log_extent
+from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.control import Control
-from logagent.store.deletion import Request, RequestedTopic
-from logagent.store.orders import instant, write_request
+from logagent.store.records import RequestedTopic, instant
+from logagent.store.requests import Request, write_request
 from logagent.store.signing import load_private_key
 from tests.broker.rig.cluster import Cluster
 from tests.broker.rig.ordered_cluster import OrderedCluster, current
@@ -30,6 +33,12 @@ PROPERTIES = {
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "log.flush.start.offset.checkpoint.interval.ms": "1000",
 }
+
+
+def approving(plan: Any) -> list[str]:
+    """The option that approves a plan, word by word, as the plan names them."""
+    words = ",".join(dict.fromkeys(each["word"] for each in plan["approval"]["needed"]))
+    return ["--approve", f"{plan['plan_id']}:{words}"] if words else []
 
 
 class Stage:
@@ -46,6 +55,7 @@ class Stage:
             "LOGAGENT_KAFKA__BOOTSTRAP_SERVERS": ",".join(n.bootstrap for n in self.cluster.nodes),
             # What a stopped broker's own log says counts until it is so old: by default a quarter of an hour.
             "LOGAGENT_ASSIGNMENTS__MAX_AGE": "20s",
+            "LOGAGENT_CLEANUP__STRAY_RETENTION": "15s",
         }
         if mode == "zookeeper":  # which would not start with a -stray dir in a log dir
             (root / "aside").mkdir()
@@ -80,20 +90,20 @@ class Stage:
         when the topic's replicas have changed since, as in a reassignment: then it is planned again."""
         for _ in range(5):
             plan = self.ordered.topics("delete", "--topic", topic)[1]
-            words = ["--execute", "--approve", plan["plan_id"], "--timeout", "0"]
+            words = ["--execute", *approving(plan), "--timeout", "0"]
             status, done, said = self.ordered.topics("delete", "--topic", topic, *words)
             if status != 4:
                 break
         assert status == 0, (said, done)
         return self.request(done["request_id"])
 
-    def purge_all(self, topic: str, kind: str) -> Any:
+    def purge_all(self, topic: str, kind: str, *more: str) -> Any:
         """The request to purge what node 3 still has of a topic, both partitions; `topics purge` returned at once."""
-        words = ["--report", str(self.root / "report"), "--topic", topic, "--kind", kind]
+        words = ["--report", str(self.root / "report"), "--topic", topic, "--kind", kind, *more]
         _, plan, said = self.ordered.topics("purge", *words)
         found = [(d["node_id"], d["topic"], d["partition"]) for d in plan["directories"]]
         assert sorted(found) == [(3, topic, p) for p in range(PARTITIONS)], (plan, said)
-        words += ["--execute", "--approve", plan["plan_id"], "--timeout", "0"]
+        words += ["--execute", *approving(plan), "--timeout", "0"]
         status, done, said = self.ordered.topics("purge", *words)
         assert status == 0, said
         return self.request(done["request_id"])
@@ -111,11 +121,9 @@ class Stage:
         """A request that is in the store already, whoever made it."""
         cluster_id, now = self.cluster.nodes[0].cluster_id, datetime.now(UTC)
         until = instant(now + timedelta(days=1))
-        request = Request(
-            "early-request", cluster_id, "topics", "a" * 16, "ops", instant(now), until, 0, topics=(topic,)
-        )
-        assert write_request(Control(self.ordered.store, cluster_id), request, load_private_key(self.ordered.key))
-        return self.request("early-request")
+        request = Request(cluster_id, "topics", "a" * 24, "ops", instant(now), until, "0" * 32, topics=(topic,))
+        number = write_request(Control(self.ordered.store, cluster_id), request, load_private_key(self.ordered.key))
+        return self.request(number)
 
     def rounds_until(self, request: Any, holds: Callable[[Any], bool], what: str, seconds: float = 420) -> None:
         """A controller's rounds until what `topics status` says of the request holds."""
@@ -149,11 +157,32 @@ class Stage:
         with self.ordered.controller():
             end = time.monotonic() + seconds
             while time.monotonic() < end:
-                assert self.request(request["request_id"])["state"] == "open"
+                assert self.request(request["request_id"])["state"] in ("open", "deleting")
                 time.sleep(1)
 
     def completes(self, request: Any) -> None:
         self.rounds_until(request, lambda r: r["state"] == "done", "the request completes")
+
+    def gives_back(self, request: Any, node_id: int, topic: str) -> None:
+        """What the broker set aside when it came back is removed after its retention, in report mode too, and the bytes
+        that came back are told apart from those that are quarantined."""
+        names = [name for name in self.cluster.node(node_id).dir_names() if name.startswith(f"{topic}-")]
+        print(f"after its start node {node_id} has {names}", flush=True)
+
+        last: list[Any] = []
+
+        def back() -> bool:
+            (known,) = last[:] = self.request(request["request_id"])["topics"]
+            names = [n for n in self.cluster.node(node_id).dir_names() if n.startswith(f"{topic}-")]
+            return not names and known["strays_left"] == 0 and (known["bytes_back"] > 0 or not strays)
+
+        strays = [name for name in names if name.endswith("-stray")]
+        try:
+            wait_until(back, 240, "its stray is removed and its bytes are back", interval=2)
+        except AssertionError as error:
+            answers = self.ordered.store / "answers" / self.cluster.nodes[0].cluster_id / str(node_id)
+            said = (answers / f"{request['request_id']}.json").read_text()
+            raise AssertionError(f"{error}: {json.dumps(last)} {said}") from None
 
     def killed_in_the_middle(self, node_id: int) -> None:
         """Controllers and the node's agent are killed while they carry it out; the agent runs again afterwards."""
@@ -209,6 +238,7 @@ class Stage:
         cluster_id, folder = self.cluster.nodes[0].cluster_id, self.root / "report"
         folder.mkdir(exist_ok=True)
         columns = ["log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes", "kind"]
+        identity = ["inode", "directory_id", "end_offset"]
         tables: dict[str, list[list[Any]]] = {"orphans": [], "leftovers": [], "usage_hosts": []}
         for node in self.cluster.nodes:
             dirs = self.ordered.scan(node.node_id)["dirs"]
@@ -217,9 +247,10 @@ class Stage:
                 table = "orphans" if d["verdict"] == "orphan" else "leftovers" if d["kind"] == "stray" else None
                 if table is not None:
                     row = [cluster_id, node.node_id, f"kafka-{node.node_id}", *(d[name] for name in columns)]
-                    tables[table].append(row)
+                    with suppress(FileNotFoundError):  # its retention was over
+                        tables[table].append([*row, *_identity(Path(d["log_dir"], d["name"]))])
         for name, rows in tables.items():
-            head = ["cluster_id", "node_id", "host", *(columns if name != "usage_hosts" else ["dirs"])]
+            head = ["cluster_id", "node_id", "host", *([*columns, *identity] if name != "usage_hosts" else ["dirs"])]
             with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
                 csv.writer(file).writerows([head, *rows])
         (folder / "report.json").write_text(json.dumps({"schema": "logagent.fleet-report/1"}))
@@ -268,3 +299,13 @@ class Stage:
             logs = [log for state in self.cluster.log_dirs_of(node_id).values() for log in state.replicas]
             assert sorted(log for log in logs if log[0] == topic) == [(topic, p) for p in range(PARTITIONS)], node_id
         assert [len(self.cluster.read_all(topic, p)) for p in range(PARTITIONS)] == [RECORDS] * PARTITIONS
+
+
+def _identity(path: Path) -> tuple[int, str, int | None]:
+    """Inode, directory id and log end offset of a directory."""
+    meta = parse_meta_properties((path.parent / META_PROPERTIES).read_bytes())
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.fstat(fd).st_ino, meta.directory_id or "", read_log_extent(fd).log_end
+    finally:
+        os.close(fd)

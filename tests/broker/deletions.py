@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.broker.deletion_stage import approving
 from tests.broker.rig.cluster import Cluster
 from tests.broker.rig.ordered_cluster import OrderedCluster, current
 from tests.broker.rig.process import wait_until
@@ -91,7 +92,7 @@ def _ask(ordered: OrderedCluster, topics: list[str], troubles: list[str]) -> Non
     for _ in range(40):
         status, plan, said = ordered.topics("delete", "--topic", pattern)
         if plan is not None and plan["topics"]:
-            words = ["--execute", "--approve", plan["plan_id"], "--timeout", "5s"]
+            words = ["--execute", *approving(plan), "--timeout", "5s"]
             status, document, said = ordered.topics("delete", "--topic", pattern, *words)
             if document is not None and document["request_id"] is not None:
                 return

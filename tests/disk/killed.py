@@ -135,7 +135,8 @@ def laid_out() -> list[Topic]:
 class Scenario:
     """`prepare` lays the host out and returns the command's own arguments; `status`: that of a run nothing happens
     to; `again_may`: statuses of the second run; `in_child`: the work is done in a child process, so that a blow kills
-    this one, and the command has to say so. `remove`: what takes a host away again."""
+    this one, and the command has to say so. `remove`: what takes a host away again. `between`: what is wrong after a
+    blow, before the second run."""
 
     name: str
     prepare: Callable[[Path], list[str]]
@@ -143,6 +144,7 @@ class Scenario:
     again_may: tuple[int, ...] = (0,)
     in_child: bool = False
     remove: Callable[[Path], None] = shutil.rmtree
+    between: Callable[[Path], list[str]] = lambda root: []
 
 
 def deleting(topics: str) -> list[str]:
@@ -198,6 +200,32 @@ def _cleanup(root: Path) -> list[str]:
     return ["cleanup", "--execute", *assignments(root, *laid_out())]
 
 
+def _batch(root: Path) -> list[str]:
+    """Three marked directories, whose removal is begun together."""
+    lay_out(root)
+    for number in range(3):
+        made = root / "d1" / f"audit-{number}.{HEX}-delete"
+        partition(made, "EEEEEEEEEEEEEEEEEEEEEA")
+        os.utime(made, (1, 1))
+    return ["cleanup", "--execute", *assignments(root, *laid_out())]
+
+
+def whole_or_refused(root: Path) -> list[str]:
+    """A marked directory with all its files can be restored, one that lacks any cannot."""
+    left = {path.name: sorted(file.name for file in path.iterdir()) for path in (root / "d1").glob("*-delete")}
+    if not left:
+        return []
+    own = ["restore", "--retention-will-delete", *left]
+    _, document = in_process(root, own)
+    offered = {a["name"] for a in document.get("actions", [])}
+    every = sorted(file.name for file in (root / "d1" / "payments-0").iterdir())
+    return [
+        f"{name} has {len(files)} of {len(every)} files, and is {'' if name in offered else 'not '}offered: {document}"
+        for name, files in left.items()
+        if (files == every) != (name in offered)
+    ]
+
+
 def _rescue(root: Path) -> list[str]:
     """The same as a cleanup's, asked for as more room than there is to give."""
     return ["rescue", "--need", "1GiB", *_cleanup(root)[1:]]
@@ -220,6 +248,7 @@ SCENARIOS = {
         Scenario("replace", _replace, again_may=(0, 2)),
         Scenario("replace-marked", _replace_marked, again_may=(0, 2)),
         Scenario("cleanup", _cleanup),
+        Scenario("batch", _batch, between=whole_or_refused),
         Scenario("prestart", _prestart, in_child=True),
         Scenario("rescue", _rescue, status=3, again_may=(3,)),
     )
@@ -409,7 +438,8 @@ def strike(scenario: Scenario, blows: Sequence[Blow[Site]], folder: Path) -> lis
             commands = [scenario.prepare(root) for root in roots]
             runs = list(pool.map(_struck, roots, commands, some))
             for root, own, blow, run in zip(roots, commands, some, runs, strict=True):
-                found = [*_judge_first(scenario, blow, run), *_judge_second(scenario, blow, root, own, wanted)]
+                found = [*_judge_first(scenario, blow, run), *scenario.between(root)]
+                found += _judge_second(scenario, blow, root, own, wanted)
                 # The first few say enough; a partition that was not renamed differs in every file.
                 problems += [f"{scenario.name}, {blow}: {problem}" for problem in found[:4]]
                 scenario.remove(root)

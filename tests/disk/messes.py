@@ -11,14 +11,15 @@ import hashlib
 import os
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from logagent.broker.exported.file import write_assignments
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, parse_checkpoint, render_checkpoint
+from logagent.model.assignments.covered import EpochEnd
 from logagent.model.assignments.image import (
     AssignmentImage,
     BrokerRegistration,
@@ -38,7 +39,8 @@ Sort = Literal[
     "assigned", "no-id", "orphan", "moved-away", "moved-nowhere", "stray", "stray-living", "stray-covered",
     "stray-covered-elsewhere", "stray-uncovered", "stray-hole", "stray-emptied", "stray-begun", "stray-no-id",
     "stray-internal", "delete", "future", "future-living", "double", "double-alike", "double-diverged", "double-hole",
-    "double-emptied", "linked", "sparse", "invalid",
+    "double-emptied", "copy", "copy-stray", "copy-elsewhere", "copy-uncovered", "copy-hole", "linked", "sparse",
+    "invalid",
 ]  # fmt: skip
 SORTS: tuple[Sort, ...] = get_args(Sort)
 
@@ -54,17 +56,28 @@ class Thing:
 @dataclass
 class Mess:
     """What was laid out. `may_go`: paths that may be offered while the broker is stopped; of each tuple only one may.
-    `always`: those of them that may be offered while it is live, too."""
+    `if_led`: of what `stays`, paths that may where this node is known to lead their partition."""
 
     root: Path
     log_dirs: tuple[Path, Path]
     topics: list[Topic] = field(default_factory=list)
     may_go: list[tuple[Path, ...]] = field(default_factory=list)
     stays: list[Path] = field(default_factory=list)
+    if_led: list[Path] = field(default_factory=list)
 
     @property
     def assignments(self) -> Path:
         return self.root / "assignments.json"
+
+
+class ThisNodeLeads:
+    """Stands in for the brokers of the cluster: every partition is led by this host's own broker."""
+
+    def epoch_ends(self, asked: Mapping[Any, Any], *_: Any, **__: Any) -> dict[Any, EpochEnd]:
+        return {key: EpochEnd("this node", None, None, led_here=True) for key in asked}
+
+    def close(self) -> None:
+        pass
 
 
 def make(root: Path, things: Sequence[Thing]) -> Mess:
@@ -127,11 +140,12 @@ def _make(mess: Mess, thing: Thing, n: int) -> None:
         case "stray-covered" | "stray-uncovered":
             mess.topics.append(lives)
             mess.stays.append(at(current, end=120 if thing.sort == "stray-covered" else 90))
-            (mess.may_go.append((at(stray),)) if thing.sort == "stray-covered" else mess.stays.append(at(stray)))
+            mess.stays.append(at(stray))
+            mess.if_led += [stray] if thing.sort == "stray-covered" else []
         case "stray-covered-elsewhere":
             mess.topics.append(lives)
-            mess.may_go.append((at(stray),))
-            mess.stays.append(at(there / current.name, end=120))
+            mess.stays += [at(there / current.name, end=120), at(stray)]
+            mess.if_led.append(stray)
         case "stray-hole" | "stray-emptied" | "stray-begun":
             mess.topics.append(lives)
             mess.stays += [at(stray), at(current, end=120)]
@@ -172,6 +186,17 @@ def _make(mess: Mess, thing: Thing, n: int) -> None:
             mess.topics.append(lives)
             mess.stays += [at(current, end=110), at(there / current.name, end=120)]
             _starts_at(there, topic, 500)
+        case "copy" | "copy-stray" | "copy-elsewhere":
+            mess.topics.append(lives)
+            mess.stays.append(at((there if thing.sort == "copy-elsewhere" else here) / current.name, end=120))
+            name = f"backup{n}-0" if thing.sort != "copy-stray" else stray_name(f"backup{n}", 0, uuid)
+            mess.stays.append(at(here / name))
+            mess.if_led.append(here / name)
+        case "copy-uncovered" | "copy-hole":
+            mess.topics.append(lives)
+            mess.stays += [at(current, end=90 if thing.sort == "copy-uncovered" else 120), at(here / f"backup{n}-0")]
+            if thing.sort == "copy-hole":
+                (current / f"{0:020d}.log").write_bytes(b"")
         case "linked":
             mess.may_go.append((at(stray),))
             os.link(stray / "00000000000000000000.log", mess.root / f"linked-{n}")

@@ -141,10 +141,10 @@ class Soak:
             if status != 0 or seconds > 5:
                 last = daemon.text.splitlines()[-1:]
                 self.problems.append(f"SIGTERM: status {status} after {seconds:.1f} s; {last}")
-        self.look_at_log(daemon.text)
+        self.read_log_extent(daemon.text)
         daemon.__exit__(None, None, None)
 
-    def look_at_log(self, text: str) -> None:
+    def read_log_extent(self, text: str) -> None:
         bad = [line for line in text.splitlines() if '"internal-error"' in line or "Traceback" in line]
         self.problems += [f"the log says: {line[:300]}" for line in bad[:3]]
         # Two reloads are two events.

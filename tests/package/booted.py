@@ -61,9 +61,9 @@ class Scenario:
 
     def install(self, package: str) -> None:
         before = self.listing()
-        begun = time.monotonic()
+        started = time.monotonic()
         told = self.sh(f"apt-get install -y -q {package}", timeout=300)
-        self.say(f"installed in {time.monotonic() - begun:.1f} s; {self.machine.show(SERVICE, 'ActiveState')}")
+        self.say(f"installed in {time.monotonic() - started:.1f} s; {self.machine.show(SERVICE, 'ActiveState')}")
         assert "logagent setup --execute" in told, told
         assert not self.active(), "nothing runs before an operator has asked for it"
         self.sh(f"systemctl start {SERVICE}")
@@ -83,7 +83,7 @@ class Scenario:
         """As the package says it: look, write, read, start."""
         shown = self.sh("logagent setup 2>&1")
         assert f"User={self.user}" in shown and MALLORY not in shown and "nothing was written yet" in shown, shown
-        assert f"LOGAGENT_KAFKA__CONFIG={broker_host.CONFIG}" in shown, shown
+        assert f'config = "{broker_host.CONFIG}"' in shown, shown
         print(textwrap.indent(shown, "        "), flush=True)
         written = self.sh("logagent setup --execute 2>&1")
         assert "systemd-analyze verify has no complaints" in written, written
@@ -91,9 +91,9 @@ class Scenario:
 
     def untouched_by(self, user: str) -> None:
         """Whatever that user pretends: nothing of it is in the unit, and a reload takes no longer for it."""
-        begun = time.monotonic()
+        started = time.monotonic()
         self.sh("systemctl daemon-reload")
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - started
         assert seconds < 10, seconds
         assert user not in self.sh(f"systemctl show {SERVICE}; systemctl cat {SERVICE}")
         found = self.sh("grep -rl mallory /etc/systemd /run/systemd/generator* /run/systemd/system || true").split()
@@ -166,11 +166,11 @@ class Scenario:
         self.sh(f"mkdir -p {place}; printf '[Service]\\nWatchdogSec=6\\nRestartSec=1\\n' >{place}/test.conf")
         self.sh("systemctl daemon-reload")
         self.restart()
-        before, begun = self.pid(), time.monotonic()
+        before, started = self.pid(), time.monotonic()
         self.sh(f"kill -STOP {before}")
         wait_for("the watchdog starts it again", lambda: self.active() and self.pid() not in (0, before), 120)
         assert "watchdog" in self.sh("journalctl -b --no-pager -u logagent").lower()
-        self.say(f"SIGSTOP: killed by the watchdog (6 s) and READY again after {time.monotonic() - begun:.1f} s")
+        self.say(f"SIGSTOP: killed by the watchdog (6 s) and READY again after {time.monotonic() - started:.1f} s")
         self.sh(f"rm {place}/test.conf; systemctl daemon-reload")
         self.restart()
 
@@ -194,7 +194,8 @@ class Scenario:
         return int(self.sh(f"find {path} -name '*.log' 2>/dev/null | wc -l"))
 
     def enforce(self, bytes_per_second: str) -> None:
-        text = '[cleanup]\nmode = "enforce"\ninterval = "5s"\nleftover_grace = "1s"\n[delete]\n'
+        text = f'[kafka]\nconfig = "{broker_host.CONFIG}"\n[cleanup]\nmode = "enforce"\ninterval = "5s"\n'
+        text += 'leftover_grace = "1s"\n[delete]\n'
         text += f'file_delete_delay_ms = 1000\nbytes_per_second = "{bytes_per_second}"\n'
         (self.machine.root / "etc/logagent/logagent.toml").write_text(text)
         self.restart()
@@ -203,9 +204,9 @@ class Scenario:
         self.sh("systemctl stop kafka", timeout=120)
         self.enforce("64KiB")
         path = self.removing("orders-0.0123456789abcdef0123456789abcdef-delete")
-        begun = time.monotonic()
+        started = time.monotonic()
         self.sh(f"systemctl stop {SERVICE}")
-        seconds, left = time.monotonic() - begun, self.left(path)
+        seconds, left = time.monotonic() - started, self.left(path)
         assert left > 0 and self.machine.show(SERVICE, "Result") == "success"
         assert seconds < 5.0, seconds
         self.say(f"stopped amid a removal in {seconds:.2f} s, {left} files left, result success")
@@ -275,7 +276,9 @@ class Scenario:
         asked = f"logagent delete --kafka-config {broker_host.CONFIG} --partition {name}"
         asked += " --quarantine --allow-assigned --even-last-copy"
         # All that this host has: that is a plan to approve.
-        (self.machine.root / "etc/logagent/logagent.toml").write_text(f'[kafka]\nversion = "{broker_host.KAFKA}"\n')
+        (self.machine.root / "etc/logagent/logagent.toml").write_text(
+            f'[kafka]\nconfig = "{broker_host.CONFIG}"\nversion = "{broker_host.KAFKA}"\n'
+        )
         plan = json.loads(self.as_user(f"{asked} --json 2>/dev/null", check=False))
         self.as_user(f"{asked} --execute --approve {plan['plan_id']}")
         stray = self.sh(f"ls {LOG_DIRS[1]} | grep -- -stray")

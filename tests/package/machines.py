@@ -28,7 +28,7 @@ _INCLUDED = "apt,systemd,systemd-sysv,dbus,procps,util-linux,mount,e2fsprogs,zli
 def base_archive(name: str) -> Path:
     """The root of a distribution as an archive, made once.
 
-    Debian's comes from mmdebstrap's own mirror. For Ubuntu's name one in `LOGAGENT_UBUNTU_MIRROR`; Debian has no
+    Debian's comes from mmdebstrap's own mirror. For Ubuntu's name one in `LOGAGENT_TESTS_UBUNTU_MIRROR`; Debian has no
     keyring for it, so that it is trusted as it is: a root that is thrown away.
     """
     archive = cache_dir() / "roots" / f"{name}.tar"
@@ -38,9 +38,9 @@ def base_archive(name: str) -> Path:
     part = archive.with_suffix(".part.tar")
     command = ["mmdebstrap", "--variant=minbase", f"--include={_INCLUDED}", DISTRIBUTIONS[name], str(part)]
     if name.startswith("ubuntu"):
-        mirror = os.environ.get("LOGAGENT_UBUNTU_MIRROR")
+        mirror = os.environ.get("LOGAGENT_TESTS_UBUNTU_MIRROR")
         if mirror is None:
-            raise RuntimeError(f"{name}: no mirror; name one in LOGAGENT_UBUNTU_MIRROR")
+            raise RuntimeError(f"{name}: no mirror; name one in LOGAGENT_TESTS_UBUNTU_MIRROR")
         command.append(f"deb [trusted=yes] {mirror} {DISTRIBUTIONS[name]} main universe")
     run(command, timeout=900)
     part.rename(archive)
@@ -59,12 +59,12 @@ def run(command: list[str], *, timeout: float = 120, check: bool = True) -> Done
 
 def wait_for(what: str, condition: Callable[[], object], seconds: float = 120) -> float:
     """Wait until the condition holds; how long it took. Raises TimeoutError that says what was waited for."""
-    begun = time.monotonic()
+    started = time.monotonic()
     while not condition():
-        if time.monotonic() - begun > seconds:
+        if time.monotonic() - started > seconds:
             raise TimeoutError(f"{what}: not within {seconds} s")
         time.sleep(0.1)
-    return time.monotonic() - begun
+    return time.monotonic() - started
 
 
 @contextmanager

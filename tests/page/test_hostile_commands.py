@@ -27,7 +27,7 @@ import json, sys
 with open({out!r}, "a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
 """
-OPTIONS = {"--report", "--cluster", "--kind", "--topic", "--id", "--host", "--reason"}
+OPTIONS = {"--report", "--cluster", "--window", "--kind", "--topic", "--id", "--host", "--reason"}
 
 
 def hostile(report: dict[str, Any], tables: dict[str, Any], cluster: str | None) -> str:

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from logagent.cli.deletions.report import directory_id_of
 from logagent.cli.main import run
-from logagent.fleet.ingest.ingest import ingest_dates
+from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.store.shared import init_store
@@ -137,11 +137,9 @@ def test_the_fleets_command_plans_what_the_page_counts(fleet: Fleet, page: Page)
     page.locator("#reclaim li", has=page.locator("[data-answer=now]")).get_by_role("button").click()
     # On the only host every stray is the last copy: the plan is shown, and says that it wants its approval.
     plan = json.loads(fleet.paste(f"{clipboard(page)} --json", status=4))
-    expected = {(row["log_dir"], row["name"]) for row in fleet.rows(window="now", kind="stray")}
+    expected = {(row["log_dir"], row["name"]) for row in fleet.rows(window="now") if row["id"]}
     planned = {(one["log_dir"], one["name"]) for one in plan["directories"]}
-    # It selects by kind: strays that their leader must be asked about are in the plan too, which wants its approval.
-    asked = {(row["log_dir"], row["name"]) for row in fleet.rows(window="approval", kind="stray")}
-    assert plan["mode"] == "dry-run" and expected and planned == expected | asked
+    assert plan["mode"] == "dry-run" and expected and planned == expected
 
 
 def test_picked_rows_are_set_aside_and_removed_on_the_host(fleet: Fleet, page: Page) -> None:
@@ -160,7 +158,8 @@ def test_picked_rows_are_set_aside_and_removed_on_the_host(fleet: Fleet, page: P
     plan = json.loads(fleet.paste(f"{command} --json", status=4))
     assert {one["name"] for one in plan["directories"]} == {orphan["name"], stray["name"]}
     # Last copies want their approval.
-    done = json.loads(fleet.paste(f"{command} --json --execute --approve {plan['plan_id']} --timeout 1m"))
+    words = ",".join(dict.fromkeys(each["word"] for each in plan["approval"]["needed"]))
+    done = json.loads(fleet.paste(f"{command} --json --execute --approve {plan['plan_id']}:{words} --timeout 1m"))
     assert done["mode"] == "execute", done
     names = os.listdir(orphan["log_dir"])
     assert orphan["name"] not in names

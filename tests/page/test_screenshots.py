@@ -1,7 +1,7 @@
 """Pictures of the page, for eyes: light, dark, narrow, on paper.
 
-With `LOGAGENT_KEEP_SCREENSHOTS=1` they replace those in `screenshots/`; else they go to a temporary directory, so that
-a run leaves no changes behind (fonts differ between machines). What is asserted is what a picture must have: its
+With `LOGAGENT_TESTS_KEEP_SCREENSHOTS=1` they replace those in `screenshots/`; else they go to a temporary directory, so
+that a run leaves no changes behind (fonts differ between machines). What is asserted is what a picture must have: its
 size, and that its themes and layouts differ.
 """
 
@@ -31,7 +31,7 @@ HEIGHT = 1000
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    if os.environ.get("LOGAGENT_KEEP_SCREENSHOTS") != "1":
+    if os.environ.get("LOGAGENT_TESTS_KEEP_SCREENSHOTS") != "1":
         return tmp_path
     KEPT.mkdir(exist_ok=True)
     return KEPT

@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from logagent.fleet.demo import Fleet
-from logagent.fleet.ingest.ingest import Ingested, ingest_dates
+from logagent.fleet.ingest.dates import ingest_dates
+from logagent.fleet.ingest.ingest import Ingested
 from logagent.fleet.job import Job, report
 from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.store import Store

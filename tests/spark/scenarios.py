@@ -382,7 +382,11 @@ def doubtful_directories(kafka: Kafka) -> Expected:
         dir_row("orders-0.0123456789abcdef0123456789abcdef-future", orders, kind="future", topic="orders", partition=0),
         dir_row("gone-1.0123456789abcdef0123456789abcdef-future", GONE, kind="future", topic="gone", partition=1),
     )
-    orphans = {"1|orders-1": "not-a-replica", "1|gone-1.0123456789abcdef0123456789abcdef-future": "topic-absent"}
+    orphans = {
+        "1|orders-1": "not-a-replica",
+        "1|renamed-0": "copy-of",
+        "1|gone-1.0123456789abcdef0123456789abcdef-future": "topic-absent",
+    }
     return Expected(kafka.cluster_id, orphans)
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from logagent.cli.main import run
 from logagent.fleet.demo import Cluster, Fleet
+from tests.documents import assert_promised
 from tests.fleets.planted import generate, truth_of
 
 PYTHON = [sys.executable, "-W", "error"]
@@ -73,8 +74,17 @@ def test_demo_makes_a_report(spark: SparkSession, tmp_path: Path, capsys: pytest
     assert content["totals"]["orphans"] == sum(len(truth.orphans) for truth in truths)
     assert content["totals"]["bytes"] == sum(truth.bytes for truth in truths)
     assert (tmp_path / "report" / "latest" / "index.html").is_file()
-    assert run(["fleet", "ingest", "--store", str(tmp_path)]) == 0
+    again = ["fleet", "ingest", "--store", str(tmp_path), "--keep-landing", "off"]
+    assert run(again) == 0
     assert capsys.readouterr().out == "nothing new in landing\n"
+    assert run([*again, "--report", str(tmp_path / "second"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert_promised(told, "fleet-ingest")
+    assert (told["dates"], told["trimmed"]) == ([], [])
+    assert (
+        json.loads((Path(told["report"].removeprefix("file:")) / "report.json").read_text())["totals"]
+        == content["totals"]
+    )
 
 
 def test_the_demo_shows_every_kind_of_problem() -> None:

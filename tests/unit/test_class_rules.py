@@ -14,9 +14,9 @@ ROOT = Path(logagent.__file__).parent
 TESTS = ROOT.parent / "tests"
 
 # A class that only one other is derived from and that nobody makes, with the one that is made. This only gets shorter.
-SPLIT = {("HolderWatch", "StoppableHolderWatch"), ("ReplicaDeletions", "TopicDeletionManager")}
+SPLIT = {("HolderWatch", "StoppableHolderWatch")}
 # A Protocol with at most one implementation, tests included. This only gets shorter.
-ALONE = {"Rounds"}
+ALONE: set[str] = set()
 
 
 @cache

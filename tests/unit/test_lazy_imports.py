@@ -25,15 +25,14 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("`--version` is answered without click", "logagent.cli.main", ()),
     ("`explain` and `--help` print text", "json", SMALL),
     ("`systemctl show` is asked by doctor, check and setup only", "subprocess", OFTEN),
-    ("only where something has to be folded, or a bar is drawn on a terminal", "rich.console rich.text rich.progress",
-     OFTEN),
     ("only where a file, or what a daemon answers, is validated", "pydantic pydantic_core logagent.documents.status",
      OFTEN),
     ("`explain` and `--help` read no configuration and look at no disk",
      "logagent.agent.config logagent.host.state.state_dir logagent.broker.files.server_properties"
      " logagent.host.linux.access logagent.host.linux.child", SMALL),
-    ("a daemon that neither publishes nor takes orders does not hold it in memory",
-     "logagent.agent.publish.publish logagent.agent.orders.box", OFTEN),
+    ("a daemon that neither publishes nor takes requests does not hold it in memory",
+     "logagent.agent.publish.publish logagent.agent.requests.box logagent.agent.requests.memory"
+     " logagent.agent.requests.topics", OFTEN),
     ("only where processes are looked at", "psutil", OFTEN),
     ("only the daemon watches folders", "watchdog", OFTEN),
     ("prometheus_client: only a daemon that is asked for metrics", "logagent.agent.metrics.metrics", OFTEN),
@@ -43,7 +42,8 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("`queue` shows what is marked without assignments",
      "logagent.broker.metadata_log.log logagent.broker.metadata_log.replay logagent.broker.exported.file", OFTEN),
     ("what only looks does not load what acts",
-     "logagent.agent.execute.checkpoint_entries logagent.agent.execute.log_manager logagent.agent.execute.recovery",
+     "logagent.agent.execute.checkpoint_entries logagent.agent.execute.log_manager logagent.agent.execute.recovery"
+     " logagent.agent.session.unchangeable",
      OFTEN),
     ("a broker waits for `prestart`, which checks only after it has acted", "logagent.agent.check.run_check", OFTEN),
     ("it looks up its own version among all packages, which takes longer than most commands", "crc32c", OFTEN),
@@ -51,7 +51,7 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("a machine that runs `submit.py` may have nothing but Spark",
      "cryptography logagent.store.deletion_progress logagent.store.signing", OFTEN),
     ("an extra: without pyspark, `fleet` shows its help and `init` works",
-     "pyspark logagent.fleet.demo logagent.fleet.ingest.ingest logagent.fleet.job logagent.fleet.page.brief"
+     "logagent.fleet.demo logagent.fleet.ingest.dates logagent.fleet.job logagent.fleet.page.brief"
      " logagent.fleet.spark_session logagent.fleet.submit logagent.fleet.tables.store", OFTEN),
     ("`topics` asks only of a store on a mount which kind it is", "logagent.host.linux.mounts", SMALL),
 )  # fmt: skip

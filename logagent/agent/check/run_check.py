@@ -1,4 +1,4 @@
-"""Would this broker start, and how are its log dirs? Looks at everything a start depends on; changes nothing.
+"""Would this broker start, and how are its log dirs? Inspects everything a start depends on; changes nothing.
 
 Strays that the broker will empty at its next start: it looks up the log start offset by the parsed name
 (`LogManager.loadLog`), so a stray shares the checkpoint entry of the current partition of the same name.
@@ -7,42 +7,76 @@ Strays that the broker will empty at its next start: it looks up the log start o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from logagent.agent.check.start_look import HELD, STATES, Looker, MetadataDir
 from logagent.agent.evidence.stray_questions import read_log
 from logagent.agent.session.session import Session
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
+from logagent.broker.files.metadata_dir_files import metadata_faults
 from logagent.broker.files.server_log import failed_marks, log_places
 from logagent.broker.process.version import launch_of_process
 from logagent.errors import LogAgentError, UnreadableError
 from logagent.host.brokers.discovery import same_file, start_scripts
+from logagent.host.brokers.holders import OpenFiles, holder_of, scan_open_files
 from logagent.host.brokers.systemd_units import broker_units
+from logagent.host.inventory.scan import SYMLINK_ERROR
 from logagent.host.linux.access import User, owner_of, user_of_process
-from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.linux.proc import is_kafka
+from logagent.host.log_dir.log_dir import CLEAN_SHUTDOWN, LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, probe
-from logagent.host.log_dir.start_looks import room_of
+from logagent.host.log_dir.start_inspection import (
+    PartitionDirs,
+    broken_checkpoints,
+    broken_epochs,
+    denied_in_log_dir,
+    has_metadata_log,
+    links_and_leftovers,
+    path_problem,
+    read_meta_file,
+    room_of,
+)
 from logagent.model.assignments.verdict import Reason
 from logagent.model.check.linter import check
 from logagent.model.check.log_dirs import check_disk
 from logagent.model.check.long_names import CUTS_SINCE
+from logagent.model.check.metadata_dir import METADATA_LOG
 from logagent.model.check.start_facts import (
     Emptied,
     MetaState,
     Mode,
     Override,
+    PathProblem,
     StartFacts,
-    StartLogDirLook,
-    StartServerLook,
+    StartLogDirFacts,
+    StartServerFacts,
     concerns_us,
 )
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
-from logagent.model.health.states import ProbeResult
+from logagent.model.health.states import ProbeOutcome, ProbeResult, given_up, lock_facts
 from logagent.model.kafka_version import Version
-from logagent.model.records import DirKey, Health, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.model.records import (
+    DirKey,
+    Health,
+    Holder,
+    HolderState,
+    Kind,
+    PartitionDir,
+    TopicPartition,
+    Verdict,
+)
+
+_LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
+HELD = (HolderState.HELD, HolderState.STARTING)
+# A broker locks its log dirs one after the other: only an older broker has left one out.
+STATES = {
+    ProbeOutcome.FAILED: Health.OFFLINE,
+    ProbeOutcome.HUNG: Health.OFFLINE,
+    ProbeOutcome.READ_ONLY: Health.READ_ONLY,
+    ProbeOutcome.FULL: Health.FULL,
+}
 
 
 def emptied_strays(session: Session) -> tuple[Emptied, ...]:
@@ -55,8 +89,8 @@ def emptied_strays(session: Session) -> tuple[Emptied, ...]:
         for path in {d.log_dir for d in strays}
         if path not in session.log_dirs.quarantine
     }
-    found = session.calls.looks(jobs)
-    return tuple(e for looked in found.values() if not isinstance(looked, LogAgentError) for e in looked)
+    by_log_dir = session.calls.call_each(jobs)
+    return tuple(e for each in by_log_dir.values() if not isinstance(each, LogAgentError) for e in each)
 
 
 def _emptied_in(log_dir: OpenLogDir, strays: Sequence[PartitionDir]) -> list[Emptied]:
@@ -66,7 +100,7 @@ def _emptied_in(log_dir: OpenLogDir, strays: Sequence[PartitionDir]) -> list[Emp
         except UnreadableError:
             # Another finding reports this: the log dir goes offline, and nothing in it is loaded.
             return []
-    found: list[Emptied] = []
+    emptied: list[Emptied] = []
     for d in strays:
         # For a truncated name the broker looks up the truncated topic.
         start = starts.get(TopicPartition(d.topic or "", d.partition if d.partition is not None else -1), 0)
@@ -74,8 +108,8 @@ def _emptied_in(log_dir: OpenLogDir, strays: Sequence[PartitionDir]) -> list[Emp
             continue
         log = read_log(log_dir, d)
         if log is not None and log.emptied_by(start):
-            found.append(Emptied(f"{d.log_dir}/{d.name}", start, log.log_end))
-    return found
+            emptied.append(Emptied(f"{d.log_dir}/{d.name}", start, log.log_end))
+    return emptied
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,36 +143,39 @@ def run_check(
     user: User | None = None,
     deep: bool = True,
     about_to_start: bool = False,
-    before_inventory: Callable[[], None] | None = None,
-    on_progress: Callable[[int], None] | None = None,
+    read_all: Callable[[], None] | None = None,
 ) -> CheckReport:
     """Probe every log dir, then check what a start depends on.
 
     version: check for this release instead of the broker's own. timeout: seconds that a disk has to answer. user: the
-    broker's user, instead of the one it runs as or the owner of its log dirs. deep: also look into every partition
+    broker's user, instead of the one it runs as or the owner of its log dirs. deep: also inspect every partition
     directory for owners, modes and odd files (about 10 µs a file). about_to_start: for `prestart`, where any holder at
     all is an obstacle, and the epoch files that a clean stop has left are not read. The inventory of `session` is used;
-    if it has none, `before_inventory` (default: read the assignments) and then the inventory follow the probes.
+    if it has none, `read_all` follows the probes: it reads the assignments, then takes the inventory.
     """
     probes = dict(Prober().probe_all(session.log_dirs.online().values(), timeout))
     _mark_failed(probes.values(), session.log_dirs.failures)
     if not session.inventories:
-        # A directory younger than the assignments proves nothing, so the assignments are read first; a hung disk would
-        # block that, so the disks are probed before.
-        (before_inventory or session.read_assignments)()
-        session.take_inventory(on_progress)
+        # A hung disk would block this, so the disks are probed before. The assignments come first, because a directory
+        # younger than they are proves nothing.
+        (read_all or partial(_read_all, session))()
     facts = session.facts()
     known = session.kafka_version(facts.log_dirs)
     chosen = version if version is not None else known.exact
     oldest = known.at_least if chosen is None else None
     who = user if user is not None else _broker_user(facts.log_dirs.values())
-    looker = Looker(session, facts, probes, who, deep, hurried=about_to_start)
-    seen = looker.all_log_dirs()
-    metadata = MetadataDir(session, seen, timeout, who).look()
+    reader = LogDirInspector(session, facts, probes, who, deep, hurried=about_to_start)
+    seen = reader.all_log_dirs()
+    metadata = MetadataDir(session, seen, timeout, who).inspect()
     start = _start_facts(session, facts, seen + metadata, who, about_to_start)
     start = replace(start, kafka_version=known, failed_marks=_failed_marks(session, seen, chosen or oldest))
     findings = check(start, chosen, at_least=oldest)
     return CheckReport(tuple(_health(s, probes) for s in seen), tuple(findings), chosen, oldest, who)
+
+
+def _read_all(session: Session) -> None:
+    session.read_assignments()
+    session.take_inventory()
 
 
 def check_space(session: Session, path: str, timeout: float) -> list[Finding]:
@@ -155,8 +192,8 @@ def _space_of(log_dir: OpenLogDir, timeout: float, *, metadata_only: bool) -> li
     with log_dir.acting("look"):
         room = room_of(log_dir.fd)
     health = STATES.get(probed.outcome, Health.ONLINE)
-    look = StartLogDirLook(log_dir.path, metadata_only=metadata_only, health=health, detail=probed.reason, room=room)
-    return list(check_disk(look))
+    state = StartLogDirFacts(log_dir.path, metadata_only=metadata_only, health=health, detail=probed.reason, room=room)
+    return list(check_disk(state))
 
 
 def _mark_failed(probes: Iterable[ProbeResult], failures: LogDirFailures) -> None:
@@ -182,7 +219,7 @@ def _broker_user(log_dirs: Iterable[LogDirFacts]) -> User | None:
 
 
 def _start_facts(
-    session: Session, facts: Facts, seen: tuple[StartLogDirLook, ...], user: User | None, about_to_start: bool
+    session: Session, facts: Facts, seen: tuple[StartLogDirFacts, ...], user: User | None, about_to_start: bool
 ) -> StartFacts:
     rulings = facts.rulings
     orphans = {key for key, ruling in rulings.items() if ruling.verdict is Verdict.ORPHAN}
@@ -199,10 +236,11 @@ def _start_facts(
         emptied=emptied_strays(session),
         overrides=_overrides(session.target.config, facts.log_dirs.values()),
         about_to_start=about_to_start,
+        without_directory=tuple(session.without_directory(facts)),
     )
 
 
-def _failed_marks(session: Session, seen: Sequence[StartLogDirLook], version: Version | None) -> dict[DirKey, str]:
+def _failed_marks(session: Session, seen: Sequence[StartLogDirFacts], version: Version | None) -> dict[DirKey, str]:
     """From the broker's log, if its release is one that needs it."""
     if version is None or version >= CUTS_SINCE:
         return {}
@@ -213,15 +251,15 @@ def _failed_marks(session: Session, seen: Sequence[StartLogDirLook], version: Ve
     return failed_marks(log_places(config, scripts, pid), log_dirs)
 
 
-def _server(session: Session, seen: Iterable[StartLogDirLook]) -> StartServerLook:
+def _server(session: Session, seen: Iterable[StartLogDirFacts]) -> StartServerFacts:
     """Without a configuration, the version in `meta.properties` shows the mode: KRaft formats with version 1."""
     target = session.target
     if target.config is None:
         versions = {s.meta.version for s in seen if s.meta.state is MetaState.READ}
         modes = {1: Mode.KRAFT, 0: Mode.ZOOKEEPER}
-        return StartServerLook(mode=modes.get(versions.pop() or 0) if len(versions) == 1 else None)
+        return StartServerFacts(mode=modes.get(versions.pop() or 0) if len(versions) == 1 else None)
     server = target.server
-    return StartServerLook(
+    return StartServerFacts(
         mode=Mode.KRAFT if server.process_roles else Mode.ZOOKEEPER,
         node_id=server.node_id,
         log_dirs_text=server.props.get("log.dirs", server.props.get("log.dir")),
@@ -231,6 +269,7 @@ def _server(session: Session, seen: Iterable[StartLogDirLook]) -> StartServerLoo
         controller_only=server.controller_only,
         generates_id=server.generates_broker_id,
         reserved_max_id=server.reserved_broker_max_id,
+        names_quorum=bool(server.quorum_voters or server.props.get("controller.quorum.bootstrap.servers", "").strip()),
     )
 
 
@@ -238,7 +277,7 @@ def _overrides(config: str | None, log_dirs: Iterable[LogDirFacts]) -> tuple[Ove
     """What the command lines of the running broker and of the units that start it say otherwise than `config`."""
     if config is None:
         return ()
-    found: dict[tuple[str, str], Override] = {}
+    overrides: dict[tuple[str, str], Override] = {}
     launches = [(u.name, u.launch) for u in broker_units() if same_file(u.launch.config, config)]
     for pid in dict.fromkeys(f.holder.pid for f in log_dirs if f.holder.state in HELD and f.holder.pid is not None):
         launch = launch_of_process(pid)
@@ -247,8 +286,8 @@ def _overrides(config: str | None, log_dirs: Iterable[LogDirFacts]) -> tuple[Ove
     for who, launch in launches:
         for key, value in launch.overrides.items():
             if concerns_us(key):
-                found.setdefault((key, value), Override(who, f"{key}={value}"))
-    return tuple(found.values())
+                overrides.setdefault((key, value), Override(who, f"{key}={value}"))
+    return tuple(overrides.values())
 
 
 def _assigned(session: Session) -> frozenset[TopicPartition]:
@@ -265,8 +304,204 @@ def _assigned(session: Session) -> frozenset[TopicPartition]:
     )
 
 
-def _health(s: StartLogDirLook, probes: Mapping[str, ProbeResult]) -> LogDirHealth:
+def _health(s: StartLogDirFacts, probes: Mapping[str, ProbeResult]) -> LogDirHealth:
     probe = probes.get(s.path)
     health = Health.OFFLINE if s.problem is not None else s.health
     ms = round(probe.ms, 3) if probe is not None else None
     return LogDirHealth(s.path, health, s.detail, ms, probe.limited if probe is not None else None)
+
+
+class LogDirInspector:
+    """Inspects the log dirs of one session, one after the other."""
+
+    def __init__(
+        self,
+        session: Session,
+        facts: Facts,
+        probes: Mapping[str, ProbeResult],
+        user: User | None,
+        deep: bool,
+        hurried: bool = False,
+    ) -> None:
+        self._session = session
+        self._facts = facts
+        self._probes = probes
+        self._user = user
+        self._deep = deep
+        self._hurried = hurried
+        server = session.target.server
+        configured = session.target.config is not None and bool(server.process_roles)
+        self._metadata_dir = os.path.realpath(server.metadata_log_dir) if configured else None
+        self._broker = _the_broker(facts.log_dirs.values())
+        log_dirs = {path: f for path, f in facts.log_dirs.items() if not f.quarantine}
+        # A controller locks none but its metadata log dir.
+        self._lost = (
+            {} if server.controller_only else given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
+        )
+
+    def all_log_dirs(self) -> tuple[StartLogDirFacts, ...]:
+        by_path: dict[str, StartLogDirFacts] = {}
+        for path, f in self._facts.log_dirs.items():
+            if f.quarantine:  # no broker ever opens it
+                continue
+            first = by_path.get(self._session.log_dirs.second_paths.get(path, path))
+            by_path[path] = replace(first, path=path) if first is not None else self._one(path, f)
+        return tuple(by_path.values())
+
+    def _one(self, path: str, f: LogDirFacts) -> StartLogDirFacts:
+        log_dir = self._session.log_dirs.online().get(path)
+        canonical = os.path.realpath(path)
+        holds_metadata = canonical == self._metadata_dir
+        seen = StartLogDirFacts(
+            path,
+            canonical,
+            holds_metadata=holds_metadata,
+            metadata_only=holds_metadata and self._session.target.server.controller_only,
+            holder=f.holder,
+            detail=f.health_reason,
+        )
+        if log_dir is None:
+            problem = path_problem(path) if path not in self._probes else None
+            if problem is not None:
+                return replace(seen, problem=problem[0], detail=problem[1], health=Health.OFFLINE)
+            return replace(seen, health=Health.OFFLINE)
+        health, detail = self._health(path, f)
+        try:
+            with log_dir.acting("look"):
+                seen = replace(self._inside(log_dir, seen), health=health, detail=detail)
+        except LogAgentError as e:
+            return replace(seen, health=Health.OFFLINE, detail=str(e))
+        given_up = self._given_up(path)
+        if given_up is not None:
+            reason = f"the running broker (process {given_up}) gave it up"
+            return replace(seen, given_up_by=given_up, health=Health.OFFLINE, detail=reason)
+        return replace(seen, holder_is_broker=self._is_the_broker(f.holder))
+
+    def _inside(self, log_dir: OpenLogDir, seen: StartLogDirFacts) -> StartLogDirFacts:
+        links, leftovers = links_and_leftovers(log_dir.fd)
+        if self._user is None:
+            return seen
+        partitions = PartitionDirs(log_dir, self._user)
+        partitions.denied += denied_in_log_dir(log_dir, self._user)
+        names = list(self._names(log_dir.path, links))
+        if self._deep:
+            partitions.inspect(names)
+        if seen.holds_metadata:
+            partitions.inspect([METADATA_LOG])
+        return replace(
+            seen,
+            meta=read_meta_file(log_dir.fd),
+            room=room_of(log_dir.fd),
+            checkpoints=broken_checkpoints(log_dir.fd),
+            # 70 µs a partition: of the two seconds that `prestart` has, only where a power failure may have left zeros.
+            broken_epochs={} if self._hurried and log_dir.has(CLEAN_SHUTDOWN) else broken_epochs(log_dir.fd, names),
+            metadata_log=has_metadata_log(log_dir.fd),
+            metadata_faults=metadata_faults(log_dir.fd, self._session.target.server.quorum_voters)
+            if seen.holds_metadata
+            else (),
+            dir_links=links,
+            odd_files=tuple(partitions.odd_files),
+            denied=tuple(partitions.denied),
+            not_seen=tuple(partitions.not_seen),
+            leftovers=tuple(leftovers),
+        )
+
+    def _names(self, path: str, links: Mapping[str, str]) -> Iterator[str]:
+        """The directories that a broker loads. A symlink whose name ends in `-delete` is a finding by itself."""
+        for d in self._session.dirs:
+            followed = d.name in links and d.kind is not Kind.DELETE
+            if d.log_dir == path and d.kind in _LOADED and (d.error != SYMLINK_ERROR or followed):
+                yield d.name
+
+    def _health(self, path: str, f: LogDirFacts) -> tuple[Health, str | None]:
+        probed = self._probes.get(path)
+        if probed is not None and probed.outcome is not ProbeOutcome.GOOD:
+            return STATES[probed.outcome], probed.reason
+        if f.health is Health.OFFLINE and f.identity is not None:
+            # It answers, but another log dir is held, which is reason enough for the guards to leave it alone. The code
+            # below finds out whether the broker gave it up, has not locked it yet, or another process holds the other
+            # one.
+            return Health.ONLINE, None
+        return f.health, f.health_reason
+
+    def _given_up(self, path: str) -> int | None:
+        """The PID of the running broker if it has certainly given up this log dir."""
+        lost, broker = self._lost.get(path), self._broker
+        if lost is None or broker is None or broker.pid != lost.pid or not lost.is_settled(self._facts.now_ms):
+            return None
+        return lost.pid
+
+    def _is_the_broker(self, holder: Holder) -> bool | None:
+        if holder.state not in HELD:
+            return None
+        return self._broker is not None and holder.pid == self._broker.pid
+
+
+def _the_broker(log_dirs: Iterable[LogDirFacts]) -> Holder | None:
+    """The only holder that is shown to be a Kafka broker, by its process or by its own answer (another PID namespace);
+    None if there are several or none."""
+    holders = {f.holder.pid: f.holder for f in log_dirs if f.holder.state in HELD}
+    if len(holders) != 1:
+        return None
+    (holder,) = holders.values()
+    shown = holder.state is HolderState.HELD if holder.pid is None else is_kafka(holder.pid)
+    return holder if shown else None
+
+
+class MetadataDir:
+    """`metadata.log.dir` if it is not one of the log dirs: a KRaft broker needs it just as much."""
+
+    def __init__(
+        self, session: Session, log_dirs: Sequence[StartLogDirFacts], timeout: float, user: User | None
+    ) -> None:
+        server = session.target.server
+        self._path = server.metadata_log_dir if server.process_roles and session.target.config is not None else None
+        self._voters = server.quorum_voters
+        self._log_dirs = log_dirs
+        self._timeout = timeout
+        self._user = user
+
+    def inspect(self) -> tuple[StartLogDirFacts, ...]:
+        """The metadata log dir as one more entry, or nothing."""
+        path = self._path
+        if path is None or any(s.canonical == os.path.realpath(path) for s in self._log_dirs):
+            return ()
+        seen = StartLogDirFacts(path, os.path.realpath(path), holds_logs=False, holds_metadata=True, metadata_only=True)
+        problem = path_problem(path)
+        if problem is not None:
+            return (replace(seen, problem=problem[0], detail=problem[1]),)
+        try:
+            with OpenLogDir(path, LogDirFailures()) as opened, opened.acting("look"):
+                return (self._inside(opened, seen),)
+        except LogAgentError as e:
+            return (replace(seen, problem=PathProblem.UNREADABLE, detail=str(e)),)
+
+    def _inside(self, opened: OpenLogDir, seen: StartLogDirFacts) -> StartLogDirFacts:
+        probed = probe(opened, self._timeout)
+        health = STATES.get(probed.outcome, Health.ONLINE)
+        if health is Health.OFFLINE:
+            return replace(seen, health=health, detail=probed.reason)
+        try:
+            holder = holder_of(opened.fd, opened.path, scan_open_files([opened]))
+        except OSError:
+            holder = holder_of(opened.fd, opened.path, OpenFiles())
+        brokers = {s.holder.pid for s in self._log_dirs if s.holder_is_broker}
+        is_broker = holder.pid in brokers if holder.state in HELD else None
+        denied, odd = [], []
+        if self._user is not None:
+            log = PartitionDirs(opened, self._user)
+            log.inspect([METADATA_LOG])
+            denied, odd = [*denied_in_log_dir(opened, self._user), *log.denied], log.odd_files
+        return replace(
+            seen,
+            health=health,
+            detail=probed.reason,
+            holder=holder,
+            holder_is_broker=is_broker,
+            meta=read_meta_file(opened.fd),
+            metadata_log=has_metadata_log(opened.fd),
+            metadata_faults=metadata_faults(opened.fd, self._voters),
+            room=room_of(opened.fd),
+            odd_files=tuple(odd),
+            denied=tuple(denied),
+        )

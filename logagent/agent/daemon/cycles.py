@@ -1,28 +1,27 @@
-"""What the daemon does at a tick: one method per job, each with its own session, returning a summary.
+"""What the daemon does at a tick: one method per job, each with its own session, returning a summary of what it saw,
+planned and did (`model.daemon_summary`).
 
-A cycle takes the executor lock, looks, plans, acts if `cleanup.mode` is `enforce`, and releases the lock, so that
-commands can run between two cycles. In report mode nothing is renamed or removed, but sightings count.
-
-What one cycle saw, planned and did, as the values of `model.daemon_summary`.
+A cycle takes the executor lock, takes the inventory, plans, acts if `cleanup.mode` is `enforce`, and releases the lock,
+so that commands can run between two cycles. In report mode nothing is renamed or removed, but sightings count.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from logagent.agent.clock import Clock
 from logagent.agent.daemon.log_lines import LogLines
-from logagent.agent.planning.plan_cleanup import look_ahead, plan_cleanup, plan_queue
+from logagent.agent.planning.plan_cleanup import plan_ahead, plan_cleanup, plan_queue
 from logagent.agent.session.open_session import Shared, forget_failures_of_removed, forget_old_actions, open_session
-from logagent.agent.session.scan_rows import ledger
+from logagent.agent.session.scan_rows import ledgers_of
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
-from logagent.broker.files.log_look import SegmentReadings
-from logagent.errors import Busy, LogAgentError
+from logagent.broker.files.log_extent import SegmentReadings
+from logagent.errors import Busy, JournalError, LogAgentError
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.linux.syscalls import give_back
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
@@ -31,13 +30,13 @@ from logagent.host.state.executor_lock import somebody_waits
 from logagent.model.daemon_summary import AssignmentsSummary, CycleSummary, QueueSummary
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import DELETE_SUFFIX
-from logagent.model.planning.plan import Execution, Plan, action_id
+from logagent.model.planning.plan import Execution, Plan, Proposal, action_id
 from logagent.model.planning.queue import QueueEntry
-from logagent.model.records import ActionKind, Kind, Outcome, Verdict
+from logagent.model.records import Kind, Outcome, Verdict
 from logagent.settings import DAY_MS, Settings
 
 if TYPE_CHECKING:
-    from logagent.agent.orders.box import OrderBox
+    from logagent.agent.requests.box import RequestBox
 
 
 @dataclass(slots=True)
@@ -55,8 +54,8 @@ class CycleNotes:
     error_slug: str | None = None
     seen: dict[str, Any] = field(default_factory=dict)
 
-    def look_back(self, session: Session) -> None:
-        """Gather what only an open session can tell. Raises JournalError."""
+    def add_results(self, session: Session) -> None:
+        """Add what only an open session knows. Raises JournalError."""
         assert self.facts is not None
         queue = _still_queued(session.queue(), self.plan, self.execution)
         later = [at for e in queue if (at := max(e.due_at_ms, e.marked_at_ms)) > self.facts.now_ms]
@@ -64,6 +63,7 @@ class CycleNotes:
             "queues": _queues(queue, session.log_dirs.by_path),
             "next_due_ms": min(later) if later else None,
             "assignments": _assignments(session),
+            "clock_doubt": doubt.why if (doubt := session.clock_watch.doubt()) is not None else None,
         }
         if self.job != "queue":
             self.seen |= {
@@ -119,7 +119,7 @@ def _queues(queue: list[QueueEntry], log_dirs: Mapping[str, object]) -> dict[str
     return {
         path: QueueSummary(
             entries=len(entries),
-            bytes=sum(e.dir.bytes for e in entries),
+            bytes=sum(e.dir.allocated for e in entries),
             oldest_marked_ms=min((e.marked_at_ms for e in entries), default=None),
         )
         for path, entries in by_dir.items()
@@ -127,38 +127,35 @@ def _queues(queue: list[QueueEntry], log_dirs: Mapping[str, object]) -> dict[str
 
 
 def _ledgers(session: Session, facts: Facts) -> dict[str, dict[str, int]]:
-    return {
-        path: ledger(inventory, facts.log_dirs[path].open_removed_bytes)
-        for path, inventory in session.inventories.items()
-        if path in session.log_dirs.online() and path in facts.log_dirs
-    }
+    found = ledgers_of(facts.log_dirs, session.inventories)
+    return {path: figures for path, figures in found.items() if path in session.log_dirs.online()}
 
 
 def _reclaimable(session: Session, plan: Plan | None, execution: Execution | None) -> dict[tuple[str, str], int]:
     """Bytes in the plan that were not removed, plus those that still wait: the most that could be freed, by log dir."""
-    found = {(path, when): 0 for path in session.log_dirs.by_path for when in ("now", "later")}
+    sizes = {(path, when): 0 for path in session.log_dirs.by_path for when in ("now", "later")}
     if plan is None:
-        return found
+        return sizes
     results = execution.results if execution is not None else {}
     for p in plan.actions:
         result = results.get(action_id(p))
-        if (p.dir.log_dir, "now") in found and (result is None or result.outcome is not Outcome.DONE):
-            found[p.dir.log_dir, "now"] += p.dir.allocated
+        if (p.dir.log_dir, "now") in sizes and (result is None or result.outcome is not Outcome.DONE):
+            sizes[p.dir.log_dir, "now"] += p.dir.allocated
     later = {w.key for w in plan.waiting}
     for d in session.dirs:
-        if d.key in later and (d.log_dir, "later") in found:
-            found[d.log_dir, "later"] += d.allocated
-    return found
+        if d.key in later and (d.log_dir, "later") in sizes:
+            sizes[d.log_dir, "later"] += d.allocated
+    return sizes
 
 
 def _orphans(session: Session, facts: Facts) -> dict[tuple[str, str], tuple[int, int]]:
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    by_reason: dict[tuple[str, str], tuple[int, int]] = {}
     for d in session.of_kind(Kind.CURRENT, Kind.FUTURE):
         ruling = facts.rulings.get(d.key)
         if ruling is not None and ruling.verdict is Verdict.ORPHAN:
-            count, size = found.get((d.log_dir, ruling.reason or ""), (0, 0))
-            found[d.log_dir, ruling.reason or ""] = (count + 1, size + d.bytes)
-    return found
+            count, size = by_reason.get((d.log_dir, ruling.reason or ""), (0, 0))
+            by_reason[d.log_dir, ruling.reason or ""] = (count + 1, size + d.allocated)
+    return by_reason
 
 
 def _assignments(session: Session) -> AssignmentsSummary:
@@ -168,12 +165,14 @@ def _assignments(session: Session) -> AssignmentsSummary:
         source=image.source.value if image is not None else None,
         at_ms=image.at_ms if image is not None else None,
         usable=bool(session.assignments.usable),
-        problem="; ".join(problems) if problems and not session.assignments.usable else None,
+        problem="; ".join(problems)
+        if problems and not session.assignments.usable
+        else session.assignments.ends_at_stop,
     )
 
 
 ACTOR = "daemon"
-# We wait no longer than this for a command that acts: the next try comes soon, and we may have been told to stop.
+# We wait no longer than this for a command that acts: the next try comes soon, and the daemon may be ending.
 EXECUTOR_WAIT_SECONDS = 1.0
 # How often we check during a scan or a removal whether a command waits. `logagent prestart` waits at most a second.
 YIELD_CHECK_SECONDS = 0.2
@@ -186,12 +185,12 @@ SOMEBODY_WAITS = "another logagent is waiting for the executor lock"
 
 
 class CycleAborted(Exception):
-    """The daemon ends while a cycle is still looking."""
+    """The daemon ends while a cycle only reads: nothing has been done yet."""
 
 
 @dataclass(slots=True)
 class HostTotals:
-    """The counts of the last full inventory, for the blast radius of a cycle that looks only at marked directories."""
+    """The counts of the last full inventory, for the blast radius of a cycle that reads only marked directories."""
 
     partition_dirs: int
     partition_bytes: int
@@ -202,7 +201,7 @@ class Cycles:
     """The cycles of one daemon. Keeps what outlives a cycle: failed log dirs, inventories for the next scan, and which
     segments were read.
 
-    stop: asked between two files of a removal, and before each action. aborting: asked while a cycle is still looking.
+    stop: called between two files of a removal, and before each action. aborting: called while a cycle only reads.
     inventory_taken: called with each full inventory, in the cycle's thread. planned: with the plan for the whole host,
     before it is carried out; with None if it cannot be made, because a snapshot matters more than its plan.
     """
@@ -235,23 +234,24 @@ class Cycles:
         return self._summed_up("cleanup", self._cleanup)
 
     def queue(self) -> CycleSummary:
-        """Only the delete queue: `LogManager.deleteLogs`. Looks at marked directories only."""
+        """Only the delete queue: `LogManager.deleteLogs`. Reads marked directories only."""
         return self._summed_up("queue", self._queue)
 
     def inventory(self) -> CycleSummary:
-        """Only look, for a snapshot: nothing is done, and no sighting counts."""
-        return self._summed_up("inventory", self._look_ahead)
+        """The inventory alone, for a snapshot: nothing is done, and no sighting counts."""
+        return self._summed_up("inventory", self._plan_only)
 
-    def obey(self, box: OrderBox | None) -> CycleSummary:
-        """Obey orders of the fleet, in report mode too: `orders.accept` is the operator's consent, like `--execute`."""
-        return self._summed_up("obey", lambda cycle, session: self._obey(cycle, session, box))
+    def requests(self, box: RequestBox | None) -> CycleSummary:
+        """Carry out requests of the fleet, in report mode too: `orders.accept` is the operator's consent, like
+        `--execute`."""
+        return self._summed_up("requests", lambda cycle, session: self._requests(cycle, session, box))
 
-    def _obey(self, cycle: CycleNotes, session: Session, box: OrderBox | None) -> None:
-        self._look(cycle, session)
+    def _requests(self, cycle: CycleNotes, session: Session, box: RequestBox | None) -> None:
+        self._take_inventory(cycle, session)
         assert cycle.facts is not None
         if box is None or self.stop():
             return
-        for done in box.obey(session, cycle.facts, self._stop_or_yield(self.stop)):
+        for done in box.carry_out(session, cycle.facts, self._stop_or_yield(self.stop)):
             if done.plan is not None:
                 cycle.plan, cycle.execution = done.plan, done.execution
                 self.lines.planned(cycle.job, done.plan, True)
@@ -263,7 +263,7 @@ class Cycles:
         try:
             with self._session() as session:
                 run(cycle, session)
-                cycle.look_back(session)
+                cycle.add_results(session)
         except (LogAgentError, OSError) as e:
             cycle.error, cycle.error_slug = str(e), getattr(e, "slug", "failed")
         summary = cycle.summary(self.clock)
@@ -310,24 +310,24 @@ class Cycles:
 
         return progress
 
-    def _look(self, cycle: CycleNotes, session: Session) -> None:
+    def _take_inventory(self, cycle: CycleNotes, session: Session) -> None:
         session.read_assignments()
         session.take_inventory(self._progress(self._stop_or_yield(self.aborting)))
         cycle.facts = facts = session.facts()
         self.totals = HostTotals(facts.partition_dirs, facts.partition_bytes)
         self.inventory_taken(session, facts)
 
-    def _look_ahead(self, cycle: CycleNotes, session: Session) -> None:
-        self._look(cycle, session)
+    def _plan_only(self, cycle: CycleNotes, session: Session) -> None:
+        self._take_inventory(cycle, session)
         assert cycle.facts is not None
         try:
-            plan: Plan | None = look_ahead(session, cycle.facts)
+            plan: Plan | None = plan_ahead(session, cycle.facts)
         except LogAgentError:
             plan = None
         self.planned(session, cycle.facts, plan)
 
     def _cleanup(self, cycle: CycleNotes, session: Session) -> None:
-        self._look(cycle, session)
+        self._take_inventory(cycle, session)
         assert cycle.facts is not None
         try:
             in_doubt = session.clock_watch.doubt() is not None
@@ -338,7 +338,7 @@ class Cycles:
         self.planned(session, cycle.facts, cycle.plan)
         self._carry_out(cycle, session)
         forget_failures_of_removed(session)
-        # While the clock is in doubt, what looks old may be from today.
+        # While the clock is in doubt, what seems old may be from today.
         if in_doubt or self.tidied_ms is None or not 0 <= self.clock.now_ms() - self.tidied_ms < DAY_MS:
             if not in_doubt:
                 forget_old_actions(session)
@@ -365,7 +365,7 @@ class Cycles:
         assert plan is not None
         self.lines.planned(cycle.job, plan, self.enforced)
         if not self.enforced:
-            plan = self._removals_from_orders(cycle, session)
+            plan = self._removals_by_request(cycle, session)
         if not plan.actions or plan.needs_approval is not None or self.stop():
             return
         stop = self._stop_or_yield(self.stop)
@@ -377,13 +377,19 @@ class Cycles:
             self.resume_at = self.clock.monotonic() + BUSY_SECONDS
             cycle.error, cycle.error_slug = SOMEBODY_WAITS, Busy.slug
 
-    def _removals_from_orders(self, cycle: CycleNotes, session: Session) -> Plan:
-        """In report mode: the removals that follow from orders, because `orders.accept` is the operator's consent to
-        them."""
+    def _removals_by_request(self, cycle: CycleNotes, session: Session) -> Plan:
+        """In report mode: the removals that requests have asked for, because `orders.accept` is the operator's consent
+        to them."""
         assert cycle.plan is not None and cycle.facts is not None
-        marks = session.marks() if self.settings.orders.accept else {}
-        ordered = {key for key, mark in marks.items() if mark.ordered}
-        due = [p for p in cycle.plan.actions if p.action is ActionKind.REMOVE and p.dir.key in ordered]
+        due: list[Proposal] = []
+        if self.settings.orders.accept:
+            from logagent.agent.requests.memory import RequestMemory
+            from logagent.agent.requests.topics import removals_by_request
+
+            with suppress(JournalError):  # a memory that cannot be read: the look for requests says so
+                memory = RequestMemory.load(self.state_dir, self.clock.now_ms())
+                memory.end_restored(session.restored_topics())
+                due = removals_by_request(cycle.plan, memory, session.marks(), cycle.facts, session.limits)
         return session.plan(due, facts=cycle.facts)
 
     def _stop_or_yield(self, stop: Callable[[], bool]) -> StopOrYield:
@@ -399,7 +405,7 @@ class StopOrYield:
         self._seconds = seconds
         self._state_dir = state_dir
         self._clock = clock
-        self._looked = clock.monotonic()
+        self._last_time = clock.monotonic()
         self.not_before = float("-inf")
         self.somebody = False
 
@@ -407,7 +413,7 @@ class StopOrYield:
         if self._stop() or self.somebody:
             return True
         now = self._clock.monotonic()
-        if now - self._looked >= self._seconds and now >= self.not_before:
-            self._looked = now
+        if now - self._last_time >= self._seconds and now >= self.not_before:
+            self._last_time = now
             self.somebody = somebody_waits(self._state_dir)
         return self.somebody

@@ -6,7 +6,7 @@ Threads. The main thread handles signals, talks to systemd and waits; it touches
 The scheduler's thread only puts names into their queues. The timetable, and what follows a cycle, are decided here with
 the clock and the scheduler that were passed in, so that a test can run through a day in milliseconds.
 
-Reloads of the configuration, one at a time, in a separate thread because they look at paths, which may hang.
+Reloads of the configuration, one at a time, in a separate thread because they touch paths, which may hang.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from logagent.agent.daemon.scheduling import (
     Scheduler,
     Timetable,
     changed_keys,
+    why_not_switch,
 )
 from logagent.agent.events import Events
 from logagent.errors import ConfigError, Exit, LogAgentError
@@ -89,10 +90,10 @@ LOOP_OF = {
     "inventory": "act",
     "health": "health",
     "publish": "publish",
-    "orders": "publish",
-    "obey": "act",
+    "look-for-requests": "publish",
+    "requests": "act",
 }
-# The store may hang indefinitely; a loop that waits for it must not make the daemon look hung.
+# The store may hang indefinitely; a loop that waits for it must not make the daemon count as hung.
 PINGING_LOOPS = ("act", "health")
 # When to try again while another logagent acts or the journal cannot be written.
 BUSY_RETRY_MS = 5_000
@@ -129,6 +130,8 @@ class Daemon:
         self.last_publish: PublishSummary | None = None
         # The jobs that ended without a result, and when and why, until they end well.
         self.failed: dict[str, tuple[int, str]] = {}
+        # When and why the last reload was not taken.
+        self.reload_problem: tuple[int, str] | None = None
         self._load = load
         self._jobs = jobs
         self._timetable = Timetable(scheduler, clock, jobs, self.post)
@@ -143,7 +146,7 @@ class Daemon:
         self.loops[LOOP_OF[job]].post(job)
 
     def hint(self, log_dir: str, name: str) -> None:
-        """inotify saw a directory get this name: if it is marked, the next look at the queue comes earlier."""
+        """inotify saw a directory get this name: if it is marked, the queue is read earlier."""
         if name.endswith("-delete"):
             self._timetable.hint(self.last.get("queue"))
 
@@ -171,8 +174,8 @@ class Daemon:
                 self._after_health(self._jobs.health())
             elif job == "publish":
                 self._after_publish(self._jobs.publish())
-            elif job == "orders":
-                self._orders()
+            elif job == "look-for-requests":
+                self._requests()
             else:
                 self.control.interrupted = False
                 self._after_cycle(self._jobs.cycle(job))
@@ -200,33 +203,33 @@ class Daemon:
         if s.job == "queue" and s.needs_approval is not None and self.events.changed("queue-plan", s.needs_approval):
             # Only the plan of a full cycle can be approved by its id.
             self.post("cleanup")
-        if s.job == "obey":
-            self.post("orders")
+        if s.job == "requests":
+            self.post("look-for-requests")
         elif s.job != "inventory":
             self._timetable.arm_queue(s)
 
     def _after_health(self, s: HealthSummary) -> None:
-        back = self._came_back(s)
+        back = self._recovered(s)
         self.last_health = s
         self.lines.health(s)
         if back:
-            self._jobs.came_back(back)
+            self._jobs.recovered_log_dirs(back)
             self.post("cleanup")
         if s.log_dirs and len(s.offline) == len(s.log_dirs) and self.config.settings.health.on_all_offline == "halt":
             self.events.say("halted", "error", reason="all log dirs are offline, and health.on_all_offline is halt")
             self.end(Exit.HALTED)
 
-    def _orders(self) -> None:
-        """Look for orders and obey new ones; retry those that could not be done before, for at most a twentieth of the
-        time."""
-        found = self._jobs.orders()
-        last, now = self.last.get("obey"), self.clock.now_ms()
+    def _requests(self) -> None:
+        """Read the requests and carry out new ones; try again what could not be done before, for at most a twentieth of
+        the time."""
+        requests = self._jobs.requests()
+        last, now = self.last.get("requests"), self.clock.now_ms()
         pause = max(self.config.settings.orders.interval, HINT_SHARE * round(last.seconds * 1000)) if last else 0
         rested = last is None or now >= last.started_ms + pause
-        if found == "new" or (found == "standing" and rested):
-            self.post("obey")
+        if requests == "new" or (requests == "open" and rested):
+            self.post("requests")
 
-    def _came_back(self, s: HealthSummary) -> set[str]:
+    def _recovered(self, s: HealthSummary) -> set[str]:
         before = set(self.last_health.offline) if self.last_health is not None else set()
         return before - set(s.offline)
 
@@ -268,19 +271,22 @@ class Daemon:
         """Read the configuration and apply it, or keep the current one and say why."""
         try:
             config = self._load()
+            if (why := why_not_switch(self.config, config)) is not None:
+                raise ConfigError(why, problems=(why,))
             changes = changed_keys(self.config, config)
             self._jobs.configure(config)
         except LogAgentError as e:
             problems = e.problems if isinstance(e, ConfigError) and e.problems else (str(e),)
             self._reload_failed("; ".join(problems))
         else:
-            self.config = config
+            self.config, self.reload_problem = config, None
             self.events.say("reloaded", file=config.file, changed=", ".join(changes) or "nothing")
             self._apply(changes)
         finally:
             self.notifier.ready(self._summary())
 
     def _reload_failed(self, problems: str) -> None:
+        self.reload_problem = self.clock.now_ms(), problems
         self._jobs.reload_failed()
         self.events.say("reload-failed", "error", kept="the running configuration", problems=problems)
 
@@ -318,7 +324,7 @@ class Daemon:
 
     def is_alive(self, limit_seconds: float) -> bool:
         """Whether every loop that must not hang has shown a sign of life within the limit, and ticks still arrive (a
-        loop without work looks healthy)."""
+        loop without work counts as healthy)."""
         ticks = self.loops["health"].idle_seconds() < limit_seconds + self.config.settings.health.probe_interval / 1000
         return ticks and all(self.loops[name].silent_seconds() < limit_seconds for name in PINGING_LOOPS)
 

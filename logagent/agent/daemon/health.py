@@ -61,7 +61,7 @@ class LogDirHealth:
 
     def round(self) -> HealthSummary:
         """Probe every log dir once and act on the results; takes at most `health.probe_timeout`."""
-        began, at_ms = self._clock.monotonic(), self._clock.now_ms()
+        started, at_ms = self._clock.monotonic(), self._clock.now_ms()
         before = dict(self._states)
         self._visits = dict(self._prober.visit_all(self._paths(), self._settings.health.probe_timeout / 1000))
         given_up = self._given_up()
@@ -70,7 +70,7 @@ class LogDirHealth:
         self._states = {path: self._states[path] for path in self._visits}
         return HealthSummary(
             at_ms=at_ms,
-            seconds=self._clock.monotonic() - began,
+            seconds=self._clock.monotonic() - started,
             log_dirs=tuple(self._summary(path) for path in self._target.log_dirs),
             changed=tuple(path for path in self._target.log_dirs if self._is_news(before.get(path), path)),
         )
@@ -135,7 +135,7 @@ class LogDirHealth:
             open_by = frozenset(pid for pid, files in has_open.items() if not names.isdisjoint(files))
             held_now = lock.held if lock.readable else None
             facts[path] = LockFacts(held_now, lock.pid, open_by=None if unclear else open_by)
-        return {path: found.reason for path, found in given_up(facts).items()}
+        return {path: lost.reason for path, lost in given_up(facts).items()}
 
     def _summary(self, path: str) -> LogDirSummary:
         state, result = self._states[path], self._visits[path].result

@@ -16,20 +16,20 @@ from logagent.agent.events import Events
 from logagent.agent.metrics.metrics_server import MetricsOutput
 from logagent.agent.session.session import Session
 from logagent.errors import LogAgentError
-from logagent.host.brokers.broker_process import BrokerProcess, look_at_process
+from logagent.host.brokers.broker_process import BrokerProcess, inspect_process
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.inventory.watch import DirWatch
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
-from logagent.model.daemon_summary import CycleSummary, HealthSummary, OrdersSummary, PublishSummary
+from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary, RequestsSummary
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
 from logagent.model.records import HolderState
 from logagent.settings import PublishSettings
 
 if TYPE_CHECKING:
-    from logagent.agent.orders.box import OrderBox
     from logagent.agent.publish.publish import Publisher
+    from logagent.agent.requests.box import RequestBox
 
 
 class HostJobs:
@@ -61,8 +61,8 @@ class HostJobs:
         self._metrics = MetricsOutput(self._events)
         self._publisher: Publisher | None = None
         self._snapshot_wanted = False
-        self._box: OrderBox | None = None
-        self._standing: frozenset[str] = frozenset()
+        self._box: RequestBox | None = None
+        self._standing: frozenset[Any] = frozenset()
         self._holders: frozenset[tuple[int, int]] = frozenset()
         self._brokers: tuple[BrokerProcess, ...] = ()
         self._post: Callable[[str], None] = lambda job: None
@@ -103,11 +103,13 @@ class HostJobs:
 
     def cycle(self, job: str) -> CycleSummary:
         box = self._box
+        if box is not None:
+            box.before_inventory()
         cycles: dict[str, Callable[[], CycleSummary]] = {
             "queue": self.cycles.queue,
             "cleanup": self.cycles.cleanup,
             "inventory": self.cycles.inventory,
-            "obey": lambda: self.cycles.obey(box),
+            "requests": lambda: self.cycles.requests(box),
         }
         summary = cycles[job]()
         self._metrics.cycle(summary)
@@ -137,17 +139,27 @@ class HostJobs:
             self.known.pop(gone, None)
         held = (f.holder for f in facts.log_dirs.values() if f.holder.state in (HolderState.HELD, HolderState.STARTING))
         self._holders = frozenset((h.pid, h.start_time_ms or 0) for h in held if h.pid is not None)
-        if self._box is None and self.takes_orders():
-            from logagent.agent.orders.box import box_of
+        if self._box is None and self.takes_requests():
+            from logagent.agent.requests.box import box_of
 
             try:
-                self._box = box_of(self._config.settings, self._state_dir, self._clock, session)
+                self._box = box_of(self._config.settings, self._state_dir, self._clock, session, self._host)
             except LogAgentError as e:
-                self._warn("orders", "orders-not-read", e)
+                self._warn("requests", "requests-not-read", e)
             else:
-                self._post("orders")
+                self._post("look-for-requests")
+
+        self._note(session, facts, None)
+
+    def _note(self, session: Session, facts: Facts, plan: Plan | None) -> None:
+        if self._box is not None:
+            try:
+                self._box.note(session, facts, plan)
+            except LogAgentError as e:
+                self._warn("requests", "requests-not-read", e)
 
     def _planned(self, session: Session, facts: Facts, plan: Plan | None) -> None:
+        self._note(session, facts, plan)
         if self._spooled(session, facts, plan):
             self._post("publish")
 
@@ -155,12 +167,12 @@ class HostJobs:
 
     def health(self) -> HealthSummary:
         summary = self.probes.round()
-        found = (look_at_process(pid, started or None) for pid, started in sorted(self._holders))
-        self._brokers = tuple(b for b in found if b is not None)
+        processes = (inspect_process(pid, started or None) for pid, started in sorted(self._holders))
+        self._brokers = tuple(b for b in processes if b is not None)
         self._metrics.health(summary, self._brokers)
         return summary
 
-    def came_back(self, paths: Collection[str]) -> None:
+    def recovered_log_dirs(self, paths: Collection[str]) -> None:
         if self._watch is not None:
             self._watch.renew(paths)
 
@@ -190,7 +202,8 @@ class HostJobs:
 
         self._snapshot_wanted = False
         try:
-            self._publisher.spool(session, facts, plan, self._control.aborting)
+            seen = self._box.seen_before_inventory() if self._box is not None else ()
+            self._publisher.spool(session, facts, plan, self._control.aborting, seen)
         except Stopped:
             return False
         except LogAgentError as e:
@@ -204,35 +217,42 @@ class HostJobs:
         if self._events.changed(key, None if error is None else str(error)) and error is not None:
             self._events.say(event, "warning", reason=str(error), hint=error.hint)
 
-    def takes_orders(self) -> bool:
+    def takes_requests(self) -> bool:
         settings = self._config.settings
         return settings.publish.store is not None and bool(settings.orders.keys)
 
-    def orders(self) -> Literal["new", "standing"] | None:
+    def has_decisions(self) -> bool:
+        """Whether inventories are asked what is left of topics that requests delete."""
+        return self._box is not None and self._box.has_decisions
+
+    def requests(self) -> Literal["new", "open"] | None:
         box = self._box
         if box is None:
             return None
         unsent: LogAgentError | None = None
         try:
-            box.send()
-        except LogAgentError as e:
-            unsent = e
-        try:
-            standing = box.receive()
+            to_do = box.read()
+            try:
+                box.send()
+            except LogAgentError as e:
+                unsent = e
             summary = box.summary()
         except LogAgentError as e:
-            self._metrics.orders(OrdersSummary(self._clock.now_ms(), error=str(e)))
-            self._warn("orders", "orders-not-read", e)
+            self._metrics.requests(RequestsSummary(self._clock.now_ms(), error=str(e)))
+            self._warn("requests", "requests-not-read", e)
             return None
-        self._warn("orders", "orders-not-read", None)
-        self._metrics.orders(summary if unsent is None else replace(summary, error=str(unsent)))
+        self._warn("requests", "requests-not-read", None)
+        self._metrics.requests(summary if unsent is None else replace(summary, error=str(unsent)))
         self._warn("answers", "answers-not-sent", unsent)
-        if box.inbox.ignored.count and self._events.changed("orders-ignored", box.inbox.ignored.count):
-            ignored = box.inbox.ignored
-            self._events.say("orders-ignored", "warning", files=ignored.count, example=ignored.example)
-        ids = box.standing_ids()
-        new, self._standing = ids - self._standing, ids
-        return "new" if new else "standing" if standing else None
+        if self._events.changed("requests-refused", summary.refuses) and summary.refuses and summary.open:
+            self._events.say("requests-refused", "warning", reason=summary.refuses)
+        if self._events.changed("requests-held", tuple(sorted(summary.held))) and summary.held:
+            request, why = min(summary.held.items())
+            self._events.say("requests-held", "warning", requests=len(summary.held), example=request, reason=why)
+        # What was decided is taken in at once, too: a cancellation is in force once it is remembered here.
+        known = frozenset((number, f.decision, f.outcome) for number, f in (box.filed or {}).items())
+        new, self._standing = known - self._standing, known
+        return ("new" if new else "open") if to_do else None
 
     def publish(self) -> PublishSummary | None:
         if self._publisher is None:

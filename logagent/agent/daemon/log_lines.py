@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 
 from logagent.agent.events import Events, Level
 from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary
+from logagent.model.health.clock_doubt import TRUST_CLOCK
 from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, action_id
 from logagent.model.records import Health, Outcome
 
@@ -51,9 +52,9 @@ class LogLines:
                 )
 
     def _would(self, plan: Plan, whole: bool) -> None:
-        told = {("would", p.dir.log_dir, p.dir.name): p.action for p in plan.actions}
-        news = self._news("would", told, whole)
-        new = [p for k, p in zip(told, plan.actions, strict=True) if k in news]
+        by_key = {("would", p.dir.log_dir, p.dir.name): p.action for p in plan.actions}
+        news = self._news("would", by_key, whole)
+        new = [p for k, p in zip(by_key, plan.actions, strict=True) if k in news]
         for p in new[:MOST_LINES]:
             self.events.say("would-act", **_about(p, plan.plan_id))
         if len(new) > MOST_LINES:
@@ -61,8 +62,8 @@ class LogLines:
 
     def _refused(self, refusals: Sequence[Refusal], plan: Plan, whole: bool) -> None:
         single = [r for r in refusals if r.name]
-        told = {("refused", r.log_dir, r.name): r.guard for r in single}
-        news = self._news("refused", told, whole)
+        by_key = {("refused", r.log_dir, r.name): r.guard for r in single}
+        news = self._news("refused", by_key, whole)
         new = [r for r in single if ("refused", r.log_dir, r.name) in news]
         for r in new[:MOST_LINES]:
             self.events.say(
@@ -77,14 +78,14 @@ class LogLines:
         for guard, count in Counter(r.guard for r in new[MOST_LINES:]).items():
             self.events.say("refused-more", plan=plan.plan_id, guard=guard, dirs=count)
 
-    def _news(self, family: str, told: Mapping[_Key, str], whole: bool) -> AbstractSet[_Key]:
+    def _news(self, family: str, by_key: Mapping[_Key, str], whole: bool) -> AbstractSet[_Key]:
         """Which of these to log. More than `MOST_APART` are remembered as one, and logged again when any differs."""
         together = (family,)
         if whole:
-            self.events.forget_all_but(family, [*told, together] if len(told) <= MOST_APART else [together])
-        if len(told) <= MOST_APART:
-            return {key for key, value in told.items() if self.events.changed(key, value)}
-        return told.keys() if self.events.changed(together, sum(map(hash, told.items()))) else frozenset()
+            self.events.forget_all_but(family, [*by_key, together] if len(by_key) <= MOST_APART else [together])
+        if len(by_key) <= MOST_APART:
+            return {key for key, value in by_key.items() if self.events.changed(key, value)}
+        return by_key.keys() if self.events.changed(together, sum(map(hash, by_key.items()))) else frozenset()
 
     def executed(self, plan: Plan, execution: Execution) -> None:
         """Log every action that was started, with its outcome. An action stopped by a guard is logged as a refusal."""
@@ -118,6 +119,11 @@ class LogLines:
             self.events.say("cycle-recovered", job=s.job)
         if s.job == "cleanup":
             self._assignments(s)
+            if self.events.changed("clock", _shape(s.clock_doubt)):
+                if s.clock_doubt is not None:
+                    self.events.say("clock-doubted", "warning", reason=s.clock_doubt, hint=TRUST_CLOCK)
+                else:
+                    self.events.say("clock-trusted")
         figures = (s.mode, s.planned, tuple(sorted(s.refusals.items())), s.waiting, s.needs_approval)
         if (self.events.changed(("cycle", s.job), figures) and (s.job == "cleanup" or s.planned)) or s.results:
             self.events.say(
@@ -171,10 +177,10 @@ class LogLines:
 
 
 def _by_outcome(s: CycleSummary) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for (_, outcome), count in s.results.items():
-        found[outcome] += count
-    return found
+        counts[outcome] += count
+    return counts
 
 
 def _about(p: Proposal, plan_id: str) -> dict[str, str | int | None]:
@@ -188,4 +194,5 @@ def _about(p: Proposal, plan_id: str) -> dict[str, str | int | None]:
         "topic": p.full_topic or p.dir.topic,
         "reason": p.reason,
         "bytes": p.dir.bytes,
+        "allocated": p.dir.allocated,
     }

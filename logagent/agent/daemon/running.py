@@ -22,6 +22,7 @@ from logagent.errors import Exit
 from logagent.host.brokers.broker_process import BrokerProcess
 from logagent.host.inventory.watch import DirWatch
 from logagent.host.linux.sd_notify import Notifier
+from logagent.host.state.version_seen import forget_other_log_dirs
 from logagent.model.daemon_summary import CycleSummary
 from logagent.model.times import rfc3339, rfc3339_or_none
 
@@ -76,14 +77,14 @@ class Running:
         self.jobs.want_snapshot()
         for job in ("health", "cleanup", "publish"):
             daemon.run_job(job)
-        if self.jobs.orders() is not None:
-            daemon.run_job("obey")
-            self.jobs.orders()  # sends the answers
+        if self.jobs.requests() is not None or self.jobs.has_decisions():
+            daemon.run_job("requests")
+            self.jobs.requests()  # writes the answers
         self.jobs.close()
-        s, obeyed, health = daemon.last.get("cleanup"), daemon.last.get("obey"), daemon.last_health
+        s, carried_out, health = daemon.last.get("cleanup"), daemon.last.get("requests"), daemon.last_health
         if daemon.failed or s is None or s.error is not None or any(outcome == "failed" for _, outcome in s.results):
             return Exit.FAILED
-        if obeyed is not None and obeyed.error is not None:
+        if carried_out is not None and carried_out.error is not None:
             return Exit.FAILED
         if s.needs_approval is not None:
             return Exit.APPROVAL
@@ -114,6 +115,11 @@ class Running:
             state_dir=self._state_dir,
             pid=os.getpid(),
         )
+        if config.target.config is not None:
+            gone = forget_other_log_dirs(self._state_dir, config.target.log_dirs)
+            if gone:
+                why = f"{config.target.config} does not name them any more, and this is a restart"
+                self.events.say("log-dirs-forgotten", "warning", log_dirs=", ".join(gone), reason=why)
         server = self._serve_status()
         self.jobs.open(daemon.post, DirWatch(daemon.hint, daemon.watch_changed))
         daemon.start()
@@ -174,13 +180,14 @@ class Running:
 
     def _serve_status(self) -> StatusServer | None:
         try:
-            return StatusServer(self._state_dir, self._status)
+            return StatusServer(self._state_dir, self.status)
         except (OSError, RuntimeError) as e:
             why = getattr(e, "strerror", None) or e
             self.events.say("no-status", "warning", reason=f"cannot create the status socket: {why}")
             return None
 
-    def _status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
+        """`logagent.status/1`."""
         return status_document(self.daemon, self.jobs.status(), self._clock.now_ms(), self._host, self._state_dir)
 
 
@@ -206,11 +213,15 @@ def status_document(daemon: Daemon, work: dict[str, Any], now_ms: int, host: str
         "brokers": [_broker(b) for b in work.get("brokers", ())],
         "queue": _queue(latest),
         "assignments": _assignments(cleanup),
+        "clock_doubt": latest.clock_doubt if latest is not None else None,
         "open_exchanges": list(cleanup.open_exchanges) if cleanup is not None else [],
         "cycles": [_cycle(s) for _, s in sorted(dict(daemon.last).items())],
         "failed": [
             {"job": job, "at": rfc3339(at), "error": why} for job, (at, why) in sorted(dict(daemon.failed).items())
         ],
+        "reload_failed": None
+        if daemon.reload_problem is None
+        else {"at": rfc3339(daemon.reload_problem[0]), "error": daemon.reload_problem[1]},
         "running": daemon.loops["act"].job,
         "next": {job: rfc3339_or_none(daemon.scheduler.next_ms(job)) for job in _JOBS},
         "publish": _publish(daemon),

@@ -39,8 +39,24 @@ class RunConfig:
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
     """`section.key` of every setting that differs, and "log dirs" if the broker's differ."""
     before, after = as_document(old.settings), as_document(new.settings)
-    found = [f"{s}.{k}" for s, keys in after.items() for k, value in keys.items() if before[s][k] != value]
-    return [*found, *(["log dirs"] if old.target != new.target else [])]
+    changed = [f"{s}.{k}" for s, keys in after.items() for k, value in keys.items() if before[s][k] != value]
+    return [*changed, *(["log dirs"] if old.target != new.target else [])]
+
+
+def why_not_switch(old: RunConfig, new: RunConfig) -> str | None:
+    """Why a reload must not take `new`: it no longer has a log dir that this daemon acts on.
+
+    A `server.properties` that is being written may be empty (then Kafka's default, /tmp/kafka-logs, is in effect) or
+    end in the middle of `log.dirs`, and is valid all the same; and what is forgotten of a log dir is a copy or a move
+    that nobody sees any more. If it is meant, a restart takes it."""
+    missing = [path for path in old.target.log_dirs if path not in new.target.log_dirs]
+    if not missing:
+        return None
+    source = new.target.config or "the new configuration"
+    return (
+        f"{source} does not name the log dir {missing[0]} any more; if that is meant, and not a file that was being"
+        " written, restart logagent (systemctl restart logagent)"
+    )
 
 
 Tick = Callable[[], None]
@@ -100,7 +116,7 @@ class ApsScheduler:
         try:
             self._aps.remove_job(name)
         except JobLookupError:
-            pass
+            pass  # it was never scheduled, or has run: there is nothing to cancel
 
     def next_ms(self, name: str) -> int | None:
         job = self._aps.get_job(name)
@@ -131,19 +147,19 @@ class Jobs(Protocol):
     """What the daemon has done on a host; tests put another in its place. Each job is called by its own loop only."""
 
     def cycle(self, job: str) -> CycleSummary:
-        """The "cleanup", "queue", "inventory" or "obey" cycle."""
+        """The "cleanup", "queue", "inventory" or "requests" cycle."""
         ...
 
     def health(self) -> HealthSummary: ...
 
     def publish(self) -> PublishSummary | None: ...
 
-    def takes_orders(self) -> bool:
-        """Whether orders of the fleet can arrive: a store and keys are configured."""
+    def takes_requests(self) -> bool:
+        """Whether requests of the fleet can arrive: a store and keys are configured."""
         ...
 
-    def orders(self) -> Literal["new", "standing"] | None:
-        """Send the answers, and look which orders are in the store."""
+    def requests(self) -> Literal["new", "open"] | None:
+        """Read which requests are in the store, and write what was seen and done."""
         ...
 
     def configure(self, config: RunConfig) -> None:
@@ -156,7 +172,7 @@ class Jobs(Protocol):
         """Have the next inventory published; whether there is a store for it."""
         ...
 
-    def came_back(self, paths: Collection[str]) -> None:
+    def recovered_log_dirs(self, paths: Collection[str]) -> None:
         """These log dirs were offline and are online again."""
         ...
 
@@ -167,11 +183,11 @@ class Jobs(Protocol):
     def close(self) -> None: ...
 
 
-# A burst of renames causes one look at the queue, and looking takes at most a twentieth of the time: a broker that
+# A burst of renames causes one queue cycle, and these take at most a twentieth of the time: a broker that
 # deletes topics by the thousand sends hints all day.
 HINT_MS, MOST_HINT_MS = 1_000, 15_000
 HINT_SHARE = 20
-# How often to look for newly marked directories that inotify does not report.
+# How often to list newly marked directories that inotify does not report.
 POLL_MS = 30_000
 
 
@@ -196,23 +212,23 @@ class Timetable:
             coming = self._scheduler.next_ms(name)
             at = now + interval if coming is None else min(coming, now + interval)
             self._scheduler.every(name, interval, tick, first_ms=at, jitter_ms=jitter)
-        if self._jobs.takes_orders():
+        if self._jobs.takes_requests():
             self._scheduler.every(
-                "orders",
+                "look-for-requests",
                 s.orders.interval,
-                lambda: self._post("orders"),
+                lambda: self._post("look-for-requests"),
                 first_ms=now,
                 jitter_ms=s.orders.interval // 10,
             )
         else:
-            self._scheduler.cancel("orders")
+            self._scheduler.cancel("look-for-requests")
 
     def _tick_publish(self) -> None:
         if self._jobs.want_snapshot():
             self._post("inventory")
 
     def hint(self, last: CycleSummary | None) -> None:
-        """A directory was marked: look at the queue soon, but not all day. `last`: the last look."""
+        """A directory was marked: read the queue soon, but not all day. `last`: the last queue cycle."""
         if not self._hinted:
             self._hinted = True
             now = self._clock.now_ms()
@@ -245,7 +261,7 @@ class Timetable:
 
 @dataclass(slots=True)
 class Control:
-    """How the loops' work is told to stop and shows that it is alive. `interrupted`: the current cycle ends early.
+    """How the loops' work is stopped and shows that it is alive. `interrupted`: the current cycle ends early.
     `wake`: wakes the main thread, to end."""
 
     stopping: bool = False

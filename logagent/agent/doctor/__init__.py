@@ -1,1 +1,1 @@
-"""Looks at everything that logagent needs on this host, for `logagent doctor`."""
+"""Inspects everything that logagent needs on this host, for `logagent doctor`."""

@@ -1,7 +1,7 @@
-"""`logagent doctor`: looks at everything the agent needs on this host. It changes nothing and never switches users
+"""`logagent doctor`: inspects everything the agent needs on this host. It changes nothing and never switches users
 itself.
 
-Rights are asked for by children that become the agent's user (`host/as_user.py`); the journal is read without SQLite,
+Rights are checked by children that become the agent's user (`host/linux/child.py`); the journal is read without SQLite,
 which would create files beside it. A hung disk blocks only a child.
 """
 
@@ -13,51 +13,54 @@ from dataclasses import dataclass, replace
 
 from logagent.agent.clock import Clock
 from logagent.agent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines, load_valid_part
-from logagent.agent.doctor.broker_looks import (
-    LOOK_SECONDS,
+from logagent.agent.doctor.broker_inspection import (
+    ANSWER_SECONDS,
     find_version,
-    look_at_assignments,
-    look_at_brokers,
-    look_at_holders,
-    user_name,
+    inspect_assignments,
+    inspect_brokers,
+    inspect_holders,
 )
-from logagent.agent.doctor.host_looks import (
+from logagent.agent.doctor.host_inspection import (
     find_subject,
-    look_at_access,
-    look_at_daemon,
-    look_at_mount,
-    look_at_port,
-    look_at_proc,
-    look_at_service,
-    look_at_siblings,
-    look_at_state,
+    inspect_access,
+    inspect_daemon,
+    inspect_instances,
+    inspect_mount,
+    inspect_port,
+    inspect_proc,
+    inspect_service,
+    inspect_state_dir,
     mounts_or_none,
 )
 from logagent.agent.evidence.assignment_sources import METADATA_DIR
+from logagent.agent.session.log_dirs_seen import forgotten_log_dir
 from logagent.agent.session.opened_log_dirs import LogDirs
-from logagent.agent.setup.setup import look_at_setup
+from logagent.agent.setup.setup import inspect_drop_in
 from logagent.agent.target import Target, resolve_target
 from logagent.errors import ConfigError
-from logagent.host.brokers.discovery import BrokerConfigLook, find_brokers, only_broker
-from logagent.host.linux.access import READ, SEARCH, WRITE
+from logagent.host.brokers.discovery import BrokerConfigRead, find_brokers, only_broker
+from logagent.host.linux.access import READ, SEARCH, WRITE, user_name
 from logagent.host.linux.child import Identity, ask_as, real_path, unlistable
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.failures import LogDirFailures
 from logagent.model.assignments.identity import ClusterFacts
-from logagent.model.doctor.doctor_facts import AccessLook, ConfigLook, DoctorFacts, LogDirLook, ServiceLook
-from logagent.model.facts import LogDirFacts
+from logagent.model.doctor.doctor_facts import AccessFacts, ConfigFacts, DoctorFacts, DoctorLogDirFacts, ServiceFacts
+from logagent.model.facts import LogDirFacts, NotSeen
 from logagent.model.records import Health, HolderState
 from logagent.settings import Settings
 from logagent.store.shared import is_uri
 
 METADATA_LOG = "the metadata log of the cluster"
+REQUESTS, ANSWERS = "the fleet's deletion requests (orders.keys)", "what agents answer to them (orders.keys)"
+# Not there in ZooKeeper mode (the findings on assignments cover that), or before anything was requested or answered.
+MAY_BE_ABSENT = (METADATA_LOG, REQUESTS, ANSWERS)
 # Directories per log dir whose permissions are checked; a few microseconds each.
 _MOST_DIRS = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What doctor was asked: the settings (or why there are none), and the options that override them."""
+    """The command line of doctor: the settings (or why there are none), and the options that override them."""
 
     settings: Settings
     loaded: Loaded | None
@@ -69,27 +72,27 @@ class Question:
 
 
 def examine(question: Question, clock: Clock) -> DoctorFacts:
-    """Look at the host. Raises only UsageError (a user that we cannot become)."""
+    """Inspect the host. Raises only UsageError (a user that we cannot become)."""
     settings = question.settings
-    found = find_brokers()
-    config, target = _configuration(question, found)
+    brokers = find_brokers()
+    config, target = _configuration(question, brokers)
     instance = config.instance
-    service = look_at_service(f"logagent@{instance}.service" if instance is not None else "logagent.service")
+    service = inspect_service(f"logagent@{instance}.service" if instance is not None else "logagent.service")
     if service is not None:
-        service = replace(service, setup=look_at_setup(instance))
+        service = replace(service, setup=inspect_drop_in(instance))
     log_dirs = _answering(target.log_dirs) if target is not None else ()
     subject, identity = find_subject(question.user, service, question.state_dir, log_dirs)
-    daemon = look_at_daemon(question.state_dir)
+    daemon = inspect_daemon(question.state_dir)
     facts = DoctorFacts(
         config=config,
-        brokers=look_at_brokers(found, config.kafka_config),
+        brokers=inspect_brokers(brokers, config.kafka_config),
         subject=subject,
         service=service,
-        proc=look_at_proc(mounts_or_none(), identity),
+        proc=inspect_proc(mounts_or_none(), identity),
         daemon=daemon,
-        port=look_at_port(settings.metrics.listen, identity, daemon.pid) if question.wrong is None else None,
-        siblings=look_at_siblings(config.file or config.default, log_dirs, settings.metrics.listen),
-        state=look_at_state(question.state_dir, service, log_dirs, _strangers(found, log_dirs), identity),
+        port=inspect_port(settings.metrics.listen, identity, daemon.pid) if question.wrong is None else None,
+        siblings=inspect_instances(config.file or config.default, log_dirs, settings.metrics.listen),
+        state=inspect_state_dir(question.state_dir, service, log_dirs, _strangers(brokers, log_dirs), identity),
         files=_files(settings, config, target, identity),
         root=os.geteuid() == 0,
     )
@@ -98,37 +101,38 @@ def examine(question: Question, clock: Clock) -> DoctorFacts:
 
 def _answering(log_dirs: Sequence[str]) -> tuple[str, ...]:
     """The log dirs whose disks answer; only a child touches the others."""
-    return tuple(d for d in log_dirs if real_path(d, LOOK_SECONDS) is not None)
+    return tuple(d for d in log_dirs if real_path(d, ANSWER_SECONDS) is not None)
 
 
 def _with_broker(
     facts: DoctorFacts,
     question: Question,
     target: Target,
-    there: Sequence[str],
+    reachable: Sequence[str],
     identity: Identity | None,
     clock: Clock,
 ) -> DoctorFacts:
-    """Add what can only be looked at once the broker is known."""
-    looks, answering, cluster = _look_at_log_dirs(target, there, identity, clock)
-    holders = look_at_holders(looks, target.config, identity)
-    stopped = all(d.holder is HolderState.FREE for d in looks if d.health is not Health.OFFLINE)
+    """Add what can only be inspected once the broker is known."""
+    log_dirs, answering, cluster, forgotten = _inspect_log_dirs(target, reachable, identity, clock, question.state_dir)
+    holders = inspect_holders(log_dirs, target.config, identity)
+    stopped = all(d.holder is HolderState.FREE for d in log_dirs if d.health is not Health.OFFLINE)
     config, settings = facts.config, question.settings
     if any(a.what == METADATA_LOG and not a.answered for a in facts.files):
         others = tuple(source for source in settings.assignments.sources if source != "kraft-log")
         settings = replace(settings, assignments=replace(settings.assignments, sources=others))
     try:
-        assignments, read = look_at_assignments(target, settings, cluster, stopped=stopped, now_ms=clock.now_ms())
+        state_dir, now_ms = question.state_dir, clock.now_ms()
+        assignments, read = inspect_assignments(target, settings, cluster, state_dir, stopped=stopped, now_ms=now_ms)
         read.close()
     except ConfigError as e:
         config = replace(config, problems=config.problems + (e.problems or (str(e),)), hint=e.hint)
         assignments, read = None, None
-    version = find_version(target, looks, facts.brokers, read, cluster, question.state_dir)
+    version = find_version(target, log_dirs, facts.brokers, read, cluster, question.state_dir)
     strange = cluster.problems_for(version, zookeeper=not target.server.process_roles)
     return replace(
         facts,
         config=config,
-        log_dirs=looks,
+        log_dirs=log_dirs,
         holders=holders,
         kafka_version=version,
         cluster_id=cluster.cluster_id,
@@ -137,44 +141,47 @@ def _with_broker(
         by_node=bool(cluster.by_node),
         service=_with_sandbox(facts.service, answering, facts.files),
         assignments=assignments,
+        state=replace(facts.state, forgotten=forgotten) if facts.state is not None else None,
     )
 
 
-def _look_at_log_dirs(
-    target: Target, there: Sequence[str], identity: Identity | None, clock: Clock
-) -> tuple[tuple[LogDirLook, ...], tuple[str, ...], ClusterFacts]:
-    """Every log dir, the paths of those that answered in time, and what they say of the cluster."""
+def _inspect_log_dirs(
+    target: Target, reachable: Sequence[str], identity: Identity | None, clock: Clock, state_dir: str
+) -> tuple[tuple[DoctorLogDirFacts, ...], tuple[str, ...], ClusterFacts, NotSeen | None]:
+    """Every log dir, the paths of those that answered in time, what they say of the cluster, and which one the
+    configuration has lost."""
     table = mounts_or_none()
     accesses = {
-        path: look_at_access(path, "a log dir", READ | WRITE | SEARCH, identity)
-        if path in there
-        else AccessLook(path=path, what="a log dir", answered=False, write=True)
+        path: inspect_access(path, "a log dir", READ | WRITE | SEARCH, identity)
+        if path in reachable
+        else AccessFacts(path=path, what="a log dir", answered=False, write=True)
         for path in target.log_dirs
     }
     answering = tuple(path for path, access in accesses.items() if access.answered)
     failures = LogDirFailures()
     for path in set(target.log_dirs) - set(answering):
-        # Open files there are not looked at: even that would hang.
+        # Open files there are not read: even that would hang.
         failures.mark_offline(path, "its disk does not answer")
-    calls = BoundedCalls(failures, LOOK_SECONDS)
+    calls = BoundedCalls(failures, ANSWER_SECONDS)
     with LogDirs(replace(target, log_dirs=answering), clock, failures, calls=calls) as opened:
         seen = opened.log_dir_facts()
         cluster = opened.cluster
-    looks = tuple(
+        forgotten = forgotten_log_dir(target, opened, state_dir, seen)
+    log_dirs = tuple(
         replace(
             _log_dir(path, seen.get(path), identity if accesses[path].answered else None),
             access=accesses[path],
-            mount=look_at_mount(path, table) if accesses[path].answered else None,
+            mount=inspect_mount(path, table) if accesses[path].answered else None,
         )
         for path in target.log_dirs
     )
-    return looks, answering, cluster
+    return log_dirs, answering, cluster, forgotten
 
 
-def _configuration(q: Question, found: Sequence[BrokerConfigLook]) -> tuple[ConfigLook, Target | None]:
+def _configuration(q: Question, brokers: Sequence[BrokerConfigRead]) -> tuple[ConfigFacts, Target | None]:
     settings = q.settings
     file = q.loaded.file if q.loaded is not None else q.config_file
-    look = ConfigLook(
+    facts = ConfigFacts(
         file=file if file is not None and os.path.exists(file) else None,
         default=q.config_file or str(DEFAULT_CONFIG),
         keys=key_lines(file) if file is not None else {},
@@ -187,17 +194,17 @@ def _configuration(q: Question, found: Sequence[BrokerConfigLook]) -> tuple[Conf
         log_dirs_named=bool(q.log_dirs),
         mode=settings.cleanup.mode,
     )
-    if look.instance is not None and settings.kafka.config is None and not q.log_dirs:
-        return look, None
+    if facts.instance is not None and settings.kafka.config is None and not q.log_dirs:
+        return facts, None
     try:
         target = resolve_target(settings, q.log_dirs)
     except ConfigError as e:
-        if settings.kafka.config is None and not _the_only(found):
-            return look, None  # none or several: other findings say so
-        config = settings.kafka.config or _the_only(found)
+        if settings.kafka.config is None and not _the_only(brokers):
+            return facts, None  # none or several: other findings say so
+        config = settings.kafka.config or _the_only(brokers)
         wrong = e.problems or (str(e),)
-        return replace(look, kafka_config=config, problems=look.problems + wrong, hint=e.hint or look.hint), None
-    return replace(look, kafka_config=target.config), target
+        return replace(facts, kafka_config=config, problems=facts.problems + wrong, hint=e.hint or facts.hint), None
+    return replace(facts, kafka_config=target.config), target
 
 
 def _names_broker(file: str | None) -> bool:
@@ -207,14 +214,14 @@ def _names_broker(file: str | None) -> bool:
     return load_valid_part(file, {})[0].settings.kafka.config is not None
 
 
-def _the_only(found: Sequence[BrokerConfigLook]) -> str | None:
-    only = only_broker(found)
+def _the_only(brokers: Sequence[BrokerConfigRead]) -> str | None:
+    only = only_broker(brokers)
     return only.config if only is not None else None
 
 
-def _log_dir(path: str, seen: LogDirFacts | None, identity: Identity | None) -> LogDirLook:
+def _log_dir(path: str, seen: LogDirFacts | None, identity: Identity | None) -> DoctorLogDirFacts:
     if seen is None:
-        return LogDirLook(
+        return DoctorLogDirFacts(
             path=path, health=Health.OFFLINE, reason="its disk does not answer", holder=HolderState.UNREADABLE
         )
     owner: int | None = None
@@ -222,10 +229,10 @@ def _log_dir(path: str, seen: LogDirFacts | None, identity: Identity | None) -> 
     if seen.health is not Health.OFFLINE:
         try:
             owner = os.stat(path).st_uid
-            count, example = ask_as(identity, lambda: unlistable(path, _MOST_DIRS), LOOK_SECONDS)
+            count, example = ask_as(identity, lambda: unlistable(path, _MOST_DIRS), ANSWER_SECONDS)
         except OSError:
             pass  # a disk that fails now is reported above
-    return LogDirLook(
+    return DoctorLogDirFacts(
         path=path,
         health=seen.health,
         reason=seen.health_reason,
@@ -241,8 +248,8 @@ def _log_dir(path: str, seen: LogDirFacts | None, identity: Identity | None) -> 
 
 
 def _files(
-    settings: Settings, config: ConfigLook, target: Target | None, identity: Identity | None
-) -> tuple[AccessLook, ...]:
+    settings: Settings, config: ConfigFacts, target: Target | None, identity: Identity | None
+) -> tuple[AccessFacts, ...]:
     """Everything besides the log dirs that must be readable or writable."""
     kafka, store, folder = settings.kafka, settings.publish.store, READ | WRITE | SEARCH
     wanted: list[tuple[str | None, str, int]] = [
@@ -252,6 +259,9 @@ def _files(
         (settings.assignments.file, "exported assignments (assignments.file)", READ),
         (store if store and not is_uri(store) else None, "the fleet store (publish.store)", folder),
     ]
+    if store and settings.orders.keys and not is_uri(store):
+        wanted.append((os.path.join(store, "control"), REQUESTS, READ | SEARCH))
+        wanted.append((os.path.join(store, "answers"), ANSWERS, folder))
     if settings.metrics.textfile is not None:
         wanted.append((os.path.dirname(settings.metrics.textfile), "the folder of metrics.textfile", WRITE | SEARCH))
     wanted += [
@@ -261,23 +271,22 @@ def _files(
         metadata = os.path.join(target.server.metadata_log_dir, METADATA_DIR) if target.config is not None else None
         if metadata is not None:
             wanted.append((metadata, METADATA_LOG, READ | SEARCH))
-    looks = (look_at_access(path, what, wants, identity) for path, what, wants in wanted if path)
-    # In ZooKeeper mode there is no metadata log; the findings on assignments cover that.
-    return tuple(look for look in looks if look.exists or look.what != METADATA_LOG)
+    accesses = (inspect_access(path, what, wants, identity) for path, what, wants in wanted if path)
+    return tuple(access for access in accesses if access.exists or access.what not in MAY_BE_ABSENT)
 
 
-def _strangers(found: Sequence[BrokerConfigLook], log_dirs: Sequence[str]) -> set[str]:
+def _strangers(brokers: Sequence[BrokerConfigRead], log_dirs: Sequence[str]) -> set[str]:
     """Log dirs of the other brokers on this host."""
-    return {d.rstrip("/") for broker in found for d in broker.log_dirs} - {d.rstrip("/") for d in log_dirs}
+    return {d.rstrip("/") for broker in brokers for d in broker.log_dirs} - {d.rstrip("/") for d in log_dirs}
 
 
 def _with_sandbox(
-    service: ServiceLook | None, log_dirs: Sequence[str], files: Sequence[AccessLook]
-) -> ServiceLook | None:
+    service: ServiceFacts | None, log_dirs: Sequence[str], files: Sequence[AccessFacts]
+) -> ServiceFacts | None:
     """Add how the running daemon sees the paths that it has to write to."""
     if service is None or service.main_pid is None:
         return service
     table = mounts_or_none(service.main_pid)
     paths = [*log_dirs, *(a.path for a in files if a.write and a.answered)]
-    seen = {path: mount for path in paths if (mount := look_at_mount(path, table)) is not None}
+    seen = {path: mount for path in paths if (mount := inspect_mount(path, table)) is not None}
     return replace(service, sandbox=seen)

@@ -13,21 +13,40 @@ from __future__ import annotations
 import os
 import posixpath
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from logagent.agent.evidence.other_brokers import (
+    CONNECT_SECONDS,
+    Connect,
+    OtherBrokers,
+    client_config,
+    connect_to,
+    stopped_broker,
+)
 from logagent.agent.target import Target
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
 from logagent.broker.files.server_properties import parsed_ms
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import opened_directory
+from logagent.model.assignments.answerer import StoppedBroker, as_of_stop, why_live
 from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.identity import BrokerPlace, Partition, partitions_on_disk, why_not_ours
 from logagent.model.assignments.image import AssignmentImage, Source
+from logagent.model.assignments.lineage import (
+    NOTHING_REMEMBERED,
+    LogPoint,
+    Remembered,
+    other_history,
+    said_with_hint,
+    why_not_our_lineage,
+    why_other_log_dirs,
+)
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
+from logagent.model.claims import Claim, Held, Proof, Witness
 from logagent.model.facts import LogDirFacts
 from logagent.model.planning.topic_retention import UNKNOWN_CONFIGS, Tiering, TopicConfigs
 from logagent.model.records import Health, PartitionDir
@@ -74,11 +93,12 @@ class Absent:
 
 
 def settled_on_disk(
-    dirs: Iterable[PartitionDir], log_dirs: Mapping[str, LogDirFacts], now_ms: int
+    dirs: Iterable[PartitionDir], log_dirs: Mapping[str, LogDirFacts], found: Assignments, now_ms: int
 ) -> dict[str, frozenset[Partition]]:
     """What this host's broker must list of its disk (`partitions_on_disk`), as far as that can be read now."""
     online = [p for p, f in log_dirs.items() if not f.quarantine and f.health is not Health.OFFLINE]
-    return {posixpath.normpath(p): here for p, here in partitions_on_disk(dirs, online, now_ms).items()}
+    here = partitions_on_disk(dirs, online, now_ms, found.name_of)
+    return {posixpath.normpath(path): partitions for path, partitions in here.items()}
 
 
 def shows_another_disk(
@@ -111,11 +131,11 @@ def mode_unknown(target: Target) -> str | None:
     return MODE_UNKNOWN if target.config is None else None
 
 
-def read_own_log(target: Target, host: Host, now_ms: int) -> MetadataImage | None:
+def read_own_log(target: Target, host: Host, now_ms: int, remembered: int | None = None) -> MetadataImage | None:
     """What it says; None if there is none, or if the broker's configuration says that it is in ZooKeeper mode.
 
     Without that configuration it is read, but `mode_unknown` says why it proves nothing. Its cluster id comes from the
-    `meta.properties` beside it: the log itself has none. Raises UnreadableError.
+    `meta.properties` beside it: the log itself has none. `remembered`: see `read_metadata_log`. Raises UnreadableError.
     """
     if target.config is not None and not target.server.process_roles:
         return None
@@ -135,6 +155,7 @@ def read_own_log(target: Target, host: Host, now_ms: int) -> MetadataImage | Non
         configured_voters=len(target.server.quorum_voters) or None,
         fetch_timeout_ms=target.server.quorum_fetch_timeout_ms,
         booted_ms=now_ms - time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+        remembered=remembered,
     )
 
 
@@ -161,6 +182,11 @@ class Assignments:
     not answer. `topic_configs`: by `server.properties` and, unless it is stale or its mode is unknown, the metadata log
     on this host; `broker_defaults`: those of this broker by `server.properties`, and by that log, however old.
     `own_log`: that log, however old, where it was read: as a source, or as evidence of what the others are about.
+    `lineage`: what the state dir remembers of it; `lineage_problem`: why it is not the log that is remembered, and
+    proves nothing; `other_history`: why its cluster has another history than that, so that nobody's answer proves
+    anything; `newest_committed`: what to remember of it. `ours`: this host's broker by that log, if nobody
+    holds its log dirs; `nobody`: why no other broker could be asked in its place; `tried_others`: the addresses that
+    the log names were tried.
     """
 
     usable: list[AssignmentImage] = field(default_factory=list)
@@ -174,6 +200,43 @@ class Assignments:
     answering: Answering | None = None
     own_log: AssignmentImage | None = None
     own_broker_silent: bool = False
+    lineage: Remembered = NOTHING_REMEMBERED
+    lineage_problem: str | None = None
+    newest_committed: LogPoint | None = None
+    other_history: str | None = None
+    mode_known: bool = False
+
+    ours: StoppedBroker | None = None
+    nobody: str | None = None
+    tried_others: bool = False
+
+    @property
+    def standing(self) -> Proof:
+        """Why the source that decides may be rested on: it is of this broker's mode and of our cluster's history."""
+        image, answering = self.first, self.answering
+        if image is None:
+            return ()
+        mode: Witness | None = Witness(image.source)
+        lineage: Witness | None = Witness.CLUSTER
+        if image.source is Source.KRAFT_LOG:
+            mode = Witness.PROCESS_ROLES if self.mode_known else None
+            lineage = Witness.REGISTRATION if self.lineage.point is None else Witness.STATE_DIR
+            lineage = lineage if self.lineage_problem is None else None
+        elif image.source is Source.ADMIN:
+            own = Witness.OWN_DISK if answering is not None and answering.own else Witness.CLUSTER
+            lineage = own if answering is not None else None
+        said = ((Claim.OUR_LINEAGE, lineage), (Claim.IN_THIS_MODE, mode))
+        return tuple(Held(claim, witness, image.at_ms) for claim, witness in said if witness is not None)
+
+    @property
+    def ends_at_stop(self) -> str | None:
+        """What to say if nothing younger decides than the metadata log on this host, which ends when its broker
+        stopped: it says what was assigned then."""
+        own, shown = self.own_log, self.shown
+        # What is wrong with a log of another history is not that it ends.
+        if self.ours is None or own is None or shown is not own or self.lineage_problem is not None:
+            return None
+        return as_of_stop(own.at_ms, usable=bool(self.usable), nobody=self.nobody)
 
     @property
     def first(self) -> AssignmentImage | None:
@@ -183,10 +246,20 @@ class Assignments:
         """The usable image of a source."""
         return next((image for image in self.usable if image.source is source), None)
 
+    def name_of(self, topic_id: str) -> str | None:
+        """The name under which a topic id lives, by whatever was read."""
+        images = (*self.usable, *self.unusable, *([self.own_log] if self.own_log is not None else []))
+        return next((image.by_id[topic_id].name for image in images if topic_id in image.by_id), None)
+
     def own_end(self, cluster_id: str | None) -> int | None:
-        """How far this host's own metadata log reaches, if it is of that cluster."""
-        own = self.own_log
-        return own.offset if own is not None and own.cluster_id == cluster_id else None
+        """How far this host's own metadata log reaches, or was known to reach, if it is of that cluster."""
+        own, known = self.own_log, self.lineage.point
+        remembered = None if known is None else known.offset
+        if own is None:
+            return remembered
+        if own.cluster_id != cluster_id or own.offset is None:
+            return None
+        return max(own.offset, remembered or 0)
 
     def sort_in(self, image: AssignmentImage, problem: str | None) -> None:
         """Add an image to the usable ones, or with its `problem` to the others."""
@@ -223,7 +296,7 @@ class Assignments:
     def document(self, now_ms: int) -> AssignmentsUsed:
         """The `assignments` member of scan and plan documents."""
         image = self.shown
-        return {
+        document: AssignmentsUsed = {
             "source": image.source if image is not None else "none",
             "cluster_id": image.cluster_id if image is not None else None,
             "at": rfc3339(image.at_ms) if image is not None else None,
@@ -232,6 +305,9 @@ class Assignments:
             "topics": image.topic_count if image is not None else 0,
             "partitions": image.partition_count if image is not None else 0,
         }
+        if (note := self.ends_at_stop) is not None:
+            document["ends_at_stop"] = note
+        return document
 
 
 def load_assignments(
@@ -241,91 +317,183 @@ def load_assignments(
     cluster_id: str | None,
     node_id: int | None,
     now_ms: int,
+    stopped: bool = False,
     may_read_log: bool = True,
+    lineage: Remembered = NOTHING_REMEMBERED,
+    directory_ids: Collection[str] = (),
+    network_seconds: float | None = None,
     connect: Callable[[Settings], AdminReader] | None = None,
+    connect_other: Connect = connect_to,
 ) -> Assignments:
     """Read the sources of `assignments.sources`. What cannot be used is described in `problems`.
 
     A file, or another broker in place of our own, may be of a clone of this cluster or of its past: the metadata log on
     this host's own disk shows that, so it is read then although it may be no source (unless not `may_read_log`: its
-    disk hangs). `connect`: to the configured cluster (default: `open_reader`). Raises only ConfigError (an invalid
-    `kafka.client` file).
+    disk hangs). `stopped`: nobody holds the lock of a log dir; then our own broker is not asked, and without
+    `kafka.bootstrap_servers` those that our metadata log names are. `network_seconds`: how long all answers of the
+    cluster may take, later ones included. `lineage`: what is remembered of that log; `directory_ids`: of the log dirs.
+    `connect`: to the configured cluster (default: `open_reader`); `connect_other`: to one of those. Raises only
+    ConfigError (an invalid `kafka.client` file).
     """
+    host = Host(node_id, cluster_id, settings.assignments.max_age)
+    ask = _Ask(target, settings, host, now_ms, stopped, may_read_log, directory_ids)
+    until = None if network_seconds is None else time.monotonic() + network_seconds
+    ask = replace(ask, until=until, connect=connect or open_reader, connect_other=connect_other)
     static = _static_configs(target)
     found = Assignments(
         topic_configs=replace(static, policy=None, retention_bytes=None),
         broker_defaults=[static],
+        lineage=lineage,
+        # Until its log is read, which may be impossible now.
+        other_history=lineage.other_history if target.server.process_roles else None,
     )
-    host = Host(node_id, cluster_id, settings.assignments.max_age)
     for source in settings.assignments.sources:
         try:
-            image = _read(source, target, settings, host, found, now_ms, connect or open_reader)
+            image = _read(source, ask, found)
         except ConfigError:
             raise
         except (LogAgentError, OSError) as e:
             found.problems.append(f"{source}: {e}")
             found.unreachable = e if isinstance(e, ServiceUnreachable) else found.unreachable
+            found.nobody = str(e) if source == "admin" else found.nobody
             continue
         except BaseException:
             found.close()
             raise
         if image is not None:
-            doubt = mode_unknown(target) if image.source is Source.KRAFT_LOG else None
+            doubt = mode_unknown(target) or found.lineage_problem if image.source is Source.KRAFT_LOG else None
             found.sort_in(image, _unusable(image, host, now_ms) or doubt)
-    if may_read_log and found.own_log is None and (found.of(Source.FILE) or found.own_broker_silent):
-        _read_own_log_aside(found, target, host, now_ms)
-    _compare_file_with_own_log(found, host, now_ms)
+    _read_own_log_aside(ask, found)
+    if stopped:
+        found.ours = _stopped_broker(ask, found)
+    _compare_file_with_own_log(ask, found)
+    _believe_nobody_of_another_history(ask, found)
     return found
 
 
-def _read_own_log_aside(found: Assignments, target: Target, host: Host, now_ms: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """For what the sources are read, and how (see `load_assignments`)."""
+
+    target: Target
+    settings: Settings
+    host: Host
+    now_ms: int
+    stopped: bool
+    may_read_log: bool
+    directory_ids: Collection[str]
+    until: float | None = None
+    connect: Callable[[Settings], AdminReader] = field(default=lambda settings: open_reader(settings))
+    connect_other: Connect = connect_to
+
+    def in_time(self, reader: AdminReader) -> AdminReader:
+        if self.until is not None:
+            reader.stop_at(self.until)
+        return reader
+
+
+def _read_own_log_aside(ask: _Ask, found: Assignments) -> None:
     """As evidence of what the sources are about. It is none itself, so what it lacks is no problem of theirs."""
-    aside = Assignments(topic_configs=found.topic_configs)
+    if found.own_log is not None or not ask.may_read_log:
+        return
+    aside = Assignments(topic_configs=found.topic_configs, lineage=found.lineage, other_history=found.other_history)
     with suppress(LogAgentError, OSError):
-        _kraft_log(target, host, aside, now_ms)
+        _kraft_log(ask, aside)
         found.own_log, found.topic_configs = aside.own_log, aside.topic_configs
+        found.lineage_problem, found.newest_committed = aside.lineage_problem, aside.newest_committed
+        found.mode_known, found.other_history = aside.mode_known, aside.other_history
         found.broker_defaults += aside.broker_defaults[1:]
 
 
-def _compare_file_with_own_log(found: Assignments, host: Host, now_ms: int) -> None:
-    """A file has to agree with a newer metadata log of our own, and be of the same log as an older one."""
+def _compare_file_with_own_log(ask: _Ask, found: Assignments) -> None:
+    """A file has to be of our cluster's log as far as that can be seen, and to agree with a newer one of our own."""
     file, own = found.of(Source.FILE), found.own_log
-    if file is None or own is None or own in found.usable or own.cluster_id != file.cluster_id:
+    if file is None or (own is not None and own in found.usable):
         return
-    if own.at_ms >= file.at_ms and _unusable(own, host, now_ms) is None:
-        found.usable.append(own)
-    elif (why := why_not_our_log(file.offset, own.offset, "the file")) is not None:
+    newer = own if own is not None and own.cluster_id == file.cluster_id and own.at_ms >= file.at_ms else None
+    if newer is not None and _unusable(newer, ask.host, ask.now_ms) is None:
+        found.usable.append(newer)
+    elif (why := _not_our_file(file, ask, found)) is not None:
         found.usable.remove(file)
         found.sort_in(file, why)
 
 
-def _read(
-    source: str,
-    target: Target,
-    settings: Settings,
-    host: Host,
-    found: Assignments,
-    now_ms: int,
-    connect: Callable[[Settings], AdminReader],
-) -> AssignmentImage | None:
+def _not_our_file(file: AssignmentImage, ask: _Ask, found: Assignments) -> str | None:
+    """Why it is not known to be of our cluster; None if nothing contradicts that."""
+    if (why := why_not_our_log(file.offset, found.own_end(file.cluster_id), "the file")) is not None:
+        return why
+    registration = file.brokers.get(ask.host.node_id) if ask.host.node_id is not None else None
+    if (why := why_other_log_dirs(registration, ask.directory_ids)) is not None:
+        return why
+    if found.ours is None or file.at_ms <= found.ours.forgotten_ms:
+        return None
+    live = [node_id for node_id, broker in file.brokers.items() if broker.fenced is False]
+    return why_live(live, found.ours, file.at_ms)
+
+
+def _believe_nobody_of_another_history(ask: _Ask, found: Assignments) -> None:
+    """Every broker, and what another host exported, may follow the quorum that wrote the log here. One that is only
+    behind may have been restored just now, and catches up otherwise. That it has other log dirs of this node says
+    nothing about what others know."""
+    own = found.own_log
+    registration = own.brokers.get(ask.host.node_id) if own is not None and ask.host.node_id is not None else None
+    of_log = found.lineage_problem if why_other_log_dirs(registration, ask.directory_ids) is None else None
+    of_memory = said_with_hint(found.other_history, found.lineage) if found.other_history is not None else None
+    why = of_log or of_memory
+    if why is None:
+        return
+    doubted, found.usable = found.usable, []
+    for image in doubted:
+        found.sort_in(image, why)
+
+
+def _read(source: str, ask: _Ask, found: Assignments) -> AssignmentImage | None:
     if source == "kraft-log":
-        _kraft_log(target, host, found, now_ms)
+        _kraft_log(ask, found)
         return found.own_log
     if source == "file":
         from logagent.broker.exported.file import read_assignments
 
-        assert settings.assignments.file is not None
-        return read_assignments(settings.assignments.file)
-    if settings.kafka.bootstrap_servers is None:
+        assert ask.settings.assignments.file is not None
+        return read_assignments(ask.settings.assignments.file)
+    if ask.settings.kafka.bootstrap_servers is None:
+        found.reader = _one_of_the_others(ask, found)
+        return found.reader.image(ask.now_ms) if found.reader is not None else None
+    found.reader = ask.in_time(ask.connect(ask.settings))
+    if ask.host.node_id is not None:
+        # Our own broker first: others may lag, and a broker that lost its cluster only knows the past.
+        if not ask.stopped:
+            with suppress(ServiceUnreachable):
+                return found.reader.image(ask.now_ms, node_id=ask.host.node_id)
+        found.own_broker_silent = True
+    return found.reader.image(ask.now_ms)
+
+
+def _stopped_broker(ask: _Ask, found: Assignments) -> StoppedBroker | None:
+    ours = stopped_broker(found.own_log, ask.host, ask.target) if mode_unknown(ask.target) is None else None
+    # The disk may have been rolled back: what is remembered of the log counts, too.
+    return replace(ours, end=found.own_end(ours.cluster_id)) if ours is not None else None
+
+
+def _one_of_the_others(ask: _Ask, found: Assignments) -> AdminReader | None:
+    """While our own broker is stopped, one that the metadata log on this host names."""
+    if ask.stopped:
+        _read_own_log_aside(ask, found)
+    ours = _stopped_broker(ask, found) if ask.stopped else None
+    if ours is None or found.own_log is None:
         found.problems.append(ADMIN_NOT_CONFIGURED)
         return None
-    found.reader = connect(settings)
-    if host.node_id is not None:
-        # Our own broker first: others may lag, and a broker that lost its cluster only knows the past.
-        with suppress(ServiceUnreachable):
-            return found.reader.image(now_ms, node_id=host.node_id)
-        found.own_broker_silent = True
-    return found.reader.image(now_ms)
+    client = client_config(ask.settings.kafka)
+    others = OtherBrokers(found.own_log, ours, ask.target, client, ask.now_ms)
+    others.connect = lambda servers, config: ask.in_time(ask.connect_other(servers, config))
+    if ask.until is not None:
+        others.connect_seconds = max(0.0, min(CONNECT_SECONDS, ask.until - time.monotonic()))
+    found.tried_others, one = True, others.find()
+    if isinstance(one, str):
+        found.nobody = one
+        found.problems.append(f"admin: no living broker could be asked: {one}")
+        return None
+    return one
 
 
 def open_reader(settings: Settings) -> AdminReader:
@@ -338,18 +506,29 @@ def open_reader(settings: Settings) -> AdminReader:
     return AdminReader(settings.kafka.bootstrap_servers, client)
 
 
-def _kraft_log(target: Target, host: Host, found: Assignments, now_ms: int) -> None:
-    metadata = read_own_log(target, host, now_ms)
+def _kraft_log(ask: _Ask, found: Assignments) -> None:
+    target, host = ask.target, ask.host
+    point = found.lineage.point
+    metadata = read_own_log(target, host, ask.now_ms, point.offset if point is not None else None)
     if metadata is None:
         found.problems.append(f"kraft-log: {why_no_source(target)}")
         return
-    found.own_log = metadata.assignments
+    found.own_log = image = metadata.assignments
+    found.mode_known = mode_unknown(target) is None
+    image.gone_ids = (image.gone_ids or frozenset()) | found.lineage.topic_ids
+    if image.cluster_id == host.cluster_id:
+        registration = image.brokers.get(host.node_id) if host.node_id is not None else None
+        why = why_not_our_lineage(metadata.history, found.lineage, registration, ask.directory_ids)
+        found.lineage_problem, found.newest_committed = why, metadata.newest_committed
+        if found.mode_known:
+            found.other_history = other_history(metadata.history, found.lineage)
+    rests_on_it = found.mode_known and found.lineage_problem is None
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
         configs = _topic_configs(_static_configs(target), metadata, host.node_id)
-        if _unusable(metadata.assignments, host, now_ms) is None and mode_unknown(target) is None:
+        if _unusable(image, host, ask.now_ms) is None and rests_on_it:
             found.topic_configs = configs
-        if metadata.assignments.cluster_id == host.cluster_id and mode_unknown(target) is None:
+        if image.cluster_id == host.cluster_id and rests_on_it:
             found.broker_defaults.append(configs)
 
 

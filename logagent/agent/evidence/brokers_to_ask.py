@@ -9,47 +9,42 @@ Which brokers serve and which may still be starting: asks them, and remembers th
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from logagent.agent.evidence.assignment_sources import Assignments, settled_on_disk, shows_another_disk
+from logagent.agent.evidence.other_brokers import (
+    SET_BOOTSTRAP,
+    TIMEOUT_SECONDS,
+    Address,
+    Connect,
+    OtherBrokers,
+    address,
+    client_config,
+    connect_to,
+    first_of,
+)
 from logagent.agent.target import Target
-from logagent.broker.files.server_properties import broker_listeners, inter_broker_listener
+from logagent.broker.files.server_properties import broker_listeners
 from logagent.errors import ConfigError, LogAgentError
 from logagent.host.linux.proc import process_listens
 from logagent.host.state.journal import Journal
-from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.identity import Partition
 from logagent.model.assignments.image import BrokerRegistration, Endpoint
 from logagent.model.assignments.verdict import Host
+from logagent.model.claims import Witness
 from logagent.model.facts import LogDirFacts
-from logagent.model.health.serving import mark_serving, registered_by
+from logagent.model.health.serving import NotServing, mark_serving, registered_by
 from logagent.model.records import HolderState, PartitionDir
 from logagent.settings import Settings
 
 if TYPE_CHECKING:
     from logagent.broker.admin.reader import AdminReader
 
-TIMEOUT_SECONDS = 5.0
-CONNECT_SECONDS = 2.0
 SILENT_SECONDS = TIMEOUT_SECONDS / 2
 """Whoever accepts a connection and says nothing for so long says nothing at its other listeners either."""
-MOST_OTHERS = 5
-"""How many other brokers are tried: they are asked only who leads what, and any one that is up knows."""
-
-SET_BOOTSTRAP = "set kafka.bootstrap_servers, and kafka.client where it needs TLS or a password"
-Connect = Callable[[str, Mapping[str, Any] | None], "AdminReader"]
-# HOST:PORT, the settings to connect with, and whether it is known that our own broker listens there.
-Address = tuple[str, Mapping[str, Any] | None, bool]
-
-
-def connect_to(bootstrap_servers: str, client: Mapping[str, Any] | None) -> AdminReader:
-    from logagent.broker.admin.reader import AdminReader
-
-    return AdminReader(bootstrap_servers, client, TIMEOUT_SECONDS)
 
 
 @dataclass(slots=True)
@@ -68,6 +63,7 @@ class BrokersToAsk:
     on_disk: Mapping[str, frozenset[Partition]]
     held_by: frozenset[int]
     stopped: bool
+    now_ms: int
     connect: Connect = connect_to
     clock: Callable[[], float] = time.monotonic
     broker_problem: str | None = None
@@ -124,29 +120,10 @@ class BrokersToAsk:
             return "its node id is unknown"
         problems: list[str] = []
         try:
-            self._broker = self._first_of_ours(self._own_addresses(problems), self._not_this_broker, problems)
+            self._broker = first_of(self._own_addresses(problems), self.connect, self._not_this_broker, problems)
         except ConfigError as e:
             problems.append(str(e))
         return None if self._broker is not None else "; ".join(dict.fromkeys(problems)) or SET_BOOTSTRAP
-
-    def _first_of_ours(
-        self, addresses: Iterable[Address], why_not: Callable[[AdminReader, bool], str | None], problems: list[str]
-    ) -> AdminReader | None:
-        """A reader of the first address whose broker is one of ours; why the others are not goes into `problems`."""
-        for servers, client, is_its_own in addresses:
-            reader = self.connect(servers, client)
-            try:
-                why = why_not(reader, is_its_own)
-            except LogAgentError as e:
-                why = str(e)
-            except BaseException:
-                reader.close()
-                raise
-            if why is None:
-                return reader
-            reader.close()
-            problems.append(f"{servers}: {why}")
-        return None
 
     def _own_addresses(self, problems: list[str]) -> Iterator[Address]:
         if self.target.config is None:
@@ -166,7 +143,7 @@ class BrokersToAsk:
                 break
             # Whoever else listens there answers for somebody else, or lies.
             if any(process_listens(pid, endpoint.port) for pid in self.held_by):
-                yield _address(endpoint), config, True
+                yield address(endpoint), config, True
             else:
                 problems.append(f"it does not listen on port {endpoint.port} yet, or not in this network namespace")
         if self.settings.kafka.bootstrap_servers is not None:
@@ -190,47 +167,25 @@ class BrokersToAsk:
 
     def _find_others(self) -> str | None:
         """Not those of a copy: the disks of a stopped clone name the original's brokers, of which one has our id."""
-        own_log, node_id = self.assignments.own_log, self.host.node_id
-        if own_log is None or node_id is None or own_log.cluster_id != self.host.cluster_id:
+        if self.assignments.tried_others and self.assignments.nobody is not None:
+            return with_hint(self.assignments.nobody)
+        own_log, ours = self.assignments.own_log, self.assignments.ours
+        if own_log is None or ours is None:
             return f"no metadata log on this host says where the other brokers are: {SET_BOOTSTRAP}"
-        problems: list[str] = []
         try:
-            found = list(self._others_addresses(problems))
+            others = OtherBrokers(own_log, ours, self.target, self._client_config(), self.now_ms, self.connect)
         except ConfigError as e:
             return str(e)
-        cluster_id, own_end = self.host.cluster_id, own_log.offset
-        self._others = self._first_of_ours(
-            found, lambda reader, _: _not_our_cluster(reader, cluster_id, node_id, own_end), problems
-        )
-        if self._others is not None:
-            return None
-        nobody = "; ".join(dict.fromkeys(problems)) or "the metadata log on this host names no other broker"
-        return nobody if SET_BOOTSTRAP in nobody else f"{nobody}: {SET_BOOTSTRAP}"
-
-    def _others_addresses(self, problems: list[str]) -> Iterator[Address]:
-        own_log = self.assignments.own_log
-        assert own_log is not None
-        wanted = inter_broker_listener(self.target.server.props)
-        client, tried = self._client_config(), 0
-        brokers = sorted(own_log.brokers.values(), key=lambda b: (b.fenced is not False, b.node_id))
-        for broker in (b for b in brokers if b.node_id != self.host.node_id):
-            endpoints = sorted(broker.endpoints, key=lambda e: e.listener != wanted)
-            config = next(((e, c) for e in endpoints for c in _ways(e, client)), None)
-            if config is None:
-                problems.append(f"node {broker.node_id} has no listener that may be asked: {SET_BOOTSTRAP}")
-            elif tried < MOST_OTHERS:
-                tried += 1
-                if (why := _unreachable(config[0])) is None:
-                    yield _address(config[0]), config[1], False
-                else:
-                    problems.append(f"{_address(config[0])}: {why}")
+        found = others.find()
+        if isinstance(found, str):
+            return with_hint(found)
+        self._others = found
+        return None
 
     def _client_config(self) -> dict[str, Any] | None:
         """The settings of `kafka.client`, if that is set. Raises ConfigError."""
-        if self._client is None and self.settings.kafka.client is not None:
-            from logagent.broker.admin.client_properties import read_client_properties
-
-            self._client = read_client_properties(self.settings.kafka.client)
+        if self._client is None:
+            self._client = client_config(self.settings.kafka)
         return self._client
 
 
@@ -245,46 +200,14 @@ def brokers_to_ask(
 ) -> BrokersToAsk:
     """For the host as it was just looked at: `log_dirs` with their holders, `dirs` on them."""
     ours = [f for f in log_dirs.values() if not f.quarantine]
-    on_disk = settled_on_disk(dirs, log_dirs, now_ms)
+    on_disk = settled_on_disk(dirs, log_dirs, assignments, now_ms)
     holders = frozenset(f.holder.pid for f in ours if f.holder.pid is not None)
     stopped = bool(ours) and all(f.holder.state is HolderState.FREE for f in ours)
-    return BrokersToAsk(assignments, target, settings, host, on_disk, holders, stopped)
+    return BrokersToAsk(assignments, target, settings, host, on_disk, holders, stopped, now_ms)
 
 
-def _ways(endpoint: Endpoint, client: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any] | None]:
-    """How an address that nobody configured may be connected to: without a secret, or with TLS that proves who it
-    is."""
-    matches = client is not None and client["security_protocol"] == endpoint.protocol
-    if client is not None and matches and endpoint.protocol.endswith("SSL") and client["ssl_context"].check_hostname:
-        yield client
-    if endpoint.protocol == "PLAINTEXT":
-        yield None
-
-
-def _not_our_cluster(reader: AdminReader, cluster_id: str | None, node_id: int, own_end: int | None) -> str | None:
-    if (answered := reader.cluster_id()) != cluster_id:
-        return f"it is of cluster {answered}"
-    nodes = reader.nodes()
-    if node_id in nodes:
-        return f"it calls node {node_id} live, but the broker of these disks is stopped: it may be another cluster's"
-    other = next(iter(nodes), None)
-    if other is None or not reader.has_quorum(other):
-        return "it does not say how far its metadata log reaches (before Kafka 3.3, or in ZooKeeper mode)"
-    return why_not_our_log(reader.quorum().high_watermark, own_end, "its quorum")
-
-
-def _unreachable(endpoint: Endpoint) -> str | None:
-    """Why nobody answers there; None if somebody does. The client would try again until its time is over."""
-    try:
-        socket.create_connection((endpoint.host, endpoint.port), CONNECT_SECONDS).close()
-    except (OSError, UnicodeError) as e:
-        return str(e)
-    return None
-
-
-def _address(endpoint: Endpoint) -> str:
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"{host}:{endpoint.port}"
+def with_hint(nobody: str) -> str:
+    return nobody if SET_BOOTSTRAP in nobody else f"{nobody}: {SET_BOOTSTRAP}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,15 +234,17 @@ class ServingQuestions:
         if all(f.holder.state is not HolderState.STARTING for f in log_dirs.values()):
             return log_dirs
         known = self.journal.serving()
-        told, noted = mark_serving(log_dirs, known, self._why_not_serving, self.settle_ms, self.now_ms)
+        told, noted = mark_serving(
+            log_dirs, known, self._who_says_serving, self.settle_ms, self.now_ms, self.registration
+        )
         if self.acting and noted != known:
             self.journal.note_serving(noted)
         return told
 
-    def _why_not_serving(self, where: LogDirFacts) -> str | None:
+    def _who_says_serving(self, where: LogDirFacts) -> Witness | NotServing:
         if registered_by(where.holder, self.registration, self.journal.incarnations(), where.directory_id):
-            return None
+            return Witness.REGISTRATION
         if self.brokers.serves(where.path):
-            return None
+            return Witness.DESCRIBE_LOG_DIRS
         why = self.brokers.broker_problem
-        return "it does not say yet that it serves this log dir" + (f": {why}" if why is not None else "")
+        return NotServing("it does not say yet that it serves this log dir" + (f": {why}" if why is not None else ""))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from logagent.broker.files.log_look import LogReading, SegmentReadings, read_log_between
+from logagent.broker.files.log_extent import LogReading, SegmentReadings, read_log_between
 from logagent.errors import LogAgentError
 from logagent.files.safe_open import GIB, MIB
 from logagent.host.log_dir.calls import DiskCalls, Stop
@@ -70,18 +70,15 @@ class CopyReads:
         finally:
             self._stop = _always
 
-    def problems(
-        self, asked: Mapping[K, Overlap], opened: Mapping[str, OpenLogDir], calls: DiskCalls, *, to_act: bool = False
-    ) -> dict[K, str]:
-        """Why copies do not count, as far as is known without reading. `to_act`, what was not read does not count."""
-        if not to_act and not self.known:
+    def problems(self, asked: Mapping[K, Overlap], opened: Mapping[str, OpenLogDir], calls: DiskCalls) -> dict[K, str]:
+        """Why copies do not count, as far as is known without reading."""
+        if not self.known:
             return {}
         jobs = {path: partial(job, 0, _always) for path, job in self._jobs(asked, opened).items()}
-        found = _by_key(asked, calls.looks(jobs))
-        return _said({key: r.problem if to_act else r.defect for key, r in found.items()})
+        return _said({key: r.defect for key, r in _by_key(asked, calls.call_each(jobs)).items()})
 
     def read(self, asked: Mapping[K, Overlap], opened: Mapping[str, OpenLogDir], calls: DiskCalls) -> dict[K, str]:
-        """The same, `to_act`, after reading what has not been read."""
+        """The same, to act, after reading what has not been read: what was not read does not count."""
         most = self.left
 
         def work(job: _Job[K], given_up: Stop) -> dict[K, LogReading]:

@@ -4,8 +4,8 @@ Finds out which broker answers through the Admin API, up to when it knows the cl
 not know.
 
 An answer counts only if the cluster is this host's own (`model.assignments.identity`). Our own broker decides about
-what is on its own disk. While it is down another broker may answer, if it was seen before and the quorum says how far
-it has caught up (`model.assignments.known_until`).
+what is on its own disk. While it is down another broker may answer, if it was seen before or continues the metadata log
+on this disk (`model.assignments.answerer`), and the quorum says how far it has caught up.
 
 Asks every source which version of Kafka this is; `model.kafka_version` decides which answer counts.
 """
@@ -28,12 +28,14 @@ from logagent.broker.admin.responses import IdAnswer
 from logagent.broker.process.version import at_least, version_of_process
 from logagent.errors import LogAgentError, ServiceUnreachable
 from logagent.host.brokers.discovery import version_installed
-from logagent.model.assignments.commitment import quorum_known_until_ms, why_not_our_log
-from logagent.model.assignments.identity import BrokerPlace, Partition
+from logagent.model.assignments.answerer import StoppedBroker, why_live, why_not_our_quorum
+from logagent.model.assignments.commitment import QuorumRead, quorum_known_until_ms, why_not_our_log
+from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.verdict import Host, Reason, combine, contradict, decide
+from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
-from logagent.model.kafka_version import LastRun, VersionLook
+from logagent.model.kafka_version import LastRun, VersionsSeen
 from logagent.model.records import HolderState, Kind, PartitionDir, Verdict
 
 # In ZooKeeper mode nothing shows how far a broker has caught up: one that lost its session goes on serving old
@@ -59,45 +61,86 @@ def identify(
 
     `dirs`: what is on the disk. `seen`: where brokers listened when this cluster was last confirmed to be ours.
     """
+    held = any(f.holder.state is not HolderState.FREE for f in log_dirs.values() if not f.quarantine)
+    if held:
+        found.ours = None
+    if found.ours is not None:
+        identify_stopped(found, seen, now_ms)
+        return
     image, node_id = found.of(Source.ADMIN), host.node_id
     if found.answering is not None or image is None or found.reader is None or node_id is None:
         return
-    on_disk = settled_on_disk(dirs, log_dirs, now_ms)
-    held = any(f.holder.state is not HolderState.FREE for f in log_dirs.values() if not f.quarantine)
+    on_disk = settled_on_disk(dirs, log_dirs, found, now_ms)
     try:
         try:
             why = shows_another_disk(found.reader, node_id, on_disk)
         except ServiceUnreachable:
-            problem = _another_broker(found, node_id, on_disk, seen, image, now_ms)
+            known = frozenset(p.node_id for p in found.reader.places() if p in seen)
+            problem = _another_broker(found, node_id, known, image, now_ms)
         else:
             if why is None and not held:
                 why = "this host's broker is down, so that one runs on another host"
             problem = why and f"node {node_id} of the cluster that answers is not this host's broker: {why}"
+            if problem is None and found.lineage_problem is not None:
+                problem = f"this host's broker answers from its metadata log: {found.lineage_problem}"
             if problem is None:
                 found.answering = Answering(node_id, True, on_disk, places=found.reader.places())
     except LogAgentError as e:
         problem = str(e)
+    _sort_out(found, image, problem)
+
+
+def _sort_out(found: Assignments, image: AssignmentImage, problem: str | None) -> None:
     if problem is not None:
+        found.nobody = problem
         found.usable.remove(image)
         found.sort_in(image, problem)
+
+
+def identify_stopped(found: Assignments, seen: AbstractSet[BrokerPlace], now_ms: int) -> None:
+    """The same while our broker is stopped, and the metadata log on its disk shows who is of its cluster.
+
+    What that log says is older than the answer of a broker that is known to be up to date; it may contradict it still
+    (`verdict.contradict`), but it does not decide any more."""
+    image, ours, reader = found.of(Source.ADMIN), found.ours, found.reader
+    if found.answering is not None or image is None or reader is None or ours is None:
+        return
+    try:
+        live = frozenset(place.node_id for place in reader.places())
+        problem = why_live(live, ours, now_ms)
+        if problem is None:
+            known = frozenset(place.node_id for place in reader.places() if place in seen)
+            problem = _another_broker(found, ours.node_id, known, image, now_ms, live=live)
+    except LogAgentError as e:
+        problem = str(e)
+    _sort_out(found, image, problem)
+    if found.own_log is not None and _is_up_to_date(found.answering):
+        found.usable = [usable for usable in found.usable if usable is not found.own_log]
+        found.unusable.append(found.own_log)
+
+
+def _is_up_to_date(answering: Answering | None) -> bool:
+    return answering is not None and answering.known_until_ms is not None
 
 
 def _another_broker(
     found: Assignments,
     node_id: int,
-    on_disk: Mapping[str, frozenset[Partition]],
-    seen: AbstractSet[BrokerPlace],
+    known: AbstractSet[int],
     image: AssignmentImage,
     now_ms: int,
+    live: AbstractSet[int] = frozenset(),
 ) -> str | None:
-    """Our own broker is down: a broker seen in our cluster before answers in its place. Returns why none may."""
-    reader = found.reader
+    """Our own broker is down, and another one answers in its place. Returns why none may.
+
+    `known`: those that were seen in our cluster before; `live`: others, of which the quorum has to show that they are
+    of our cluster (`found.ours`)."""
+    reader, ours = found.reader, found.ours if live else None
     assert reader is not None
-    others = sorted(place.node_id for place in reader.places() if place in seen and place.node_id != node_id)
     images: list[AssignmentImage] = []
     known_until: int | None = None
     problem = "none of those that do was seen in its cluster while it was running"
-    for other in others:
+    for other in sorted((known | live) - {node_id}, key=lambda other: (other not in known, other)):
         try:
             one = reader.image(now_ms, node_id=other)
             quorum = reader.quorum() if reader.has_quorum(other) else None
@@ -106,8 +149,10 @@ def _another_broker(
             continue
         if one.cluster_id != image.cluster_id:
             return f"node {other} is of cluster {one.cluster_id}"
-        own_end = found.own_end(one.cluster_id)
-        if quorum is not None and (why := why_not_our_log(quorum.high_watermark, own_end, "its quorum")) is not None:
+        if quorum is None and other not in known:
+            problem = f"node {other} does not say how far its metadata log reaches (before Kafka 3.3)"
+            continue
+        if quorum is not None and (why := _not_our_quorum(quorum, found, ours, one.cluster_id)) is not None:
             return f"node {other} is not of this host's cluster: {why}"
         until = quorum_known_until_ms(quorum, other, now_ms) if quorum is not None else _OLD_GENERATION
         if not isinstance(until, str):
@@ -119,11 +164,20 @@ def _another_broker(
         return f"this host's broker (node {node_id}) does not answer, and {problem}"
     if known_until is None and (problem != _OLD_GENERATION or len(images) == 1):
         found.problems.append(f"admin: this host's broker (node {node_id}) does not answer, and {problem}")
+        found.nobody = problem
         images = [replace(one, uncommitted=_every_partition(one)) for one in images[:1]]
     at = found.usable.index(image)
     found.usable[at : at + 1] = images[:_AGREE]
-    found.answering = Answering(other, False, on_disk, known_until)
+    found.answering = Answering(other, False, {}, known_until)
     return None
+
+
+def _not_our_quorum(
+    quorum: QuorumRead, found: Assignments, ours: StoppedBroker | None, cluster_id: str | None
+) -> str | None:
+    if ours is not None:
+        return why_not_our_quorum(quorum, ours)
+    return why_not_our_log(quorum.high_watermark, found.own_end(cluster_id), "its quorum")
 
 
 def _every_partition(image: AssignmentImage) -> frozenset[str | tuple[str, int]]:
@@ -226,6 +280,9 @@ def rule(
         for other in answers[1:]:
             ruling = combine(ruling, other)
         ruling = contradict(d, ruling, host, proof=assignments.usable, doubted=assignments.doubted, now_ms=now_ms)
+        if ruling.verdict is Verdict.ORPHAN:
+            agreed = Held(Claim.NOT_CONTRADICTED, Witness.EVERY_SOURCE, now_ms)
+            ruling = replace(ruling, proof=(*ruling.proof, *assignments.standing, agreed))
     if ruling is not None and ruling.verdict is not Verdict.UNKNOWN and not assignments.usable:
         # What is wrong with such a source need not be anything that `decide` looks at: a file that is of a clone.
         why = "; ".join(assignments.problems) or "no source of assignments is usable"
@@ -233,13 +290,13 @@ def rule(
     return ruling
 
 
-def look_at_versions(
+def gather_versions(
     target: Target,
     broker_pids: Iterable[int],
     assignments: Assignments | None,
     cluster_id: str | None,
     last_run: LastRun,
-) -> VersionLook:
+) -> VersionsSeen:
     """broker_pids: the processes that hold the log dirs, or (before they do) that run with this configuration."""
     # Also from assignments too old for verdicts: only an operator's downgrade lowers a metadata.version, and if nothing
     # fresh is known only what an operator names is set aside (and `check` says "at least").
@@ -248,7 +305,7 @@ def look_at_versions(
         image = None
     running = ((version_of_process(pid), pid) for pid in dict.fromkeys(broker_pids))
     version, pid = min(((v, pid) for v, pid in running if v is not None), default=(None, None))
-    return VersionLook(
+    return VersionsSeen(
         running=version,
         pid=pid,
         last_run=last_run,

@@ -19,7 +19,7 @@ from logagent.broker.files.checkpoint_files import (
     read_checkpoint,
     rewrite_checkpoint,
 )
-from logagent.broker.files.log_look import look_at_log
+from logagent.broker.files.log_extent import read_log_extent
 from logagent.broker.files.meta_properties import read_topic_id
 from logagent.broker.process.lock import Interlock
 from logagent.errors import ItemFailed, NotAsPlanned, UnreadableError
@@ -41,6 +41,7 @@ def entries_to_drop(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> dict[
     for a future log, and for `orders-01` if `orders-1` exists beside it and stays. Raises UnreadableError,
     KafkaStorageError or ItemFailed.
     """
+    proposals = [p for p in proposals if p.action is not ActionKind.REMOVE_LEFTOVERS]
     going = {p.dir.name for p in proposals}
     wanted = {
         TopicPartition(p.dir.topic, p.dir.partition): p
@@ -123,7 +124,7 @@ def fitting(
         try:
             if read_topic_id(fd) != topic_id:
                 return ()
-            log = look_at_log(fd)
+            log = read_log_extent(fd)
         except UnreadableError:
             return ()
         finally:

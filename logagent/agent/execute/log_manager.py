@@ -35,7 +35,7 @@ from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError, Remo
 from logagent.files.safe_open import MIB
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableHolderWatch, StoppableInterlock
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.remove import Removed, remove_dir
+from logagent.host.removal.remove import Removed, mark_dir, remove_dir, remove_leftovers, unmark_dirs
 from logagent.host.removal.work_control import WorkControl
 from logagent.host.state.journal import Journal
 from logagent.model.facts import Facts
@@ -44,6 +44,7 @@ from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import ActionResult, Execution, Guard, Plan, Proposal, Refusal, action_id
 from logagent.model.records import ActionKind, HolderState, Kind, Outcome, PartitionDir
 
+_REMOVALS = (ActionKind.REMOVE, ActionKind.REMOVE_LEFTOVERS)
 # Renames in one batch. Their log start offsets are removed from the checkpoint before the first rename, and those of
 # failed renames are put back after the last: a small batch limits what a broker that starts in between can find.
 BATCH = 256
@@ -57,16 +58,16 @@ COLLECT_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Lane:
-    """Collects the results of actions in their order. `look` gathers the facts again."""
+    """Collects the results of actions in their order. `read_facts` gathers the facts again."""
 
     plan_id: str
-    look: Callable[[], Facts]
+    read_facts: Callable[[], Facts]
     control: WorkControl
     execution: Execution = field(default_factory=Execution)
 
     def passes(self, p: Proposal, facts: Facts, guards: Iterable[Guard]) -> bool:
         """Whether every guard lets `p` pass on `facts`; if not, the refusal is recorded as its result."""
-        refusal = next((r for guard in guards if (r := guard(p, facts)) is not None), None)
+        refusal = first_refusal(p, facts, guards)
         if refusal is not None:
             self.refused(refusal, [p])
         return refusal is None
@@ -85,6 +86,10 @@ class Lane:
         self.execution.results[action_id(p)] = result
 
 
+def first_refusal(p: Proposal, facts: Facts, guards: Iterable[Guard]) -> Refusal | None:
+    return next((r for guard in guards if (r := guard(p, facts)) is not None), None)
+
+
 @dataclass(slots=True)
 class LogManager:
     """Executes plans on open log dirs.
@@ -97,7 +102,7 @@ class LogManager:
     log_dirs: Mapping[str, OpenLogDir]
     journal: Journal
     clock: Clock
-    look: Callable[[Sequence[PartitionDir]], Facts]
+    read_facts: Callable[[Sequence[PartitionDir]], Facts]
     actor: str
     guards: Sequence[Guard] = GUARDS
     control: WorkControl = field(default_factory=WorkControl)
@@ -115,15 +120,15 @@ class LogManager:
         sys.setswitchinterval(SWITCH_SECONDS)
         if plan.needs_approval is not None:
             return Execution()
-        look = partial(self.look, [p.dir for p in plan.actions])
+        read_facts = partial(self.read_facts, [p.dir for p in plan.actions])
         with _no_collections():
             if self.calls.parallel:
-                return self._side_by_side(plan, look)
-            lane = Lane(plan.plan_id, look, self.control)
+                return self._side_by_side(plan, read_facts)
+            lane = Lane(plan.plan_id, read_facts, self.control)
             self._run(lane, plan.actions)
             return lane.execution
 
-    def _side_by_side(self, plan: Plan, look: Callable[[], Facts]) -> Execution:
+    def _side_by_side(self, plan: Plan, read_facts: Callable[[], Facts]) -> Execution:
         """One lane per log dir, in parallel; a lane that hangs delays no other.
 
         Only for the daemon's plans, whose actions concern one log dir each (with a quarantine directory on its file
@@ -133,11 +138,11 @@ class LogManager:
         for p in plan.actions:
             parts.setdefault(p.dir.log_dir, []).append(p)
         until = float("inf") if self.longest_seconds is None else self.clock.monotonic() + self.longest_seconds
-        failed, looking = threading.Event(), threading.Lock()
+        failed, reading = threading.Event(), threading.Lock()
 
-        def look_one_at_a_time() -> Facts:
-            with looking:  # each look goes through all processes of the host
-                return look()
+        def facts_one_at_a_time() -> Facts:
+            with reading:  # each look goes through all processes of the host
+                return read_facts()
 
         def run(lane: Lane, actions: Sequence[Proposal], given_up: Stop) -> None:
             def stop() -> bool:
@@ -150,14 +155,17 @@ class LogManager:
                 failed.set()
                 raise
 
-        lanes = {path: Lane(plan.plan_id, look_one_at_a_time, self.control) for path in parts}
+        lanes = {path: Lane(plan.plan_id, facts_one_at_a_time, self.control) for path in parts}
         ended = self.calls.work({path: partial(run, lanes[path], actions) for path, actions in parts.items()})
         return _joined(parts, lanes, ended)
 
     def _run(self, lane: Lane, actions: Sequence[Proposal]) -> None:
-        for is_removal, group in groupby(actions, key=lambda p: p.action is ActionKind.REMOVE):
-            if is_removal:
+        for action, group in groupby(actions, key=lambda p: p.action if p.action in _REMOVALS else None):
+            if action is ActionKind.REMOVE:
                 self._delete_logs(lane, list(group))
+                continue
+            if action is ActionKind.REMOVE_LEFTOVERS:
+                self._remove_leftovers(lane, list(group))
                 continue
             for (source, target), proposals in batches(list(group)):
                 self._rename(lane, source, target, proposals)
@@ -166,7 +174,7 @@ class LogManager:
         """One batch of renames from the directory `source` to `target` (the same one, unless a quarantine directory is
         involved)."""
         # No look once it was told to stop: on a busy host a look takes a while, and there can be many.
-        facts = None if lane.control.stop() else lane.look()
+        facts = None if lane.control.stop() else lane.read_facts()
         if facts is None or lane.control.stop():
             lane.stopped(asked)
             return
@@ -194,11 +202,12 @@ class LogManager:
             lane.execution.results.update(batch.run(permitted))
 
     def _delete_logs(self, lane: Lane, proposals: Sequence[Proposal]) -> None:
-        """Removals, one directory after the other."""
-        remover = Remover(self.log_dirs, self._journal_of(lane), lane.control)
+        """Removals, one directory after the other. A batch is begun on the facts of its first directory; each of the
+        others is judged again when it is reached."""
+        remover = Remover(self.log_dirs, self._journal_of(lane), lane.control, self.calls)
         # With parallel lanes one of them is always between a look and a call; such runs end after a while.
         alone = not self.calls.parallel or len(self.log_dirs) == 1
-        facts, seen_at = lane.look(), self.clock.monotonic()
+        facts, seen_at = lane.read_facts(), self.clock.monotonic()
         collected_at = seen_at
         try:
             for number, p in enumerate(proposals):
@@ -207,17 +216,50 @@ class LogManager:
                     if alone and self.clock.monotonic() - collected_at > COLLECT_SECONDS:
                         gc.collect()
                         collected_at = self.clock.monotonic()
-                    facts, seen_at = lane.look(), self.clock.monotonic()
+                    facts, seen_at = lane.read_facts(), self.clock.monotonic()
                 if lane.control.stop():
                     lane.stopped([p])
-                elif lane.passes(p, facts, self.guards):
+                elif lane.passes(p, aged := self._aged(facts, seen_at), self.guards):
+                    may_join = partial(self._permits, aged)
                     with self.calls.at(p.dir.log_dir):
-                        result = remover.run(proposals, number, facts)
+                        result = remover.run(proposals, number, facts, may_join)
                     lane.record_result(p, result)
                     if result.outcome is not Outcome.DONE:
                         seen_at = float("-inf")
         finally:
             remover.settle()
+
+    def _remove_leftovers(self, lane: Lane, proposals: Sequence[Proposal]) -> None:
+        """What a start would drop in directories that stay, one directory after the other."""
+        for p in proposals:
+            facts = None if lane.control.stop() else lane.read_facts()
+            if facts is None or lane.control.stop():
+                lane.stopped([p])
+                continue
+            if not lane.passes(p, facts, self.guards):
+                continue
+            log_dir, journal = self.log_dirs[p.dir.log_dir], self._journal_of(lane)
+            (action,) = journal.begin([p])
+            try:
+                watch = StoppableInterlock(log_dir.fd, log_dir.path, lane.control.given_up)
+                with self.calls.at(log_dir.path):
+                    freed = remove_leftovers(
+                        log_dir, p.dir, p.leftovers, watch, lane.control, partial(same_topic_id, p.dir)
+                    )
+                result = ActionResult(Outcome.DONE, freed_bytes=freed)
+            except (BrokerHoldsLogDir, RemovalStopped) as e:
+                result = ActionResult(Outcome.YIELDED, str(e))
+            except LogAgentError as e:
+                result = ActionResult(Outcome.FAILED, str(e))
+            journal.finish([(action, result.outcome, result.error)])
+            lane.record_result(p, result)
+
+    def _aged(self, facts: Facts, seen_at: float) -> Facts:
+        """The facts with their age: what was looked at counts for a while only, however it came to be used later."""
+        return replace(facts, age_ms=int((self.clock.monotonic() - seen_at) * 1000))
+
+    def _permits(self, facts: Facts, p: Proposal) -> bool:
+        return first_refusal(p, facts, self.guards) is None
 
     def _journal_of(self, lane: Lane) -> PlanJournal:
         return PlanJournal(self.journal, self.clock.now_ms, lane.plan_id, self.actor)
@@ -284,70 +326,120 @@ BATCH_BYTES = 64 * MIB
 
 
 @dataclass(slots=True)
+class Started:
+    """A removal whose intent is durable. `watch`: looks at the lock right before a change. `marked`: whether the batch
+    gave it its mark."""
+
+    action: int
+    proposal: Proposal
+    watch: Callable[[], Watch]
+    marked: bool = False
+
+
+@dataclass(slots=True)
 class Remover:
     """Removes marked and stray directories, one after the other. Raises only JournalError; any other failure is the
     result for that directory.
 
     Per directory: the intent made durable, the mark on the disk that its removal has started (from here on restore
-    refuses), the files, the outcome. The intents of small directories are written together (`next_batch`), to save an
-    fsync for each; those that are not reached are withdrawn. Deviation: Kafka forgets a failed removal until its next
-    start; here it stays queued, with backoff.
+    refuses), the files, the outcome. The intents of small directories are written together (`next_batch`), and then
+    their marks, to save an fsync of each for every directory but the first. Deviation: Kafka forgets a failed removal
+    until its next start; here it stays queued, with backoff.
+
+    What is not reached gets its mark taken back, durably, before its intent is withdrawn: a mark that no intent
+    explains would keep it from being restored. Where that cannot be done (a broker has started, the disk fails) the
+    intent stays open, which says that it is whole as long as nothing is missing, and `recovery` tries again.
     """
 
     log_dirs: Mapping[str, OpenLogDir]
     journal: PlanJournal
     control: WorkControl
-    begun: deque[tuple[int, Proposal]] = field(default_factory=deque)
+    calls: DiskCalls = field(default_factory=DirectCalls)
+    started: deque[Started] = field(default_factory=deque)
     unsettled: list[tuple[int, Proposal, ActionResult]] = field(default_factory=list)
-    withdrawn: list[int] = field(default_factory=list)
+    not_reached: list[Started] = field(default_factory=list)
     # How many the next batch may have: fewer where facts expire, or a removal fails, before a batch ends.
     most: int = BATCH_DIRS
 
-    def run(self, proposals: Sequence[Proposal], number: int, facts: Facts) -> ActionResult:
-        """Remove the directory of `proposals[number]`, which every guard has just passed on `facts`. The intents of
-        those after it may be written with its own.
+    def run(
+        self, proposals: Sequence[Proposal], number: int, facts: Facts, may_join: Callable[[Proposal], bool]
+    ) -> ActionResult:
+        """Remove the directory of `proposals[number]`, which every guard has just passed on `facts`. Those after it
+        may be begun with it, up to the first that `may_join` does not permit on the same facts.
 
         Its outcome is written with the next intents, or by `settle`. A crash in between leaves its intent open, and
         `recovery` finds that the directory no longer exists.
         """
         p = proposals[number]
-        while self.begun and self.begun[0][1] is not p:
-            self.withdrawn.append(self.begun.popleft()[0])
-        if not self.begun:
-            self._begin(next_batch(proposals, number, self.most))
+        while self.started and self.started[0].proposal is not p:
+            self.not_reached.append(self.started.popleft())
+        if not self.started:
+            self._begin(next_batch(proposals, number, self.most, may_join), facts)
             self.most = min(2 * self.most, BATCH_DIRS)
-        action, _ = self.begun.popleft()
+        started = self.started.popleft()
         try:
-            result = ActionResult(Outcome.DONE, freed_bytes=self._remove(p, facts).freed_bytes)
+            result = ActionResult(Outcome.DONE, freed_bytes=self._remove(started, facts).freed_bytes)
         except (BrokerHoldsLogDir, RemovalStopped) as e:
             result = ActionResult(Outcome.YIELDED, str(e))
         except LogAgentError as e:
             result = ActionResult(Outcome.FAILED, str(e))
-        self.unsettled.append((action, p, result))
+        self.unsettled.append((started.action, p, result))
         return result
 
     def settle(self) -> None:
         """Record the outcomes of the removals so far, in one transaction, and withdraw the intents that were not
         reached."""
-        if self.begun:
-            self.withdrawn.extend(action for action, _ in self.begun)
-            self.begun.clear()
+        if self.started:
+            self.not_reached.extend(self.started)
+            self.started.clear()
             self.most = 1
-        if self.unsettled or self.withdrawn:
+        if self.unsettled or self.not_reached:
+            withdrawn = self._unmarked()
             with self.journal.journal.together():
-                self._record()
+                self._record(withdrawn)
             self._forget()
 
-    def _begin(self, batch: Sequence[Proposal]) -> None:
+    def _begin(self, batch: Sequence[Proposal], facts: Facts) -> None:
+        withdrawn = self._unmarked()
         with self.journal.journal.together():
-            self._record()
-            actions = self.journal.begin(batch)
+            self._record(withdrawn)
+            actions = self.journal.begin(batch, facts=facts)
         self._forget()
-        self.begun.extend(zip(actions, batch, strict=True))
+        self.started.extend(Started(n, p, self._watch(p, facts)) for n, p in zip(actions, batch, strict=True))
+        if len(batch) > 1:
+            self._mark()
 
-    def _record(self) -> None:
+    def _mark(self) -> None:
+        """Mark all that were begun, before the first sync. What cannot be marked is left to its removal, which says
+        why."""
+        for started in self.started:
+            p = started.proposal
+            log_dir = self.log_dirs[p.dir.log_dir]
+            try:
+                # A batch may have directories of several log dirs.
+                with self.calls.at(p.dir.log_dir):
+                    started.marked = mark_dir(log_dir, p.dir.name, p.dir.identity, started.watch(), _topic_id_check(p))
+            except LogAgentError:
+                return
+
+    def _unmarked(self) -> list[int]:
+        """Take the marks back from what was not reached; returns the ids of the intents that may be withdrawn."""
+        withdrawn = [b.action for b in self.not_reached if not b.marked]
+        marked = [b for b in self.not_reached if b.marked]
+        for path in {b.proposal.dir.log_dir: None for b in marked}:
+            here = [b for b in marked if b.proposal.dir.log_dir == path]
+            dirs = [(b.proposal.dir.name, b.proposal.dir.identity) for b in here]
+            try:
+                with self.calls.at(path):
+                    unmark_dirs(self.log_dirs[path], dirs, here[0].watch())
+            except LogAgentError:
+                continue
+            withdrawn += [b.action for b in here]
+        return withdrawn
+
+    def _record(self, withdrawn: Sequence[int]) -> None:
         journal = self.journal.journal
-        journal.withdraw(self.withdrawn)
+        journal.withdraw(withdrawn)
         self.journal.finish([(action, result.outcome, result.error) for action, _, result in self.unsettled])
         for _, p, result in self.unsettled:
             if result.outcome is Outcome.FAILED:
@@ -357,39 +449,47 @@ class Remover:
 
     def _forget(self) -> None:
         self.unsettled.clear()
-        self.withdrawn.clear()
+        self.not_reached.clear()
 
-    def _remove(self, p: Proposal, facts: Facts) -> Removed:
-        log_dir = self.log_dirs[p.dir.log_dir]
-        holder = facts.log_dirs[p.dir.log_dir].holder
-        held = holder.state is HolderState.HELD
+    def _watch(self, p: Proposal, facts: Facts) -> Callable[[], Watch]:
+        log_dir, holder = self.log_dirs[p.dir.log_dir], facts.log_dirs[p.dir.log_dir].holder
+        if holder.state is HolderState.HELD:
+            return lambda: StoppableHolderWatch(log_dir.fd, log_dir.path, holder.pid, self.control.given_up)
+        return lambda: StoppableInterlock(log_dir.fd, log_dir.path, self.control.given_up)
+
+    def _remove(self, started: Started, facts: Facts) -> Removed:
+        p = started.proposal
         truncates = facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE
-        # The ruling on a stray used the topic id that the inventory saw. A half-removed directory may have none.
-        asked = p.dir.kind is Kind.STRAY and not p.removal_started
-
-        def watch() -> Watch:
-            if held:
-                return StoppableHolderWatch(log_dir.fd, log_dir.path, holder.pid, self.control.given_up)
-            return StoppableInterlock(log_dir.fd, log_dir.path, self.control.given_up)
-
+        held = facts.log_dirs[p.dir.log_dir].holder.state is HolderState.HELD
+        watch = self._watch(p, facts)
         return remove_dir(
-            log_dir,
+            self.log_dirs[p.dir.log_dir],
             p.dir.name,
             p.dir.identity,
             *(watch() for _ in range(self.control.workers)),
             control=replace(self.control, held=held, truncate_held=truncates),
-            check=partial(same_topic_id, p.dir) if asked else None,
+            check=_topic_id_check(p),
             seen=p.dir,
         )
 
 
-def next_batch(proposals: Sequence[Proposal], first: int, most: int = BATCH_DIRS) -> Sequence[Proposal]:
+def _topic_id_check(p: Proposal) -> Callable[[int], None] | None:
+    """The ruling on a stray used the topic id that the inventory saw. A half-removed directory may have none."""
+    return partial(same_topic_id, p.dir) if p.dir.kind is Kind.STRAY and not p.removal_started else None
+
+
+def next_batch(
+    proposals: Sequence[Proposal],
+    first: int,
+    most: int = BATCH_DIRS,
+    may_join: Callable[[Proposal], bool] = lambda p: True,
+) -> Sequence[Proposal]:
     """`proposals[first]`, and as many of those after it as may be begun with it, `most` in all."""
     batch = proposals[first : first + most]
     files = size = 0
     for number, p in enumerate(batch):
         files += p.dir.files
-        size += max(p.dir.bytes, p.dir.allocated)
-        if number and (files > BATCH_FILES or size > BATCH_BYTES):
+        size += p.dir.allocated
+        if number and (files > BATCH_FILES or size > BATCH_BYTES or not may_join(p)):
             return batch[:number]
     return batch

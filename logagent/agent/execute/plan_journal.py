@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.facts import Facts
+from logagent.model.planning.acts import proof_of
 from logagent.model.planning.plan import Proposal, action_id
 from logagent.model.planning.proposals import orphan_because
 from logagent.model.records import Outcome
@@ -38,6 +39,7 @@ class PlanJournal:
                 self._intent(p, entries.get(action_id(p), ())),
                 closed_cleanly=closed_cleanly,
                 reason=orphan_because(p, facts) if facts is not None else None,
+                claims=_claims(p, facts) if facts is not None else (),
             )
             for p in proposals
         ]
@@ -65,5 +67,11 @@ class PlanJournal:
             new_dir=p.new_dir,
             through=p.through,
             files=p.dir.files,
+            segments=p.dir.segments,
             removal_started=p.dir.removal_started,
+            allocated=p.dir.allocated,
         )
+
+
+def _claims(p: Proposal, facts: Facts) -> tuple[tuple[str, str, int], ...]:
+    return tuple((held.claim.value, held.witness.value, held.as_of_ms) for held in proof_of(p, facts))

@@ -5,12 +5,12 @@ name of the one that replaced it; it gets its own name.
 
 Runs first in every session that may act, under the executor lock, so no other process's work in progress is mistaken
 for a crash. A removal that was interrupted is due again at once (its name is still in the queue); one that was not
-reached waits as before, and its intent is withdrawn. A rename either happened or did not, and the inode shows which
-(never the device: its number can change at a reboot). The rest of the action is completed: checkpoint entries are
-removed or put back, and our temp files are deleted. What cannot be settled now stays open for the next session: the log
-dir is offline, a checkpoint cannot be written, or the directory is under neither name and this may be another disk
-(without `meta.properties`, like an empty mount point, or the directory is in another log dir because two disks were
-swapped).
+reached waits as before: the mark that its batch gave it is taken back, and its intent is withdrawn. A rename either
+happened or did not, and the inode shows which (never the device: its number can change at a reboot). The rest of the
+action is completed: checkpoint entries are removed or put back, and our temp files are deleted. What cannot be settled
+now stays open for the next session: the log dir is offline, a checkpoint cannot be written, or the directory is under
+neither name and this may be another disk (without `meta.properties`, like an empty mount point, or the directory is in
+another log dir because two disks were swapped).
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from functools import partial
 from logagent.agent.execute.checkpoint_entries import edit_checkpoints, fitting
 from logagent.broker.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
 from logagent.broker.files.meta_properties import META_PROPERTIES
-from logagent.broker.process.lock import look
+from logagent.broker.process.lock import query_lock
 from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError
+from logagent.host.inventory.partition import nested_usage
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableInterlock, refuse_if
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.log_dir.started_mark import is_started
+from logagent.host.removal.remove import unmark_dirs
 from logagent.host.state.journal import CheckpointEntry, Entry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 
@@ -71,11 +73,11 @@ def _seen_at(
 ) -> dict[int, frozenset[str]]:
     """By entry id, all the log dirs that contain its directory now, under either of its names."""
 
-    def look_for(log_dir: OpenLogDir) -> set[int]:
+    def started_removals(log_dir: OpenLogDir) -> set[int]:
         with log_dir.acting("look"):
             return {e.id for e in unsettled if any(_is(log_dir, name, e.intent.identity) for _, name in e.intent.names)}
 
-    found = calls.looks({path: partial(look_for, log_dir) for path, log_dir in log_dirs.items()})
+    found = calls.call_each({path: partial(started_removals, log_dir) for path, log_dir in log_dirs.items()})
     return {
         e.id: frozenset(path for path, ids in found.items() if isinstance(ids, set) and e.id in ids) for e in unsettled
     }
@@ -127,8 +129,10 @@ def _may_be_elsewhere(
 
 def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -> tuple[Outcome, str | None] | None:
     """The outcome and its reason; None for a removal that was not reached: without the mark, which comes before the
-    first unlink, its directory is whole."""
+    first unlink, its directory is whole; so it is with a mark of its batch, if nothing is missing."""
     intent = entry.intent
+    if intent.action is ActionKind.REMOVE_LEFTOVERS:
+        return Outcome.YIELDED, "interrupted: the rest stays until the next rescue, or its broker's start"
     with log_dir.acting("look", intent.name):
         at_old_name = _stat(log_dir, intent.name, intent.identity)
     with target.acting("look", intent.new_name):
@@ -136,7 +140,7 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -
     if intent.action is ActionKind.REMOVE:
         if at_old_name is None:
             return Outcome.DONE, "interrupted: the directory no longer exists"
-        if not is_started(at_old_name.st_mode):
+        if not is_started(at_old_name.st_mode) or _took_mark_back(intent, log_dir, stop):
             return None
         return Outcome.YIELDED, "interrupted: the rest stays queued"
     home, away = (target, log_dir) if intent.action is ActionKind.RESTORE else (log_dir, target)
@@ -155,6 +159,23 @@ def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -
             _edit(home, stop, put=_still_fitting(home, intent.name, intent))
         return Outcome.SKIPPED, "interrupted before the rename"
     return Outcome.FAILED, "interrupted, and the directory now has neither name"
+
+
+def _took_mark_back(intent: Intent, log_dir: OpenLogDir, stop: Stop) -> bool:
+    """Take back the mark that this intent's batch set, if the directory still has everything that it had then. While a
+    broker holds the log dir it stays as it is: what has all its files can be restored with the mark, too."""
+    if intent.removal_started is not False:
+        return False
+    with log_dir.acting("look", intent.name):
+        now = nested_usage(log_dir.fd, intent.name, log_dir.identity.device)
+    if (now.files, now.bytes) != (intent.files, intent.bytes):
+        return False
+    here = Identity(log_dir.identity.device, intent.identity.inode)
+    try:
+        unmark_dirs(log_dir, [(intent.name, here)], StoppableInterlock(log_dir.fd, log_dir.path, stop))
+    except BrokerHoldsLogDir:
+        return False
+    return True
 
 
 def _name_displaced(entry: Entry, log_dirs: Mapping[str, OpenLogDir], stop: Stop) -> None:
@@ -217,5 +238,5 @@ def _edit(
             remove_leftovers(log_dir.fd, interlock.before)
         edit_checkpoints(log_dir, interlock, drop=drop, put=put, files=CHECKPOINTS)
     except BrokerHoldsLogDir:
-        if not look(log_dir.fd).held:
+        if not query_lock(log_dir.fd).held:
             raise

@@ -42,8 +42,8 @@ from logagent.agent.execute.checkpoint_entries import (
 from logagent.agent.execute.plan_journal import PlanJournal
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
 from logagent.broker.files.meta_properties import same_topic_id
-from logagent.broker.files.segment_files import SegmentsLook, every_index, indexes_to_rebuild, look_at_segments
-from logagent.broker.process.lock import Interlock, look
+from logagent.broker.files.segment_files import SegmentsRead, every_index, indexes_to_rebuild, read_segment_files
+from logagent.broker.process.lock import Interlock, query_lock
 from logagent.errors import BrokerHoldsLogDir, ItemFailed, KafkaStorageError, LogAgentError
 from logagent.host.log_dir.calls import Stop
 from logagent.host.log_dir.log_dir import CLEAN_SHUTDOWN, OpenLogDir, Place, exchange
@@ -61,7 +61,7 @@ def drop_indexes(log_dir: OpenLogDir, p: Proposal, interlock: Interlock) -> None
     ItemFailed.
     """
     chosen = partial(indexes_to_rebuild, every_segment=p.rebuild_all)
-    _unlink(log_dir, p, interlock, lambda look: chosen(look).unlink)
+    _unlink(log_dir, p, interlock, lambda checks: chosen(checks).unlink)
 
 
 def drop_every_index(log_dir: OpenLogDir, p: Proposal, interlock: Interlock) -> None:
@@ -72,13 +72,13 @@ def drop_every_index(log_dir: OpenLogDir, p: Proposal, interlock: Interlock) -> 
 
 
 def _unlink(
-    log_dir: OpenLogDir, p: Proposal, interlock: Interlock, names: Callable[[SegmentsLook], Iterable[str]]
+    log_dir: OpenLogDir, p: Proposal, interlock: Interlock, names: Callable[[SegmentsRead], Iterable[str]]
 ) -> None:
     with log_dir.acting("removal of index files", p.dir.name):
         fd = log_dir.open_child(p.dir.name, p.dir.identity)
         try:
             before = os.fstat(fd)
-            for name in names(look_at_segments(fd)):
+            for name in names(read_segment_files(fd)):
                 interlock.before()
                 with suppress(FileNotFoundError):  # what is gone already needs no unlink
                     os.unlink(name, dir_fd=fd)
@@ -184,7 +184,7 @@ class RenameBatch:
                     self.results[action_id(p)] = _not_put_back(self._result(p), put[action_id(p)], e)
             # If a broker holds the lock its own checkpoints are authoritative from now on; nothing is left to recover.
             # (The interlock also stops if it cannot tell; then something is.)
-            if not look(self.log_dir.fd).held:
+            if not query_lock(self.log_dir.fd).held:
                 self.uncertain.update(put)
 
     def _drop_before_rename(self, proposals: Sequence[Proposal], entries: Entries) -> list[Proposal]:

@@ -1,5 +1,4 @@
-"""The daemon's metrics for Prometheus, over HTTP and as a textfile: the summaries of its ticks, as
-`METRICS`.
+"""The daemon's metrics for Prometheus, over HTTP and as a textfile: the summaries of its ticks, as `METRICS`.
 
 They use a separate registry, so that nothing registered by a library appears. A scrape sees each summary as a whole (a
 removed log dir disappears with the next scrape), and before the first tick a figure is missing rather than zero.
@@ -25,7 +24,7 @@ from prometheus_client.registry import Collector
 from logagent import __version__
 from logagent.files.whole_file import whole_file
 from logagent.host.brokers.broker_process import BrokerProcess
-from logagent.model.daemon_summary import CycleSummary, HealthSummary, OrdersSummary, PublishSummary
+from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary, RequestsSummary
 from logagent.model.planning.plan import GUARD_NAMES
 from logagent.model.records import ActionKind, Health, Outcome
 
@@ -63,11 +62,12 @@ METRICS: dict[str, Metric] = {
     "logagent_log_dir_bytes": Metric(
         "gauge",
         ("log_dir", "kind"),
-        "Allocated bytes by what they belong to. unexplained = used minus all others; it may be negative.",
+        "Allocated bytes by what they belong to. unexplained (of the file system) = used minus what all log dirs on it"
+        " have; it may be negative.",
     ),
     "logagent_log_dir_directories": Metric("gauge", ("log_dir", "kind"), "Directories in the log dir by kind."),
     "logagent_orphan_directories": Metric("gauge", ("log_dir", "reason"), "Directories with the verdict orphan."),
-    "logagent_orphan_bytes": Metric("gauge", ("log_dir", "reason"), "Bytes of the files in these directories."),
+    "logagent_orphan_bytes": Metric("gauge", ("log_dir", "reason"), "Allocated bytes of these directories."),
     "logagent_log_dir_reclaimable_bytes": Metric(
         "gauge",
         ("log_dir", "when"),
@@ -75,7 +75,7 @@ METRICS: dict[str, Metric] = {
     ),
     # The delete queue
     "logagent_queue_directories": Metric("gauge", _DIR, "Directories marked for deletion and still on disk."),
-    "logagent_queue_bytes": Metric("gauge", _DIR, "Bytes of the files in these directories."),
+    "logagent_queue_bytes": Metric("gauge", _DIR, "Allocated bytes of these directories."),
     "logagent_queue_oldest_marked_timestamp_seconds": Metric("gauge", _DIR, "When the oldest of these was marked."),
     "logagent_queue_next_due_timestamp_seconds": Metric("gauge", (), "When the head of the delete queue is due."),
     # Cycles
@@ -100,6 +100,9 @@ METRICS: dict[str, Metric] = {
     "logagent_assignments_usable": Metric(
         "gauge", (), "Whether the assignments are usable for verdicts (fresh, of this cluster, not empty)."
     ),
+    "logagent_clock_doubted": Metric(
+        "gauge", (), "Whether nothing is done that depends on an age, because the clock cannot be trusted."
+    ),
     "logagent_assignments_timestamp_seconds": Metric("gauge", ("source",), "Time of the assignments."),
     # Health rounds
     "logagent_health_round_seconds": Metric("gauge", (), "Duration of the last round of probes."),
@@ -113,18 +116,22 @@ METRICS: dict[str, Metric] = {
     "logagent_publish_waiting_bytes": Metric("gauge", (), "Bytes of these files."),
     "logagent_publish_last_sent_timestamp_seconds": Metric("gauge", (), "Time at which a file was last sent."),
     "logagent_publish_last_attempt_seconds": Metric("gauge", (), "Duration of the last attempt."),
-    # Orders of the fleet
-    "logagent_orders_failed": Metric("gauge", (), "Whether the last check for fleet orders failed."),
-    "logagent_orders_last_read_timestamp_seconds": Metric(
-        "gauge", (), "Time at which orders were last read from the store."
+    # Deletion requests of the fleet
+    "logagent_requests_failed": Metric("gauge", (), "Whether the last look for deletion requests failed."),
+    "logagent_requests_last_read_timestamp_seconds": Metric(
+        "gauge", (), "Time at which deletion requests were last read from the store."
     ),
-    "logagent_orders_standing": Metric("gauge", (), "Orders in the store for this node, carried out or refused."),
-    "logagent_orders_partitions": Metric(
-        "gauge", ("result",), "Partitions in these orders, by the last answer (waiting, refused, renamed ...)."
+    "logagent_requests_open": Metric("gauge", (), "Deletion requests in the store that nobody has decided yet."),
+    "logagent_requests_directories": Metric(
+        "gauge", ("state",), "Requested directories of this host, by the last answer (done, refused, waits)."
     ),
-    "logagent_orders_ignored_files": Metric(
-        "gauge", (), "Files among the orders that are not signed by a trusted key, since the start."
+    "logagent_requests_strays_left": Metric(
+        "gauge", (), "Strays of deleted topics on this host that are not removed yet."
     ),
+    "logagent_requests_held": Metric(
+        "gauge", (), "Requests on which nobody may act: a file of theirs is unreadable or not signed by a trusted key."
+    ),
+    "logagent_requests_refused": Metric("gauge", (), "Whether this agent carries out no request at all."),
     # The broker's process
     "logagent_broker_processes": Metric("gauge", (), "Processes that hold log dirs (more than one is an error)."),
     "logagent_broker_start_timestamp_seconds": Metric("gauge", ("pid",), "When the broker's process started."),
@@ -242,6 +249,7 @@ class Metrics(Collector):
         refused = {(guard,): s.refusals.get(guard, 0) for guard in (*GUARD_NAMES, *s.refusals)}
         self._replace("logagent_plan_refusals", refused)
         self._set("logagent_assignments_usable", s.assignments.usable)
+        self._set("logagent_clock_doubted", s.clock_doubt is not None)
         at = _seconds(s.assignments.at_ms)
         self._replace("logagent_assignments_timestamp_seconds", {(s.assignments.source or "none",): at})
 
@@ -274,24 +282,26 @@ class Metrics(Collector):
             self._replace("logagent_publish_last_sent_timestamp_seconds", {_NONE: _seconds(s.last_sent_ms)})
             self._set("logagent_publish_last_attempt_seconds", s.seconds)
 
-    def observe_orders(self, s: OrdersSummary) -> None:
-        """A look for orders ended. A failed one says nothing about pending orders."""
+    def observe_requests(self, s: RequestsSummary) -> None:
+        """Requests were read. A failed attempt says nothing about open requests."""
         with self._mutex:
-            self._set("logagent_orders_failed", s.error is not None)
+            self._set("logagent_requests_failed", s.error is not None)
             if s.error is None:
-                self._set("logagent_orders_last_read_timestamp_seconds", s.at_ms / 1000)
-                self._set("logagent_orders_standing", s.standing)
-                self._set("logagent_orders_ignored_files", s.ignored)
-                self._replace("logagent_orders_partitions", {(result,): n for result, n in s.results.items()})
+                self._set("logagent_requests_last_read_timestamp_seconds", s.at_ms / 1000)
+                self._set("logagent_requests_open", s.open)
+                self._set("logagent_requests_strays_left", s.strays_left)
+                self._set("logagent_requests_held", len(s.held))
+                self._set("logagent_requests_refused", s.refuses is not None)
+                self._replace("logagent_requests_directories", {(state,): n for state, n in s.directories.items()})
 
     def observe_brokers(self, brokers: Iterable[BrokerProcess]) -> None:
         """The processes that hold log dirs now; empty while the broker is stopped."""
-        found = {(str(b.pid),): b for b in brokers}
+        by_pid = {(str(b.pid),): b for b in brokers}
         with self._mutex:
-            self._set("logagent_broker_processes", len(found))
+            self._set("logagent_broker_processes", len(by_pid))
             for name, attribute in _BROKER.items():
-                self._replace(name, {pid: getattr(b, attribute) for pid, b in found.items()})
-            started = {pid: b.start_time_ms / 1000 for pid, b in found.items()}
+                self._replace(name, {pid: getattr(b, attribute) for pid, b in by_pid.items()})
+            started = {pid: b.start_time_ms / 1000 for pid, b in by_pid.items()}
             self._replace("logagent_broker_start_timestamp_seconds", started)
 
     def observe_reload(self, *, successful: bool) -> None:
@@ -299,12 +309,12 @@ class Metrics(Collector):
         with self._mutex:
             self._set("logagent_config_last_reload_successful", successful)
 
-    # What is told
+    # What is exported
 
     def collect(self) -> Iterator[Family]:
         """For the registry: all figures, from one moment."""
         with self._mutex:
-            samples = {name: dict(found) for name, found in self._samples.items()}
+            samples = {name: dict(values) for name, values in self._samples.items()}
             durations = {job: list(counts) for job, counts in self._durations.items()}
         for name, metric in METRICS.items():
             family: Family
@@ -336,10 +346,10 @@ class Metrics(Collector):
         key = tuple(map(_text, labels))
         self._samples[name][key] = self._samples[name].get(key, 0) + value
 
-    def _replace(self, name: str, found: Mapping[Any, float | None]) -> None:
+    def _replace(self, name: str, values: Mapping[Any, float | None]) -> None:
         """Replace all samples of a metric, by label values; None means no sample."""
-        told = {tuple(map(_text, labels)): value for labels, value in found.items() if value is not None}
-        self._samples[name] = told
+        samples = {tuple(map(_text, labels)): value for labels, value in values.items() if value is not None}
+        self._samples[name] = samples
 
 
 _BROKER = {

@@ -28,7 +28,7 @@ from logagent.agent.events import Events
 from logagent.agent.metrics.metrics import Metrics
 from logagent.errors import LogAgentError
 from logagent.host.brokers.broker_process import BrokerProcess
-from logagent.model.daemon_summary import CycleSummary, HealthSummary, OrdersSummary, PublishSummary
+from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary, RequestsSummary
 from logagent.settings import MetricsSettings
 
 
@@ -79,9 +79,9 @@ class MetricsOutput:
         if self._metrics is not None:
             self._metrics.observe_publish(s)
 
-    def orders(self, s: OrdersSummary) -> None:
+    def requests(self, s: RequestsSummary) -> None:
         if self._metrics is not None:
-            self._metrics.observe_orders(s)
+            self._metrics.observe_requests(s)
 
     def _open(self, settings: MetricsSettings) -> None:
         from logagent.agent.metrics.metrics import Metrics
@@ -177,8 +177,8 @@ def _only_metrics(app: Any) -> App:
         if environ["PATH_INFO"] != "/metrics":
             start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
             return [b"logagent: the metrics are at /metrics\n"]
-        found: Iterable[bytes] = app(environ, start_response)
-        return found
+        response: Iterable[bytes] = app(environ, start_response)
+        return response
 
     return answer
 

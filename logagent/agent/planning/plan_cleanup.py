@@ -14,7 +14,8 @@ from logagent.model.facts import Facts
 from logagent.model.planning.due import until_counted
 from logagent.model.planning.plan import NO_FLAGS, Flags, Plan
 from logagent.model.planning.proposals import find_partitions, rename_away
-from logagent.model.records import TopicPartition
+from logagent.model.planning.queue import full_topic
+from logagent.model.records import Kind, TopicPartition
 
 
 def async_delete(
@@ -22,17 +23,18 @@ def async_delete(
     facts: Facts,
     partitions: Collection[TopicPartition],
     *,
+    strays: Collection[str] = (),
     is_future: bool = False,
     is_stray: bool = False,
     flags: Flags = NO_FLAGS,
     approve: str | None = None,
-) -> tuple[Plan, list[TopicPartition]]:
-    """The plan that renames the (future) logs of `partitions` to `-delete` or, with `is_stray`, to `-stray`; and those
-    of `partitions` that do not exist (Kafka's `None`).
+) -> tuple[Plan, list[TopicPartition | str]]:
+    """The plan that renames the (future) logs of `partitions` to `-delete` or, with `is_stray`, to `-stray`, and those
+    of `strays`, which are full names, to `-delete`; and those of both that do not exist (Kafka's `None`).
 
     Raises KafkaStorageError if one is not found but may be in an offline log dir.
     """
-    found, absent = find_partitions(partitions, session.dirs, facts, is_future=is_future)
+    found, missing = find_partitions(partitions, session.dirs, facts, is_future=is_future)
     proposals = [
         rename_away(
             d,
@@ -44,6 +46,12 @@ def async_delete(
         )
         for d in sorted(found, key=lambda d: d.key)
     ]
+    marks = session.marks()
+    named = [d for d in session.of_kind(Kind.STRAY) if d.name in strays]
+    for d in sorted(named, key=lambda d: d.key):
+        mark = rename_away(d, is_stray=False, reason="asked for", new_uuid=new_uuid, flags=flags)
+        proposals.append(replace(mark, full_topic=full_topic(d, marks.get(d.key))))
+    absent: list[TopicPartition | str] = [*missing, *sorted({*strays} - {d.name for d in named})]
     return session.plan(proposals, facts=facts, approve=approve), absent
 
 
@@ -71,7 +79,7 @@ def plan_cleanup(
     return session.plan(due.proposals, due.waiting, facts=facts, approve=approve)
 
 
-def look_ahead(session: Session, facts: Facts) -> Plan:
+def plan_ahead(session: Session, facts: Facts) -> Plan:
     """What `plan_cleanup` would plan now, for information only: no sighting counts."""
     due = session.due(facts)
     return session.plan(due.proposals, due.waiting, facts=facts)

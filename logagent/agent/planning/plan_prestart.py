@@ -16,9 +16,10 @@ from types import FrameType
 
 from logagent.agent.evidence.copy_reads import PRESTART_BYTES
 from logagent.agent.execute.log_manager import LogManager
-from logagent.agent.rescue.rescue_looks import free_room, room_given_back
+from logagent.agent.rescue.rescue_inspection import free_room, room_given_back
 from logagent.agent.session.session import Session, new_uuid
 from logagent.model.facts import Facts
+from logagent.model.planning.due import what_is_due
 from logagent.model.planning.plan import Execution, Plan, Proposal, Waiting
 from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.room import StartRoom, room_to_start, still_lacking, to_make_room, until_it_starts
@@ -38,7 +39,7 @@ class BudgetSpent(BaseException):
 
 
 @contextmanager
-def looking_at_most(seconds: float) -> Iterator[None]:
+def reading_at_most(seconds: float) -> Iterator[None]:
     """Raise BudgetSpent in the body when `seconds` are over. Only for code that reads: it can strike anywhere.
 
     Only in the main thread, where Python delivers signals.
@@ -75,7 +76,8 @@ def plan_prestart(session: Session, facts: Facts) -> Prestart:
     """What is due and can be renamed now; on a file system with too little space for a start, what is due is removed
     first."""
     session.ask_leaders, session.reads.left = False, PRESTART_BYTES
-    due = session.due(facts)
+    known = session.candidates()
+    due = what_is_due(known, facts, new_uuid)
     inside = [p for p in due.strays.due if not facts.log_dirs[p.dir.log_dir].quarantine]
     renames = [*due.orphans.due, *(as_mark(p, new_uuid) for p in inside)]
     waiting = [w for w in due.strays.waiting if not facts.log_dirs[w.log_dir].quarantine]
@@ -83,7 +85,7 @@ def plan_prestart(session: Session, facts: Facts) -> Prestart:
     lacking = lacks(session)
     if not lacking:
         return Prestart(_without_approval(session.plan(renames, waiting, facts=facts)))
-    whole = session.due(facts, waits_over=True).marked.due
+    whole = what_is_due(known, facts, new_uuid, waits_over=True).marked.due
     removals = [*due.marked.due, *due.strays.due]
     return _making_room(session, facts, removals, whole, renames, [*waiting, *due.marked.waiting], lacking)
 
@@ -145,12 +147,13 @@ def as_mark(removal: Proposal, uuid: Callable[[], str]) -> Proposal:
         due_at_ms=removal.due_at_ms,
         approved=removal.approved,
         removal_started=removal.removal_started,
+        flags=removal.flags,
     )
 
 
 # xfs frees in the background: how long statvfs may take to show what was removed, in all.
 _BACKGROUND_SECONDS = 0.5
-_LOOK_SECONDS = 0.01
+_CLOSING_SECONDS = 0.01
 
 
 def carry_out_prestart(session: Session, found: Prestart, manager: LogManager) -> tuple[Plan, Execution]:
@@ -178,7 +181,7 @@ def carry_out_prestart(session: Session, found: Prestart, manager: LogManager) -
         expected = still_lacking(lacking, chosen, found.gains)
         lacking = lacks(session)
         while _exceeds(lacking, expected) and not stop() and session.clock.monotonic() < until:
-            session.clock.sleep(_LOOK_SECONDS)
+            session.clock.sleep(_CLOSING_SECONDS)
             lacking = lacks(session)
         tried = {p.key for p in removed}
         chosen = until_it_starts([p for p in found.removals if p.key not in tried], lacking, found.gains)

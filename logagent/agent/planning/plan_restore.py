@@ -10,8 +10,8 @@ from logagent.agent.evidence.stray_questions import read_log
 from logagent.agent.execute.checkpoint_entries import saved_entries
 from logagent.agent.session.session import Session, new_uuid
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET
-from logagent.broker.files.log_look import look_at_log
-from logagent.broker.files.segment_files import indexes_to_rebuild, look_at_segments, rebuilt_segment_times
+from logagent.broker.files.log_extent import read_log_extent
+from logagent.broker.files.segment_files import indexes_to_rebuild, read_segment_files, rebuilt_segment_times
 from logagent.errors import LogAgentError
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.assignments.covered import EpochEnd
@@ -20,7 +20,7 @@ from logagent.model.kafka_version import Version, deletes_strays
 from logagent.model.planning.first_check import FirstCheck, as_answered, first_check
 from logagent.model.planning.plan import Plan
 from logagent.model.planning.queue import Mark, full_topic
-from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, Wanted, restorations
+from logagent.model.planning.restorations import CopyRead, Owner, RestoreOptions, Wanted, restorations
 from logagent.model.planning.topic_retention import SegmentAge, TopicConfigs
 from logagent.model.records import DirKey, Kind, PartitionDir, TopicPartition
 from logagent.model.times import rfc3339
@@ -56,7 +56,7 @@ def plan_restore(
     answered = _ask_settings(session, wanted, marks, options)
     why = _why_unknown(session, zookeeper=zookeeper)
     retention = Retention(session.assignments.topic_configs, answered, facts.now_ms, why)
-    copies = _look_at_copies(session, wanted, marks, options, retention)
+    copies = _read_copies(session, wanted, marks, options, retention)
     leaders = _ask_leaders(session, wanted, marks, copies, options)
     owner = Owner(
         session.assignments.first,
@@ -65,6 +65,7 @@ def plan_restore(
         deletes_unassigned=any(deletes_strays(v, zookeeper=zookeeper) for v in _possible_versions(facts)),
         version_doubt=facts.known_version.doubt(),
         zookeeper=zookeeper,
+        settings_as_of=_as_of(session, wanted, marks, options, answered),
     )
     known = Wanted(wanted, session.dirs, marks, copies, session.removal_intents())
     proposals, refusals = restorations(known, facts, owner, options, new_uuid)
@@ -80,7 +81,7 @@ def _ask_leaders(
     session: Session,
     chosen: Sequence[PartitionDir],
     marks: Mapping[DirKey, Mark],
-    copies: Mapping[DirKey, CopyLook],
+    copies: Mapping[DirKey, CopyRead],
     options: RestoreOptions,
 ) -> dict[DirKey, EpochEnd]:
     """Where the leaders end the last leader epoch of each; empty if no broker may answer for this cluster."""
@@ -112,6 +113,29 @@ def _ask_settings(
     return {topic: as_answered(topic, found, defaults) for topic, found in answers.items()}
 
 
+def _as_of(
+    session: Session,
+    chosen: Sequence[PartitionDir],
+    marks: Mapping[DirKey, Mark],
+    options: RestoreOptions,
+    answered: Mapping[str, TopicConfigs],
+) -> dict[str, str]:
+    """A remark for each topic whose settings are known only from the metadata log here, which ends when its broker
+    stopped.
+
+    They count as long as assignments do (`assignments.max_age`, 15 minutes), by decision. Where nobody else can be
+    asked, as on a cluster of one node, nobody else can have changed them either; and elsewhere what can have been
+    changed since is a topic's retention, in the minutes in which an operator brings that topic back. Older than that,
+    they are unknown, and the restore is refused.
+    """
+    log = session.assignments.own_log
+    if log is None or not session.assignments.topic_configs.complete:
+        return {}
+    topics = (full_topic(d, marks.get(d.key)) or options.topic for d in chosen)
+    said = f"; its retention is that of {rfc3339(log.at_ms)}, when the metadata log here ends"
+    return {topic: said for topic in topics if topic is not None and topic not in answered}
+
+
 def _why_unknown(session: Session, *, zookeeper: bool) -> str:
     """Why the topics' settings are not known now, where they are not."""
     if zookeeper:
@@ -126,23 +150,23 @@ def _why_unknown(session: Session, *, zookeeper: bool) -> str:
     return f"{why}, and no other broker described it (DESCRIBE_CONFIGS on the topic)"
 
 
-def _look_at_copies(
+def _read_copies(
     session: Session,
     chosen: Sequence[PartitionDir],
     marks: Mapping[DirKey, Mark],
     options: RestoreOptions,
     retention: Retention,
-) -> dict[DirKey, CopyLook]:
+) -> dict[DirKey, CopyRead]:
     """What the disk (and, for the log start offset, the journal) shows of each; those that cannot be read are
     missing."""
-    found: dict[DirKey, CopyLook] = {}
+    found: dict[DirKey, CopyRead] = {}
     opened = session.log_dirs.opened()
     for d in chosen:
         if d.kind not in (Kind.STRAY, Kind.DELETE) or d.log_dir not in opened:
             continue
         try:
             topic = full_topic(d, marks.get(d.key)) or options.topic
-            copy = _look_at(opened[d.log_dir], d, topic, retention)
+            copy = _read_copy(opened[d.log_dir], d, topic, retention)
             saved = saved_entries(session.journal, opened[d.log_dir], d) if session.journal_problem is None else ()
         except LogAgentError:
             continue
@@ -155,17 +179,17 @@ def _look_at_copies(
     return found
 
 
-def _look_at(log_dir: OpenLogDir, d: PartitionDir, topic: str | None, retention: Retention) -> CopyLook:
+def _read_copy(log_dir: OpenLogDir, d: PartitionDir, topic: str | None, retention: Retention) -> CopyRead:
     with log_dir.acting("look", d.name):
         fd = log_dir.open_child(d.name, d.identity)
         try:
-            segments = look_at_segments(fd)
+            segments = read_segment_files(fd)
             some = indexes_to_rebuild(segments, every_segment=False)
             every = indexes_to_rebuild(segments, every_segment=True)
             sizes = [segment.log_bytes for segment in segments.segments]
             goes = retention.deletes(topic, rebuilt_segment_times(fd), sizes) if topic is not None else None
-            return CopyLook(
-                look_at_log(fd),
+            return CopyRead(
+                read_log_extent(fd),
                 some.bytes,
                 every.bytes,
                 segments.without_log,

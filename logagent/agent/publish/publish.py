@@ -4,35 +4,42 @@ Two halves that never wait for each other. `Publisher.spool` is called right aft
 state dir. `Publisher.send` is called only by the publish loop; it alone touches the store, so a hung store blocks
 nothing else. What could not be sent stays spooled and is sent later; the spool is bounded, and when it is full the
 oldest files are dropped (and counted).
+
+The first snapshot of a day is whole, the base of those that follow, which have only what has changed since
+(`store/snapshots.py`). A copy of it is kept, and is sent again if the store has lost it.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from logagent.agent.clock import Clock
+from logagent.agent.evidence.log_ends import log_ends
 from logagent.agent.session.clock_watch import boot_id
-from logagent.agent.session.scan_rows import dir_rows, scan_head
+from logagent.agent.session.scan_rows import dir_row, ruling_on, scan_head
 from logagent.agent.session.session import Session
 from logagent.broker.exported.file import landing_lines, landing_stem
 from logagent.errors import LogAgentError, UnreadableError
+from logagent.files.safe_open import read_regular
 from logagent.files.whole_file import PART
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.daemon_summary import PublishSummary
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
 from logagent.model.planning.reclaim_windows import reclaims
-from logagent.model.records import DirKey
+from logagent.model.records import DirKey, Identity, Kind, Verdict
 from logagent.store import landing_files as landing
-from logagent.store.contract import SNAPSHOT_SCHEMA
 from logagent.store.landing_files import Claim
-from logagent.store.names import DATA, MANIFEST, is_plain
+from logagent.store.names import ASSIGNMENTS, DATA, DELTA, MANIFEST, SNAPSHOT, is_plain
+from logagent.store.publications import SNAPSHOT_FILE
 from logagent.store.shared import SharedStore, check_store, is_uri, open_store
+from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, delta_of, dir_line, whole_lines
 
 SPOOL_BYTES = 256 << 20
 # The journal is on the same file system and needs the space more than a snapshot does.
@@ -43,27 +50,30 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Spool:
     """Files of `landing/` with their manifests, side by side in one directory, sorted by age.
 
-    One thread writes (`put`), one other reads and removes (`waiting`, `remove`). `limit_bytes` bounds what is kept (one
-    snapshot always is); `dropped` counts the dropped snapshots. Methods raise OSError.
+    One thread writes (`put`, `keep`), one other reads and removes (`waiting`, `remove`). `limit_bytes` bounds what is
+    kept (one snapshot always is); `dropped` counts the dropped snapshots. Below `base/` is a second name of the newest
+    base, sent or not. Methods raise OSError.
     """
 
     def __init__(self, path: Path, *, limit_bytes: int = SPOOL_BYTES, leave_free_bytes: int = LEAVE_FREE_BYTES) -> None:
         self.path = path
         self.dropped = 0
+        self._bases = path / "base"
         self._limit = limit_bytes
         self._leave_free = leave_free_bytes
 
     def prepare(self) -> None:
         """Create the directory, and remove half-written files left by a kill. Raises LogAgentError for lack of
         space."""
-        self.path.mkdir(mode=0o750, exist_ok=True)
+        self._bases.mkdir(mode=0o750, parents=True, exist_ok=True)
         for entry in self.path.iterdir():
             lonely = entry.name.endswith(DATA) and not landing.manifest_of(entry).exists()
             if entry.name[0].isdecimal() and (lonely or entry.name.endswith(PART)):
                 entry.unlink(missing_ok=True)
-        waiting = self.waiting()
-        while waiting and self._free() < self._leave_free:
-            self.drop(waiting.pop(0))
+        while self._free() < self._leave_free and (unneeded := self._unneeded()):
+            self.drop(unneeded[0])
+        if self._free() < self._leave_free:
+            self._forget_bases()
         if self._free() < self._leave_free:
             raise LogAgentError(
                 f"nothing is published for lack of space: {self._free() >> 20} MiB are free below {self.path}"
@@ -72,12 +82,10 @@ class Spool:
     def put(self, claim: Claim, lines: Iterable[str | bytes]) -> None:
         """Add a file, and drop the oldest if there are too many bytes now."""
         data = landing.put(self.path / _stem(claim), claim, lines)
-        sizes = {waiting: size_of(waiting) for waiting in self.waiting()}
-        total = sum(sizes.values())
-        for waiting, size in sizes.items():
-            if total > self._limit and waiting != data:
-                self.drop(waiting)
-                total -= size
+        total = sum(map(size_of, self.waiting()))
+        while total > self._limit and (unneeded := [each for each in self._unneeded() if each != data]):
+            total -= size_of(unneeded[0])
+            self.drop(unneeded[0])
 
     def waiting(self) -> list[Path]:
         """Complete data files (those with a manifest), oldest first."""
@@ -86,6 +94,50 @@ class Spool:
         names = sorted(entry.name for entry in self.path.iterdir())
         whole = {name.removesuffix(MANIFEST) for name in names if name.endswith(MANIFEST)}
         return [self.path / n for n in names if n.endswith(DATA) and n.removesuffix(DATA) in whole]
+
+    def _unneeded(self) -> list[Path]:
+        """What may be dropped, oldest first: not the base of another file that waits, without which that says
+        nothing."""
+        waiting = self.waiting()
+        claims = {data: claim for data in waiting if (claim := self.claim(data)) is not None}
+        needed = {claim.base.snapshot_id for claim in claims.values() if claim.base is not None}
+        return [data for data in waiting if data not in claims or claims[data].snapshot_id not in needed]
+
+    def claim(self, data: Path) -> Claim | None:
+        """What the manifest of a file says; None for one that is gone or damaged."""
+        manifest = landing.manifest_of(data)
+        try:
+            return landing.claim_of(manifest.read_bytes(), str(manifest))
+        except (FileNotFoundError, UnreadableError):
+            return None
+
+    def keep(self, claim: Claim) -> None:
+        """Keep the snapshot that was just put as the base of those that follow."""
+        self._forget_bases()
+        data = self.path / (_stem(claim) + DATA)
+        kept = self._bases / (claim.snapshot_id + DATA)
+        for source, target in ((data, kept), (landing.manifest_of(data), landing.manifest_of(kept))):
+            with suppress(FileNotFoundError):  # sent meanwhile
+                os.link(source, target)
+
+    def _forget_bases(self) -> None:
+        for entry in self._bases.iterdir():
+            entry.unlink(missing_ok=True)
+
+    def base_of(self, claim: Claim) -> tuple[Base, bytes] | None:
+        """The kept base that a snapshot can change, with its file: one of the same node and day, and not a later one.
+        Whether the file is still what its manifest says is for `delta_of` to see."""
+        for manifest in self._bases.glob(f"*{MANIFEST}"):
+            data = manifest.with_name(manifest.name.removesuffix(MANIFEST) + DATA)
+            kept = self.claim(data)
+            if kept is not None and landing.place(kept) == landing.place(claim) and kept.at < claim.at:
+                with suppress(FileNotFoundError, UnreadableError):
+                    sha256 = landing.sha256_of(manifest.read_bytes())
+                    return Base(kept.snapshot_id, sha256), read_regular(data, SNAPSHOT_FILE)
+        return None
+
+    def kept(self, snapshot_id: str) -> Path:
+        return self._bases / (snapshot_id + DATA)
 
     def drop(self, data: Path) -> None:
         """Drop one and count it."""
@@ -105,7 +157,8 @@ class Spool:
 
 def _stem(claim: Claim) -> str:
     """Sorting by name also sorts by age."""
-    return f"{(claim.at - _EPOCH) // timedelta(milliseconds=1):015d}-{claim.kind}"
+    kind = ASSIGNMENTS if claim.kind == ASSIGNMENTS else SNAPSHOT
+    return f"{(claim.at - _EPOCH) // timedelta(milliseconds=1):015d}-{kind}"
 
 
 def size_of(path: Path) -> int:
@@ -142,27 +195,36 @@ class Publisher:
         self._last_sent_ms: int | None = None
         # Paths and (device, inode) of the log dirs, as they were when something was last spooled.
         self._log_dirs: dict[str, tuple[int, int]] = {}
+        self._ends: dict[tuple[Identity, int, int], int | None] = {}
 
     # The half that looks at the host
 
-    def spool(self, session: Session, facts: Facts, plan: Plan | None, stop: Callable[[], bool] = lambda: False) -> str:
+    def spool(
+        self,
+        session: Session,
+        facts: Facts,
+        plan: Plan | None,
+        stop: Callable[[], bool] = lambda: False,
+        seen: Sequence[str] = (),
+    ) -> str:
         """Write a snapshot of what `session` has just seen (inventory taken, assignments read) into the spool, with
         what the cycle's `plan` says of each directory, and the assignments if they are usable. Returns its snapshot id.
+        `seen`: ids of the deletion requests that this agent knew before the inventory.
 
-        Rows are written as they are produced, so memory does not grow with the number of directories. Raises
+        Rows are written as they are produced; only what has changed since the base is in memory. Raises
         LogAgentError if it is unknown which cluster and node this host is, or if there is no space; `Stopped` when
         `stop` says so.
         """
         cluster_id, node_id = self._whose(session)
         self._note_log_dirs(session)
         at = _EPOCH + timedelta(milliseconds=facts.now_ms)
-        claim = Claim(f"{_stamp(at)}-{node_id}", "snapshot", cluster_id, node_id, self._host, at)
+        claim = Claim(f"{_stamp(at)}-{node_id}", SNAPSHOT, cluster_id, node_id, self._host, at)
         image = session.assignments.first
         try:
             self._spool.prepare()
             if image is not None and image.incomplete_because is None:
                 self._spool_assignments(image, cluster_id, node_id)
-            self._spool.put(claim, self._lines(session, facts, plan, claim, stop))
+            self._spool_snapshot(session, facts, plan, claim, stop, seen)
         except OSError as e:
             raise LogAgentError(f"cannot spool a snapshot in {self._spool.path}: {e.strerror or e}") from e
         return claim.snapshot_id
@@ -188,28 +250,79 @@ class Publisher:
             here = opened.identity if opened is not None else None
             self._log_dirs[path] = (here.device, here.inode) if here is not None else self._log_dirs.get(path, (0, 0))
 
-    def _lines(
-        self, session: Session, facts: Facts, plan: Plan | None, claim: Claim, stop: Callable[[], bool]
-    ) -> Iterator[str]:
-        head, planned = scan_head(session, facts, self._host), reclaims(plan) if plan is not None else {}
-        log_dirs: list[dict[str, Any]] = head.pop("log_dirs")
+    def _spool_snapshot(
+        self,
+        session: Session,
+        facts: Facts,
+        plan: Plan | None,
+        claim: Claim,
+        stop: Callable[[], bool],
+        seen: Sequence[str],
+    ) -> None:
+        """As the changes of today's base, or whole, as the next base."""
+        head, log_dirs = self._head(session, facts, claim, seen)
+        ends = self._ends_of(session, facts)
+        kept = self._spool.base_of(claim)
+        delta = delta_of(*kept, self._dirs(session, facts, plan, ends, stop)) if kept is not None else None
+        if delta is not None:
+            self._spool.put(replace(claim, kind=DELTA, base=delta.base), delta.lines(head, log_dirs))
+            return
+        dirs = (line for _, line in self._dirs(session, facts, plan, ends, stop))
+        self._spool.put(claim, whole_lines(head, log_dirs, dirs))
+        self._spool.keep(claim)
+
+    def _head(
+        self, session: Session, facts: Facts, claim: Claim, seen: Sequence[str]
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The first row of a snapshot, and those of its log dirs."""
+        head = scan_head(session, facts, self._host)
+        log_dirs = head.pop("log_dirs")
+        for row in log_dirs:  # one that is offline keeps the device that it was last seen on
+            row["device"] = row["device"] or self._log_dirs.get(row["path"], (0, 0))[0] or None
         whose = {"cluster_id": claim.cluster_id, "node_id": claim.node_id}
-        of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose}
-        yield _line("snapshot", {**head, "schema": SNAPSHOT_SCHEMA, **of_host})
-        for log_dir in log_dirs:
-            yield _line("log_dir", log_dir)
-        for number, row in enumerate(dir_rows(session.dirs, facts, session.marks(), session.sightings())):
+        of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose, "seen": list(seen)}
+        return {**head, "schema": SNAPSHOT_SCHEMA, **of_host}, log_dirs
+
+    def _ends_of(self, session: Session, facts: Facts) -> dict[DirKey, int | None]:
+        """Where the logs of orphans and strays end: what a report lists, and a request is identified by. They hardly
+        ever change, so each is read once."""
+        stamps = {
+            d.key: (d.identity, d.bytes, d.newest_mtime_ns)
+            for d in session.dirs
+            if d.kind is Kind.STRAY or ((r := facts.rulings.get(d.key)) is not None and r.verdict is Verdict.ORPHAN)
+        }
+        new = [d for d in session.dirs if d.key in stamps and stamps[d.key] not in self._ends]
+        read = log_ends(new, session.log_dirs.opened(), session.calls)
+        ends = {key: self._ends[stamp] for key, stamp in stamps.items() if stamp in self._ends} | read
+        self._ends = {stamps[key]: end for key, end in ends.items()}
+        return ends
+
+    def _dirs(
+        self,
+        session: Session,
+        facts: Facts,
+        plan: Plan | None,
+        ends: Mapping[DirKey, int | None],
+        stop: Callable[[], bool],
+    ) -> Iterator[tuple[DirKey, bytes]]:
+        """Keys and lines of the directories, by log dir and name: the order of a base and of its changes."""
+        planned = reclaims(plan) if plan is not None else {}
+        marks, sightings = session.marks(), session.sightings()
+        strays = session.stray_verdicts(facts.now_ms)
+        for number, d in enumerate(sorted(session.dirs, key=lambda d: d.key)):
             if number % 512 == 0 and stop():
                 raise Stopped("the snapshot was not finished: the daemon is stopping")
-            said = planned.get(DirKey(row["log_dir"], row["name"]))
-            yield _line("dir", landing.snapshot_row(row, said.row()) if said else landing.snapshot_row(row))
+            said = planned.get(d.key)
+            row = dir_row(d, facts, marks.get(d.key), sightings.get(d.key), ruling_on(d, facts, strays))
+            row |= {"inode": d.inode, "end_offset": ends.get(d.key)}
+            yield d.key, dir_line(row, said.row() if said else {})
 
     def _spool_assignments(self, image: AssignmentImage, cluster_id: str, node_id: int) -> None:
         # Two hosts never write the same file, and one host never writes a file twice: that would mix the data of one
         # with the manifest of the other.
         at = _EPOCH + timedelta(milliseconds=image.at_ms)
         name = f"{landing_stem(image)}-{_stamp(at)}-{node_id}"
-        claim = Claim(name, "assignments", cluster_id, node_id, self._host, at)
+        claim = Claim(name, ASSIGNMENTS, cluster_id, node_id, self._host, at)
         self._spool.put(claim, (line.rstrip(b"\n") for line in landing_lines(image)))
 
     # The half that looks at the store
@@ -232,7 +345,7 @@ class Publisher:
             waiting = self._spool.waiting()
             if waiting:
                 self._check_store()
-            for data in reversed(waiting):
+            for data in self._in_order(waiting):
                 go_on()
                 sent += self._send(data, go_on)
         except Stopped:
@@ -255,6 +368,18 @@ class Publisher:
             error=error,
         )
 
+    def _in_order(self, waiting: list[Path]) -> list[Path]:
+        """The newest first, but after its base."""
+        claims = {data: claim for data in waiting if (claim := self._spool.claim(data)) is not None}
+        by_id = {claim.snapshot_id: data for data, claim in claims.items()}
+        found: dict[Path, None] = {}
+        for data in reversed(waiting):
+            base = claims[data].base if data in claims else None
+            for each in (by_id.get(base.snapshot_id) if base is not None else None, data):
+                if each is not None:
+                    found[each] = None
+        return list(found)
+
     def _send(self, data: Path, go_on: Callable[[], None]) -> int:
         """Send one file and remove it from the spool; returns how many arrived (0 or 1)."""
         try:
@@ -270,6 +395,9 @@ class Publisher:
                 if claim.kind == "assignments" and self._has_recent_assignments(store, claim):
                     self._spool.remove(data)
                     return 0
+                if not self._send_base(store, claim, go_on):
+                    self._spool.drop(data)
+                    return 0
                 landing.deliver(store, claim, data, manifest, go_on)
         except FileNotFoundError:
             if data.exists():
@@ -277,6 +405,18 @@ class Publisher:
             return 0  # dropped since
         self._spool.remove(data)
         return 1
+
+    def _send_base(self, store: SharedStore, claim: Claim, go_on: Callable[[], None]) -> bool:
+        """Whether the base of a delta is in the store; the one that was kept is sent again if it is not."""
+        if claim.base is None or landing.has_base(store, claim):
+            return True
+        kept = self._spool.kept(claim.base.snapshot_id)
+        manifest = landing.manifest_of(kept)
+        if self._spool.claim(kept) is None or not kept.exists():
+            return False
+        of_base = replace(claim, snapshot_id=claim.base.snapshot_id, kind=SNAPSHOT, base=None)
+        landing.deliver(store, of_base, kept, manifest.read_bytes(), go_on)
+        return True
 
     def _has_recent_assignments(self, store: SharedStore, claim: Claim) -> bool:
         now = self._clock.now_ms() / 1000
@@ -310,10 +450,6 @@ class Publisher:
             if above == "/":
                 return
             above = os.path.dirname(above)
-
-
-def _line(kind: str, row: dict[str, Any]) -> str:
-    return json.dumps({"row": kind, **row})
 
 
 def _stamp(at: datetime) -> str:

@@ -13,21 +13,23 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from logagent.agent.evidence.stray_questions import look_as_loaded
+from logagent.agent.evidence.stray_questions import read_as_loaded
 from logagent.agent.execute.log_manager import LogManager
-from logagent.agent.rescue.rescue_looks import (
+from logagent.agent.rescue.rescue_inspection import (
     BrokersPart,
     brokers_part,
     file_systems,
     free_room,
+    leftover_files,
     plain_files,
     room_given_back,
 )
 from logagent.agent.session.session import Session, new_uuid
-from logagent.host.brokers.broker_process import look_at_process
-from logagent.model.assignments.doubles import Doubles, doubles, pairs
+from logagent.host.brokers.broker_process import inspect_process
+from logagent.model.assignments.duplicates import Duplicates, duplicates, pairs
+from logagent.model.claims import Claim
 from logagent.model.facts import Facts
-from logagent.model.planning.due import RETRY, Part
+from logagent.model.planning.due import RETRY, Part, what_is_due
 from logagent.model.planning.plan import Execution, Flags, Plan, Proposal, Refusal, Waiting, action_id, plan_id
 from logagent.model.planning.rescue_steps import (
     Kept,
@@ -37,7 +39,8 @@ from logagent.model.planning.rescue_steps import (
     at_risk,
     in_order,
     kept,
-    offer_double,
+    offer_duplicate,
+    offer_leftovers,
     removal_of,
     up_to,
     with_approval,
@@ -135,23 +138,27 @@ def plan_rescue(
 @dataclass(frozen=True, slots=True)
 class _Possible:
     """`offers`: every step that the guards permit, in order; `refusals` and `waiting`: of the others. `concerned`: what
-    any of these names. `doubles`: what is known of all."""
+    any of these names. `duplicates`: what is known of all."""
 
     offers: list[Offer]
     refusals: list[Refusal]
     waiting: list[Waiting]
     concerned: set[DirKey]
-    doubles: Doubles
+    duplicates: Duplicates
 
 
 def _possible(session: Session, facts: Facts, flags: Flags, leave_out: Collection[DirKey]) -> _Possible:
     offers, waiting = _offers(session, facts, flags)
-    double_offers, decided = _doubles(session, facts, flags)
-    offers = [o for o in (*offers, *double_offers) if o.key not in leave_out]
+    duplicate_offers, decided = _duplicates(session, facts, flags)
+    offers = [o for o in (*offers, *duplicate_offers) if o.key not in leave_out]
+    known = {*leave_out, *(o.key for o in offers)}
+    offers += [offer_leftovers(d, *found) for d, found in leftover_files(session, facts) if d.key not in known]
     offers, only_copies = _without_only_copies(session, facts, offers)
     whole = session.plan([o.proposal for o in offers], waiting, only_copies, facts=facts)
     passed = {p.key for p in whole.actions}
-    concerned = {x.key for some in (offers, waiting, only_copies) for x in some}
+    # A directory of which only leftovers go is kept all the same.
+    whole_dirs = [o for o in offers if o.step is not Step.LEFTOVERS]
+    concerned = {x.key for some in (whole_dirs, waiting, only_copies) for x in some}
     refusals = [r for r in whole.refusals if r.name]
     return _Possible(in_order(o for o in offers if o.key in passed), refusals, waiting, concerned, decided)
 
@@ -171,7 +178,7 @@ def _rescue(
         offers,
         _given_back(found.offers) - given,
         need,
-        kept(here, plain_files(session), facts, found.concerned, found.doubles, idle),
+        kept(here, plain_files(session), facts, found.concerned, found.duplicates, idle),
         _open_removed(facts, spared),
         max((where.unread_processes for where in facts.log_dirs.values()), default=0),
         brokers_part(session, facts, {o.key for o in found.offers}, missing),
@@ -198,8 +205,8 @@ _Found = tuple[Step, Proposal, str | None]
 def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], list[Waiting]]:
     """Every step but doubles, before the guards check it, and what cannot be a step now. While the clock is in doubt
     nothing is due: everything would be early, and needs approval."""
-    now = session.due(facts, flags=flags)
-    whole = session.due(facts, flags=flags, waits_over=True)
+    known = session.candidates(flags=flags)
+    now, whole = (what_is_due(known, facts, new_uuid, waits_over=over) for over in (False, True))
     doubt = session.clock_watch.doubt()
     why = f" ({doubt.why})" if doubt is not None else ""
     past, within = Step.STRAY_PAST_RETENTION, Step.STRAY_WITHIN_RETENTION
@@ -223,10 +230,12 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
         hint = "it stays, as it may be the only copy; logagent cleanup sets it aside when it is due"
         return hint if asked is None else f"{hint}; its leader could not be asked: {asked}"
 
-    return [o for o in offers if o not in kept_back], [
-        Refusal(*o.key, "assigned", (found := rulings[o.key]).detail, hint(found.hint), o.proposal.dir.bytes)
-        for o in kept_back
-    ]
+    def refusal(o: Offer) -> Refusal:
+        found = rulings[o.key]
+        lacks = Claim.COVERED if found.covered is not None else None
+        return Refusal.of(o.proposal.dir, "assigned", found.detail, hint(found.hint), claim=lacks)
+
+    return [o for o in offers if o not in kept_back], [refusal(o) for o in kept_back]
 
 
 def _due_first(now: Part, whole: Part, past: Step, within: Step, setting: str) -> list[_Found]:
@@ -237,16 +246,16 @@ def _due_first(now: Part, whole: Part, past: Step, within: Step, setting: str) -
     return [*((past, p, None) for p in now.due), *((within, p, wait) for p, wait in rest)]
 
 
-def _doubles(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], Doubles]:
+def _duplicates(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], Duplicates]:
     """Checked only if there are any, because it reads logs. The guard checks again right before each is set aside. Also
     returns what is known of all."""
-    logs = look_as_loaded([d for pair in pairs(session.dirs) for d in pair], session.ours(), session.calls)
+    logs = read_as_loaded([d for pair in pairs(session.dirs) for d in pair], session.ours(), session.calls)
     free = {path: room for paths, room in file_systems(session) for path in paths} if logs else {}
-    decided = doubles(session.dirs, facts, logs, session.spared, free)
+    decided = duplicates(session.dirs, facts, logs, session.spared, free)
     found = decided.found
-    room = room_given_back(session, facts, [double.dir for double in found])
-    session.doubles = {d.dir.key: d.other for d in found}
-    offers = [offer_double(d, _bytes(room, d.dir), new_uuid, flags, facts) for d in found]
+    room = room_given_back(session, facts, [duplicate.dir for duplicate in found])
+    session.duplicates = {d.dir.key: d.other for d in found}
+    offers = [offer_duplicate(d, _bytes(room, d.dir), new_uuid, flags, facts) for d in found]
     return offers, decided
 
 
@@ -291,7 +300,7 @@ def _removed_by_hand(facts: Facts) -> list[RemovedByHand]:
 
 
 def _program(pid: int) -> str | None:
-    process = look_at_process(pid)
+    process = inspect_process(pid)
     return process.short_command if process is not None else None
 
 
@@ -379,7 +388,7 @@ def _with_removals(session: Session, plan: Plan, manager: LogManager) -> tuple[P
 
 
 def _step(p: Proposal) -> tuple[bool, bool, Kind | None]:
-    return p.then_removed, p.double, None if p.then_removed else p.dir.kind
+    return p.then_removed, p.duplicate, None if p.then_removed else p.dir.kind
 
 
 def _removals(session: Session, plan: Plan, aside: Sequence[Proposal]) -> Plan:
@@ -387,6 +396,7 @@ def _removals(session: Session, plan: Plan, aside: Sequence[Proposal]) -> Plan:
     session.take_inventory()
     before = {(p.new_dir or p.dir.log_dir, p.new_name): p for p in aside}
     removals = [removal_of(d, p) for d in session.dirs if (p := before.get(d.key)) is not None]
+    session.duplicates |= {r.key: session.duplicates[before[r.key].key] for r in removals if r.duplicate}
     return replace(session.plan(removals, facts=session.facts()), plan_id=plan.plan_id)
 
 

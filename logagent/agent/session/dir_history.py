@@ -12,12 +12,13 @@ from logagent.model.planning.queue import NO_REMOVALS, Mark, RemovalIntent, Remo
 from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir
 from logagent.settings import CleanupSettings
 
-_BY_ORDER = "order "
+_BY_REQUEST = ("request ", "order ")
+"""Releases before this one obeyed orders: what they quarantined goes like what was requested."""
 
 
-def actor_of(order_id: str) -> str:
-    """The journal's name for an order of the fleet that was obeyed."""
-    return f"{_BY_ORDER}{order_id}"
+def actor_of(request_id: str) -> str:
+    """The journal's name for a request of the fleet that was carried out."""
+    return f"{_BY_REQUEST[0]}{request_id}"
 
 
 def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[DirKey, Mark]:
@@ -40,10 +41,14 @@ def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[DirKey, Mark]:
                 # `files` proved too much: from a metadata log that was rolled back, or left over from a migration.
                 reason=i.reason if d.topic_id == i.topic_id and i.files is not None else None,
                 files_with_bit=i.files if i.removal_started and _is_taken_name(i.name) else None,
-                ordered=entry.intent.actor.startswith(_BY_ORDER),
+                request=_request_of(entry.intent.actor),
                 intact=i.closed_cleanly is True and not any(e.intent.action is ActionKind.MARK for e in chain),
             )
     return found
+
+
+def _request_of(actor: str) -> str | None:
+    return next((actor.removeprefix(by) for by in _BY_REQUEST if actor.startswith(by)), None)
 
 
 def _renames_back(entry: Entry, renames: Mapping[tuple[str, int], Entry]) -> Iterator[Entry]:

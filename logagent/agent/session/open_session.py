@@ -4,7 +4,7 @@ journal need not remember any more."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ from logagent.agent.evidence.copy_reads import CYCLE_BYTES, CopyReads
 from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
-from logagent.broker.files.log_look import SegmentReadings
+from logagent.broker.files.log_extent import SegmentReadings
 from logagent.errors import JournalError
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
@@ -22,8 +22,8 @@ from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.executor_lock import ExecutorLock, hold_log_dirs
 from logagent.host.state.journal import Journal
 from logagent.host.state.reserve import keep_reserve
-from logagent.host.state.state_dir import default_state_dir, look_at_directory, prepare_state_dir
-from logagent.model.assignments.identity import JournalHost, foreign_journal
+from logagent.host.state.state_dir import default_state_dir, prepare_state_dir, stat_directory
+from logagent.model.assignments.identity import JournalHost, MetaRead, foreign_journal
 from logagent.model.planning.queue import DAY_MS, forgettable
 from logagent.model.records import Kind
 from logagent.settings import Settings
@@ -132,7 +132,7 @@ def _journal_to_act(
     """Under the executor lock. The calls of a command say which log dir it is working on, in case it hangs there:
     processes that are refused the lock learn it."""
     calls = shared.calls if shared.calls is not None else DirectCalls()
-    prepare_state_dir(directory, _look_at_log_dirs(target.log_dirs, shared.failures, calls))
+    prepare_state_dir(directory, _stat_log_dirs(target.log_dirs, shared.failures, calls))
     wait = shared.wait_seconds
     lock = stack.enter_context(
         ExecutorLock(directory, actor, wait_seconds=wait, monotonic=clock.monotonic, sleep=clock.sleep)
@@ -157,12 +157,12 @@ def _hold_and_settle(journal: Journal, log_dirs: LogDirs, clock: Clock, shared: 
         recover(journal, log_dirs.opened(), clock.now_ms(), calls, quarantine=log_dirs.quarantine)
 
 
-def _look_at_log_dirs(
+def _stat_log_dirs(
     log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls
 ) -> dict[str, os.stat_result | None]:
     """Each log dir's status, as `prepare_state_dir` wants it; those that are offline are not asked."""
-    jobs = {path: partial(look_at_directory, path) for path in log_dirs if failures.reason(path) is None}
-    looked = calls.looks(jobs)
+    jobs = {path: partial(stat_directory, path) for path in log_dirs if failures.reason(path) is None}
+    looked = calls.call_each(jobs)
     return {
         path: found if isinstance(found, os.stat_result) else None
         for path, found in ((path, looked.get(path)) for path in log_dirs)
@@ -177,23 +177,48 @@ def check_host(journal: Journal, log_dirs: LogDirs) -> bool:
     cluster, known = log_dirs.cluster, journal.host()
     if cluster.memory_id is None or cluster.node_id is None:
         return known is None
-    found = frozenset(meta.directory_id for meta in metas.values() if meta.directory_id is not None)
-    # If something is wrong with the log dirs, the one whose directory id is known may be the missing one: with one dead
-    # disk and a new one this is still the same host.
-    doubt = bool(cluster.problems.keys() - cluster.by_node) or len(metas) < len(log_dirs.target.log_dirs)
-    here = JournalHost(cluster.memory_id, cluster.node_id, frozenset() if doubt else found)
-    why = foreign_journal(known, here)
-    if why is not None:
-        raise JournalError(
-            f"the journal {journal.path} is of another host: {why}",
-            hint=(
-                "name this host's state dir with --state-dir; if the broker was set up from scratch, move the "
-                "journal away"
-            ),
-        )
+    here, doubt = _host_here(metas, log_dirs)
+    if (foreign := _foreign(journal, known, here)) is not None:
+        raise foreign
     now = here if known is None else here.with_dirs_of(known)
     if now != known and not doubt:
         journal.note_host(now)
     # What a crash left open belongs to a disk that was known then.
+    found = _directory_ids(metas)
     strangers = bool(found) and known is not None and bool(known.directory_ids) and not found & known.directory_ids
     return not strangers
+
+
+def check_journal_host(journal: Journal, log_dirs: LogDirs) -> JournalError | None:
+    """What `check_host` would raise, for a dry run, which writes nothing."""
+    metas = log_dirs.read_cluster()
+    if log_dirs.cluster.memory_id is None or log_dirs.cluster.node_id is None:
+        return None
+    return _foreign(journal, journal.host(), _host_here(metas, log_dirs)[0])
+
+
+def _directory_ids(metas: Mapping[str, MetaRead]) -> frozenset[str]:
+    return frozenset(meta.directory_id for meta in metas.values() if meta.directory_id is not None)
+
+
+def _host_here(metas: Mapping[str, MetaRead], log_dirs: LogDirs) -> tuple[JournalHost, bool]:
+    """Which host this is by its log dirs, and whether some of them do not say."""
+    cluster = log_dirs.cluster
+    assert cluster.memory_id is not None and cluster.node_id is not None
+    # If something is wrong with the log dirs, the one whose directory id is known may be the missing one: with one dead
+    # disk and a new one this is still the same host.
+    doubt = bool(cluster.problems.keys() - cluster.by_node) or len(metas) < len(log_dirs.target.log_dirs)
+    found = frozenset() if doubt else _directory_ids(metas)
+    return JournalHost(cluster.memory_id, cluster.node_id, found), doubt
+
+
+def _foreign(journal: Journal, known: JournalHost | None, here: JournalHost) -> JournalError | None:
+    why = foreign_journal(known, here)
+    if why is None:
+        return None
+    return JournalError(
+        f"the journal {journal.path} is of another host: {why}",
+        hint=(
+            "name this host's state dir with --state-dir; if the broker was set up from scratch, move the journal away"
+        ),
+    )

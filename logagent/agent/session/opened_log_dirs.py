@@ -6,28 +6,41 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from logagent.agent.clock import Clock
 from logagent.agent.target import Target
-from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
-from logagent.broker.process.lock import LOCK_FILE
+from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_file
+from logagent.broker.process.lock import LOCK_FILE, LockState, query_lock
 from logagent.errors import KafkaStorageError, LogAgentError
-from logagent.host.brokers.holders import OpenFiles, holder_of, scan_open_files
+from logagent.host.brokers.holders import OpenFiles, holder_of, process_start_ticks, scan_open_files
 from logagent.host.brokers.proc_scan import Watched
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.model.assignments.identity import ClusterFacts, MetaLook, agree
+from logagent.model.assignments.identity import ClusterFacts, MetaRead, agree
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.health.states import given_up, lock_facts
 from logagent.model.records import Health, Holder, HolderState
 
 # How long a look at a directory outside the log dirs may take, and a look at all processes.
-LOOK_SECONDS = 10.0
+STAT_SECONDS = 10.0
 PROC_SECONDS = 60.0
+# How long it holds, between two acts, what processes have open: beside a broker with 16,000 descriptors finding out
+# takes 150 ms, and would take a seventh of a core if done every second.
+HOLDS_LEAST_SECONDS, HOLDS_MOST_SECONDS, HOLDS_COSTS = 1.0, 5.0, 20
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenFilesScan:
+    """`until`: on the monotonic clock. `locks`: who had the locks then, by log dir."""
+
+    found: OpenFiles
+    unreadable: str | None
+    locks: Mapping[str, object]
+    until: float
 
 
 class LogDirs:
@@ -61,6 +74,7 @@ class LogDirs:
         self.second_paths: dict[str, str] = {}
         self._unopened: dict[str, str] = {}
         self._unread: dict[str, str] = {}
+        self._last_look: _OpenFilesScan | None = None
         self._stop_listening: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
@@ -93,7 +107,7 @@ class LogDirs:
         """Those of `paths` that can be opened; for the others the reason is noted."""
         jobs = {path: OpenLogDir(path, self.failures).__enter__ for path in paths}
         opened: dict[str, OpenLogDir] = {}
-        for path, found in self.calls.looks(jobs, undo=OpenLogDir.close).items():
+        for path, found in self.calls.call_each(jobs, undo=OpenLogDir.close).items():
             # The disk's own failures are already marked; our shortages (descriptors, threads) are not its fault.
             if isinstance(found, OpenLogDir):
                 same = next((p for p, d in opened.items() if d.identity == found.identity), None)
@@ -118,7 +132,7 @@ class LogDirs:
         online = tuple(self.online())
         try:
             return self.calls.ask(
-                f"a look at {path}", lambda: is_usable_quarantine(path, online), of=online, limit=LOOK_SECONDS
+                f"a look at {path}", lambda: is_usable_quarantine(path, online), of=online, limit=STAT_SECONDS
             )
         except KafkaStorageError:
             return False
@@ -141,30 +155,43 @@ class LogDirs:
             if log_dir.identity.device == opened.identity.device
         }
 
-    def read_cluster(self) -> dict[str, MetaLook]:
+    def read_cluster(self) -> dict[str, MetaRead]:
         """`meta.properties` of every online log dir; `cluster` is what they agree on. Looks at no processes."""
         jobs = {path: partial(read_meta, log_dir) for path, log_dir in self.online().items()}
-        looked = self.calls.looks(jobs)
-        metas = {path: meta for path, meta in looked.items() if isinstance(meta, MetaLook)}
+        looked = self.calls.call_each(jobs)
+        metas = {path: meta for path, meta in looked.items() if isinstance(meta, MetaRead)}
         self._unread = {path: str(error) for path, error in looked.items() if isinstance(error, LogAgentError)}
         self.cluster = agree(metas, self.target.server.node_id)
         return metas
 
-    def log_dir_facts(self) -> dict[str, LogDirFacts]:
-        """Health, holder, ids and open files of every log dir, looked at now."""
+    def unlocked(self) -> bool:
+        """Whether nobody has the lock of a log dir: by the locks alone, without a look at any process."""
+        looked = self.calls.call_each(
+            {path: partial(query_lock, log_dir.fd) for path, log_dir in self.online().items()}
+        )
+        found = [seen for seen in looked.values() if isinstance(seen, LockState)]
+        return bool(found) and len(found) == len(looked) and all(seen.readable and not seen.held for seen in found)
+
+    def log_dir_facts(self, open_files: Literal["now", "held", "no"] = "now") -> dict[str, LogDirFacts]:
+        """Health, holder, ids and open files of every log dir, looked at now.
+
+        `open_files`: "held", between acts, is content with a look at the processes of a few seconds ago, as long as the
+        same process (or nobody) has each lock. "no" is for what acts on nothing and shows no open file; the processes
+        are asked all the same where some locks are held and others free: the broker may have given those log dirs up.
+        """
         metas = self.read_cluster()
         online = self.online()
-        open_files, unreadable = self._open_files(self.opened())
+        seen, unreadable = self._seen_open(open_files)
         jobs = {
-            path: partial(self._one, path, online[path], metas[path], open_files, unreadable)
+            path: partial(self._one, path, online[path], metas[path], seen, unreadable)
             for path in self.target.log_dirs
             if path in online and path in metas
         }
-        looked = self.calls.looks(jobs)
+        looked = self.calls.call_each(jobs)
         found = {path: self._found(path, looked.get(path)) for path in self.target.log_dirs}
         found = without_given_up(found)
         for path, directory in self.quarantine.items():
-            children = open_files.dir_pids.get(path, {})
+            children = seen.dir_pids.get(path, {})
             offline = directory.offline()
             found[path] = LogDirFacts(
                 path,
@@ -188,7 +215,7 @@ class LogDirs:
         return LogDirFacts(path, None, Health.OFFLINE, why, Holder(HolderState.UNREADABLE))
 
     def _one(
-        self, path: str, log_dir: OpenLogDir, meta: MetaLook, open_files: OpenFiles, unreadable: str | None
+        self, path: str, log_dir: OpenLogDir, meta: MetaRead, open_files: OpenFiles, unreadable: str | None
     ) -> LogDirFacts:
         health, reason = _health(log_dir, meta)
         holder = holder_of(log_dir.fd, path, open_files)
@@ -209,10 +236,31 @@ class LogDirs:
             unread_processes=len(open_files.unreadable),
         )
 
+    def _seen_open(self, how: Literal["now", "held", "no"]) -> tuple[OpenFiles, str | None]:
+        if how == "now":
+            return self._open_files(self.opened())
+        locks = self._locks()
+        last, began = self._last_look, self.clock.monotonic()
+        if how == "no" and len({lock is None for lock in locks.values()}) <= 1:
+            return OpenFiles(), "nobody asked what processes have open"
+        if how == "held" and last is not None and began < last.until and locks == last.locks:
+            return last.found, last.unreadable
+        found, unreadable = self._open_files(self.opened())
+        ended = self.clock.monotonic()
+        holds = min(max(HOLDS_LEAST_SECONDS, HOLDS_COSTS * (ended - began)), HOLDS_MOST_SECONDS)
+        self._last_look = _OpenFilesScan(found, unreadable, locks, ended + holds)
+        return found, unreadable
+
+    def _locks(self) -> dict[str, object]:
+        """By log dir, who has its lock, told apart from a later process with the same PID; None: nobody. Also
+        everything that is not known is told apart, by never being the same twice."""
+        looked = self.calls.call_each({path: partial(_lock_of, log_dir) for path, log_dir in self.online().items()})
+        return dict(looked)
+
     def _open_files(self, log_dirs: Mapping[str, OpenLogDir]) -> tuple[OpenFiles, str | None]:
         """What processes have open below `log_dirs`; anything on a disk that may hang is not touched."""
         try:
-            watched = self.calls.looks({path: partial(Watched, d) for path, d in log_dirs.items()})
+            watched = self.calls.call_each({path: partial(Watched, d) for path, d in log_dirs.items()})
             good = [w for w in watched.values() if isinstance(w, Watched)]
             avoid = {self.failures.real_path(path) for path in self.failures.offline()}
             scan = partial(scan_open_files, good, avoid=avoid)
@@ -263,13 +311,24 @@ def _doubt(holder: Holder, open_files: OpenFiles, path: str) -> str | None:
     holds = holder.state in (HolderState.HELD, HolderState.STARTING)
     if holds and holder.pid is not None and not open_files.could_read(holder.pid):
         return f"the open files of process {holder.pid}, which holds the log dir, cannot be read"
-    doubtful = open_files.doubtful.get(path, frozenset())
-    if doubtful:
-        return f"the open files of process {min(doubtful)}, which may be a broker, cannot be read"
-    return None
+    doubt = open_files.doubt(path)
+    return doubt[1] if doubt is not None else None
 
 
-def _health(log_dir: OpenLogDir, meta: MetaLook) -> tuple[Health, str | None]:
+def _lock_of(log_dir: OpenLogDir) -> object:
+    with log_dir.acting("look", LOCK_FILE):
+        seen = query_lock(log_dir.fd)
+    if not seen.readable:
+        return object()
+    if not (seen.held or seen.shared):
+        return None
+    try:
+        return (seen.held, seen.pid, process_start_ticks(seen.pid) if seen.pid is not None else None)
+    except OSError:
+        return object()  # it has just ended
+
+
+def _health(log_dir: OpenLogDir, meta: MetaRead) -> tuple[Health, str | None]:
     """State of an open log dir as far as one look shows; only the daemon and `check` make probes that write.
 
     Raises KafkaStorageError if the disk fails.
@@ -285,7 +344,7 @@ def _health(log_dir: OpenLogDir, meta: MetaLook) -> tuple[Health, str | None]:
     return Health.ONLINE, None
 
 
-def read_meta(log_dir: OpenLogDir) -> MetaLook:
+def read_meta(log_dir: OpenLogDir) -> MetaRead:
     """`meta.properties` of an open log dir. Raises KafkaStorageError if the disk fails."""
     with log_dir.acting("read", META_PROPERTIES):
-        return look_at_meta(log_dir.fd)
+        return read_meta_file(log_dir.fd)

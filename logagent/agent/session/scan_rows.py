@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ from logagent import __version__
 from logagent.agent.session.session import Session
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.model.assignments.sightings import Sighting
-from logagent.model.facts import Facts, LogDirFacts
+from logagent.model.claims import of_ruling, since_when
+from logagent.model.facts import Facts, LogDirFacts, Ruling
 from logagent.model.planning.queue import Mark, full_topic, marked_at_ms
 from logagent.model.records import DirKey, Kind, PartitionDir
 from logagent.model.times import rfc3339, rfc3339_or_none
@@ -19,10 +21,10 @@ _IS_MARKED = (Kind.STRAY, Kind.DELETE)
 
 
 def scan_head(session: Session, facts: Facts, host: str) -> dict[str, Any]:
-    """`logagent.scan/1` without its `dirs`, of which there are many."""
+    """`logagent.scan/2` without its `dirs`, of which there are many."""
     version = facts.kafka_version
     return {
-        "schema": "logagent.scan/1",
+        "schema": "logagent.scan/2",
         "at": rfc3339(facts.now_ms),
         "host": host,
         "agent_version": __version__,
@@ -30,13 +32,25 @@ def scan_head(session: Session, facts: Facts, host: str) -> dict[str, Any]:
         "node_id": session.log_dirs.cluster.node_id,
         "kafka_version": ".".join(map(str, version)) if version else None,
         "assignments": session.assignments.document(facts.now_ms),
-        "log_dirs": [log_dir_row(f, session.inventories.get(path)) for path, f in facts.log_dirs.items()],
+        "as_of": {
+            witness.value: rfc3339(ms)
+            for witness, ms in since_when(ruling.proof for ruling in facts.rulings.values()).items()
+        },
+        "log_dirs": log_dir_rows(facts.log_dirs, session.inventories),
     }
 
 
-def log_dir_row(facts: LogDirFacts, inventory: LogDirInventory | None) -> dict[str, Any]:
+def log_dir_rows(
+    log_dirs: Mapping[str, LogDirFacts], inventories: Mapping[str, LogDirInventory]
+) -> list[dict[str, Any]]:
+    ledgers = ledgers_of(log_dirs, inventories)
+    return [_log_dir_row(facts, ledgers.get(path)) for path, facts in log_dirs.items()]
+
+
+def _log_dir_row(facts: LogDirFacts, ledger: dict[str, int] | None) -> dict[str, Any]:
     return {
         "path": facts.path,
+        "device": facts.identity.device if facts.identity is not None else None,
         "directory_id": facts.directory_id,
         "health": facts.health.value,
         "reason": facts.health_reason,
@@ -45,40 +59,74 @@ def log_dir_row(facts: LogDirFacts, inventory: LogDirInventory | None) -> dict[s
             "pid": facts.holder.pid,
             "start_time": rfc3339_or_none(facts.holder.start_time_ms),
         },
-        "ledger": ledger(inventory, facts.open_removed_bytes) if inventory is not None else None,
+        "ledger": ledger,
     }
 
 
-def ledger(inventory: LogDirInventory, open_removed: int) -> dict[str, int]:
-    """Where the allocated bytes are. `unexplained` is everything else on the file system: its own metadata, other
-    directories, and what changed while we looked (so it may be negative)."""
+def ledgers_of(
+    log_dirs: Mapping[str, LogDirFacts], inventories: Mapping[str, LogDirInventory]
+) -> dict[str, dict[str, int]]:
+    """Where the allocated bytes are, by log dir. `size`, `used`, `free` and `unexplained` are of its file system, which
+    several log dirs may share (`device` tells): those count once.
+
+    `unexplained` is everything that is in none of these log dirs: the file system's own metadata, other directories,
+    and what changed while we looked (so it may be negative).
+    """
+    own = {
+        path: _own(inventory, log_dirs[path].open_removed_bytes)
+        for path, inventory in inventories.items()
+        if path in log_dirs
+    }
+    known: Counter[object] = Counter()
+    for path, figures in own.items():
+        known[_file_system(log_dirs[path])] += sum(figures.values())
+    return {
+        path: {
+            "size": inventories[path].size,
+            "used": inventories[path].used,
+            "free": inventories[path].free,
+            **figures,
+            "unexplained": inventories[path].used - known[_file_system(log_dirs[path])],
+        }
+        for path, figures in own.items()
+    }
+
+
+def _own(inventory: LogDirInventory, open_removed: int) -> dict[str, int]:
     kinds = dict.fromkeys((Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE), 0)
     for d in inventory.dirs:
         if d.kind in kinds:
             kinds[d.kind] += d.allocated
-    known = sum(kinds.values()) + inventory.other_allocated + open_removed
-    return {
-        "size": inventory.size,
-        "used": inventory.used,
-        "free": inventory.free,
-        **{kind.value: total for kind, total in kinds.items()},
-        "other": inventory.other_allocated,
-        "open_removed": open_removed,
-        "unexplained": inventory.used - known,
-    }
+    named = {kind.value: total for kind, total in kinds.items()}
+    return {**named, "other": inventory.other_allocated, "open_removed": open_removed}
+
+
+def _file_system(facts: LogDirFacts) -> object:
+    return facts.identity.device if facts.identity is not None else facts.path
 
 
 def dir_rows(
-    dirs: Sequence[PartitionDir], facts: Facts, marks: Mapping[DirKey, Mark], known: Mapping[Any, Sighting]
+    dirs: Sequence[PartitionDir],
+    facts: Facts,
+    marks: Mapping[DirKey, Mark],
+    known: Mapping[Any, Sighting],
+    strays: Mapping[DirKey, Ruling],
 ) -> Iterator[dict[str, Any]]:
+    """`strays`: the verdicts on strays."""
     for d in dirs:
-        yield dir_row(d, facts, marks.get(d.key), known.get(d.key))
+        yield dir_row(d, facts, marks.get(d.key), known.get(d.key), ruling_on(d, facts, strays))
 
 
-def dir_row(d: PartitionDir, facts: Facts, mark: Mark | None, sighting: Sighting | None) -> dict[str, Any]:
+def ruling_on(d: PartitionDir, facts: Facts, strays: Mapping[DirKey, Ruling]) -> Ruling | None:
+    return facts.rulings.get(d.key) if d.kind in _HAS_VERDICT else strays.get(d.key)
+
+
+def dir_row(
+    d: PartitionDir, facts: Facts, mark: Mark | None, sighting: Sighting | None, ruling: Ruling | None
+) -> dict[str, Any]:
     where = facts.log_dirs.get(d.log_dir)
-    ruling = facts.rulings.get(d.key) if d.kind in _HAS_VERDICT else None
     marked = d.kind in _IS_MARKED
+    says = of_ruling(ruling.proof) if ruling is not None else None
     return {
         "log_dir": d.log_dir,
         "name": d.name,
@@ -102,6 +150,8 @@ def dir_row(d: PartitionDir, facts: Facts, mark: Mark | None, sighting: Sighting
         "in_use": _in_use(where, d.name),
         "verdict": ruling.verdict.value if ruling is not None else None,
         "reason": ruling.reason if ruling is not None else None,
+        "claim": says.claim.value if says is not None else None,
+        "witness": says.witness.value if says is not None else None,
         "error": d.error,
     }
 

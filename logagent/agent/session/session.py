@@ -14,10 +14,11 @@ from logagent.agent.clock import Clock
 from logagent.agent.evidence.assignment_sources import Assignments, load_assignments
 from logagent.agent.evidence.brokers_to_ask import BrokersToAsk, ServingQuestions, brokers_to_ask
 from logagent.agent.evidence.copy_reads import CopyReads
-from logagent.agent.evidence.judge import absent_ids, identify, judge, look_at_versions
-from logagent.agent.evidence.stray_questions import StrayQuestions, rule_on_doubles
+from logagent.agent.evidence.judge import absent_ids, gather_versions, identify, judge
+from logagent.agent.evidence.stray_questions import StrayQuestions, rule_on_duplicates
 from logagent.agent.session import dir_history
 from logagent.agent.session.clock_watch import ClockWatch
+from logagent.agent.session.log_dirs_seen import forgotten_log_dir, remember_log_dirs
 from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.agent.target import Target
 from logagent.errors import ConfigError, KafkaStorageError, LogAgentError
@@ -28,16 +29,21 @@ from logagent.host.removal.work_control import ByteBudget, WorkControl
 from logagent.host.state.journal import CheckpointEntry, Journal
 from logagent.host.state.version_seen import (
     read_brokers_seen,
+    read_lineage,
     read_version_seen,
     write_brokers_seen,
+    write_lineage,
     write_version_seen,
 )
 from logagent.model.assignments.identity import BrokerPlace, directory_ids
+from logagent.model.assignments.lineage import remember
 from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
+from logagent.model.assignments.without_directory import WithoutDirectory, without_directory
 from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
-from logagent.model.kafka_version import KafkaVersion, LastRun, VersionLook, which_version
+from logagent.model.health.clock_doubt import TRUST_CLOCK
+from logagent.model.kafka_version import KafkaVersion, LastRun, VersionsSeen, which_version
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
 from logagent.model.planning.due import Ages, Candidates, Due, what_is_due
@@ -45,7 +51,7 @@ from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import NO_FLAGS, Flags, Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling
 from logagent.model.planning.queue import Mark, QueueEntry, RemovalIntents, build_queue
-from logagent.model.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
+from logagent.model.records import DirKey, HolderState, Kind, PartitionDir, Verdict
 from logagent.settings import DAY_MS, Settings
 
 if TYPE_CHECKING:
@@ -106,11 +112,12 @@ VALID_READINGS = 10
 
 @dataclass(slots=True)
 class Session:
-    """`ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `brokers`: who can be
-    asked, as of the last `facts`. `doubles`: the other copy of each directory, by (log dir, name), that is about to be
-    removed because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads
-    the copies here that a removal rests on. `acting`: it holds the executor lock and may write the journal. `whole`:
-    the inventory covers all directories, so what it does not show does not exist.
+    """`ask_leaders`: whether leaders elsewhere are asked about what is about to be removed; `network_seconds`: how long
+    one reading of the cluster may take in all, None = as long as its requests do; `brokers`: who can be asked, as of
+    the last `facts`. `duplicates`: the other copy of each directory, by (log dir, name), that is about to be removed
+    because another log dir here contains all of it; `marked`: what a plan marks for deletion. `reads`: reads the copies
+    here that a removal rests on. `acting`: it holds the executor lock and may write the journal. `whole`: the inventory
+    covers all directories, so what it does not show does not exist.
     """
 
     target: Target
@@ -132,9 +139,10 @@ class Session:
     _read_from: tuple[str, ...] | None = None
     _read_until: float | None = None
     ask_leaders: bool = True
+    network_seconds: float | None = None
     brokers: BrokersToAsk | None = None
     reads: CopyReads = field(default_factory=CopyReads)
-    doubles: dict[DirKey, PartitionDir] = field(default_factory=dict)
+    duplicates: dict[DirKey, PartitionDir] = field(default_factory=dict)
     marked: set[DirKey] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -172,7 +180,7 @@ class Session:
         """When every directory of the inventory and every file of the broker beside them was last changed (ctime)."""
         jobs = {path: partial(changed_ms, log_dir) for path, log_dir in self.log_dirs.online().items()}
         files = [
-            at for found in self.calls.looks(jobs).values() if not isinstance(found, LogAgentError) for at in found
+            at for found in self.calls.call_each(jobs).values() if not isinstance(found, LogAgentError) for at in found
         ]
         return [*files, *(d.ctime_ns // 1_000_000 for d in self.dirs)]
 
@@ -183,6 +191,10 @@ class Session:
 
     def renamed_by(self, plan_id: str) -> list[DirKey]:
         return dir_history.renamed_by(self.journal, self.dirs, plan_id)
+
+    def restored_topics(self) -> list[tuple[str | None, int]]:
+        """The topic id of every directory that was restored on this host, and when (ms)."""
+        return [(e.intent.topic_id, e.at_ms) for e in self.journal.restores().values()]
 
     def removal_intents(self) -> RemovalIntents:
         return dir_history.removal_intents(self.journal, self.of_kind(Kind.STRAY, Kind.DELETE))
@@ -203,18 +215,15 @@ class Session:
             corrected=self.clock_watch.corrected,
         )
 
-    def due(
-        self,
-        facts: Facts,
-        *,
-        sightings: Mapping[DirKey, Sighting] | None = None,
-        flags: Flags = NO_FLAGS,
-        waits_over: bool = False,
-    ) -> Due:
-        """What is due here, and what waits (`what_is_due`). `sightings`: those that count (default: those of earlier
-        cycles)."""
+    def due(self, facts: Facts, *, sightings: Mapping[DirKey, Sighting] | None = None, flags: Flags = NO_FLAGS) -> Due:
+        """What is due on this host, and what waits (`what_is_due`). `sightings`: those that count (default: those of
+        earlier cycles)."""
+        return what_is_due(self.candidates(sightings=sightings, flags=flags), facts, new_uuid)
+
+    def candidates(self, *, sightings: Mapping[DirKey, Sighting] | None = None, flags: Flags = NO_FLAGS) -> Candidates:
+        """What may fall due, from one reading of the journal: for those who also ask what would be due later."""
         cleanup, doubt = self.settings.cleanup, self.clock_watch.doubt()
-        known = Candidates(
+        return Candidates(
             queue=self.queue(),
             dirs=self.dirs,
             marks=self.marks(),
@@ -224,10 +233,16 @@ class Session:
             retention_ms=cleanup.stray_retention,
             ages=Ages(cleanup.sightings, cleanup.min_age),
             corrected=self.clock_watch.corrected,
-            doubt=f"{doubt.why} (logagent cleanup --trust-clock if it is right now)" if doubt is not None else None,
+            doubt=f"{doubt.why} ({TRUST_CLOCK})" if doubt is not None else None,
             flags=flags,
+            never_shown=self._never_shown(),
         )
-        return what_is_due(known, facts, new_uuid, waits_over=waits_over)
+
+    def _never_shown(self) -> frozenset[str]:
+        """Topic ids of strays that the metadata log of this host never had, where that log decides."""
+        image = self.assignments.first
+        strays = (d.topic_id for d in self.of_kind(Kind.STRAY) if d.topic_id is not None)
+        return frozenset(i for i in strays if image.never_showed(i)) if image is not None else frozenset()
 
     # Assignments and verdicts
 
@@ -248,7 +263,11 @@ class Session:
             cluster_id=cluster.cluster_id,
             node_id=cluster.node_id,
             now_ms=self.clock.now_ms(),
+            stopped=self.log_dirs.unlocked(),
             may_read_log=not hangs,
+            lineage=read_lineage(self.state_dir, cluster.cluster_id, cluster.node_id),
+            directory_ids=cluster.directory_ids,
+            network_seconds=self.network_seconds,
         )
         began = self.clock.monotonic()
         try:
@@ -313,22 +332,29 @@ class Session:
         """Everything that guards look at, gathered now; verdicts for `dirs`, which are about to be acted on (default:
         all, to plan or to show).
 
-        `to_plan`: also gather what the blast radius of a plan needs.
+        `to_plan`: also gather what the blast radius of a plan needs, which `dirs` no longer need.
         """
         now = self.clock.now_ms()
-        looked = self.log_dirs.log_dir_facts()
+        looked = self.log_dirs.log_dir_facts("now" if dirs is None else "held")
         host = self._host()
         identify(self.assignments, host, self.dirs, looked, self._brokers_seen(), now)
         self._remember_brokers()
+        self._remember_lineage()
         log_dirs = self._mark_serving(looked, now)
+        forgotten = forgotten_log_dir(self.target, self.log_dirs, self.state_dir, looked)
+        if self.acting and forgotten is None:
+            remember_log_dirs(self.log_dirs, self.state_dir, looked)
         version = self.kafka_version(log_dirs)
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
         rulings = judge(
             self.dirs if dirs is None else dirs, self.assignments, host, log_dirs, now, proven_absent=proven
         )
         images = (*self.assignments.usable, *self.assignments.unusable)
-        recent = self._taken_since(self.clock_watch.reaching_back(now - DAY_MS))
-        had_dirs, had_bytes = dirs_of_a_day(self.dirs, RecentDirs(recent))
+        recent: tuple[RecentAction, ...] = ()
+        had_dirs = had_bytes = 0
+        if dirs is None and to_plan:
+            recent = self._taken_since(self.clock_watch.reaching_back(now - DAY_MS))
+            had_dirs, had_bytes = dirs_of_a_day(self.dirs, RecentDirs(recent))
         return replace(
             self.log_dirs.facts(log_dirs),
             cluster_problems=self.log_dirs.cluster.problems_for(
@@ -338,6 +364,7 @@ class Session:
             kafka_version=version.version,
             known_version=version,
             quarantine_dirs=self.log_dirs.quarantine_by_log_dir(),
+            forgotten=forgotten,
             directory_ids=cache(partial(directory_ids, images, host.cluster_id, host.node_id)),
             journal_problem=self.journal_problem,
             recent=recent,
@@ -345,7 +372,8 @@ class Session:
             partition_bytes=had_bytes,
             assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
             strays=self.rule_on_strays(self._going(dirs or (), rulings), now, to_act=True),
-            doubles=self._rule_on_doubles(dirs or self.dirs, to_act=dirs is not None),
+            duplicates=self._rule_on_duplicates(dirs or self.dirs, now, to_act=dirs is not None),
+            max_age_ms=host.max_age_ms,
         )
 
     def _going(self, dirs: Sequence[PartitionDir], rulings: Mapping[DirKey, Ruling]) -> list[PartitionDir]:
@@ -400,15 +428,49 @@ class Session:
         if answering.places != self._brokers_seen():
             write_brokers_seen(os.path.dirname(self.journal.path), cluster_id, answering.places)
 
+    def _remember_lineage(self) -> None:
+        """How far the metadata log reaches, and which topic ids of this host it had, for later readings; or that it is
+        of another history than that."""
+        found, own, cluster = self.assignments, self.assignments.own_log, self.log_dirs.cluster
+        if not self.acting or self.state_dir is None or own is None or not found.mode_known:
+            return
+        if cluster.cluster_id is None or cluster.node_id is None or own.cluster_id != cluster.cluster_id:
+            return
+        if found.other_history is not None:
+            # However little of the host was seen: soon a snapshot hides it.
+            known = replace(found.lineage, other_history=found.other_history)
+        elif found.lineage_problem is not None or not self.whole:
+            return
+        else:
+            here = {d.topic_id for d in self.dirs if d.topic_id is not None}
+            known = remember(found.lineage, found.newest_committed, own.by_id, here)
+        if known != found.lineage:
+            write_lineage(self.state_dir, cluster.cluster_id, cluster.node_id, known)
+            found.lineage = known
+
     def rule_on_strays(
         self, strays: Sequence[PartitionDir], now_ms: int, *, to_act: bool = False
     ) -> dict[DirKey, StrayRuling]:
         """Whether the strays that are about to be removed may be; `to_act`: right now."""
-        if not strays:
-            return {}
+        return self._questions(strays, now_ms, to_act).rule_on(strays) if strays else {}
+
+    def stray_verdicts(self, now_ms: int) -> dict[DirKey, Ruling]:
+        """The verdict on every stray of the inventory."""
+        strays = self.of_kind(Kind.STRAY)
+        return self._questions(strays, now_ms, False).verdicts(strays) if strays else {}
+
+    def without_directory(self, facts: Facts) -> list[WithoutDirectory]:
+        """What is assigned to this node and has no directory here; none while a log dir cannot be seen. Assignments too
+        old for verdicts count too: nothing is done because of it."""
+        image, cluster = self.assignments.shown, self.log_dirs.cluster
+        if image is None or cluster.cluster_id is None or image.cluster_id != cluster.cluster_id or not self.whole:
+            return []
+        return [] if facts.not_seen() is not None else without_directory(image, cluster.node_id, self.dirs)
+
+    def _questions(self, strays: Sequence[PartitionDir], now_ms: int, to_act: bool) -> StrayQuestions:
         host = self._host()
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
-        questions = StrayQuestions(
+        return StrayQuestions(
             self.assignments,
             host,
             # With the current directories, for canaries.
@@ -424,11 +486,14 @@ class Session:
             to_act,
             self.brokers,
         )
-        return questions.rule_on(strays)
 
-    def _rule_on_doubles(self, dirs: Sequence[PartitionDir], *, to_act: bool = False) -> dict[DirKey, StrayRuling]:
-        asked = [(d, other) for d in dirs if (other := self.doubles.get(d.key)) is not None]
-        return rule_on_doubles(asked, self.ours(), self.calls, self.reads, to_act=to_act) if asked else {}
+    def _rule_on_duplicates(
+        self, dirs: Sequence[PartitionDir], now_ms: int, *, to_act: bool = False
+    ) -> dict[DirKey, StrayRuling]:
+        asked = [(d, other) for d in dirs if (other := self.duplicates.get(d.key)) is not None]
+        if not asked:
+            return {}
+        return rule_on_duplicates(asked, self.ours(), self.calls, self.reads, to_act=to_act, now_ms=now_ms)
 
     def ours(self) -> dict[str, OpenLogDir]:
         """The readable log dirs that have this broker's ids, and that it uses as far as we know: nothing may rest on a
@@ -442,11 +507,11 @@ class Session:
         holders = [f.holder.pid for f in log_dirs.values() if f.holder.pid is not None]
         cluster = self.log_dirs.cluster
         last_run = read_version_seen(self.state_dir, cluster.cluster_id, cluster.node_id)
-        seen = look_at_versions(self.target, holders, self.assignments, cluster.cluster_id, last_run)
+        seen = gather_versions(self.target, holders, self.assignments, cluster.cluster_id, last_run)
         self._remember_version(seen, {f.holder.pid for f in log_dirs.values() if f.holder.state is HolderState.HELD})
         return which_version(seen)
 
-    def _remember_version(self, seen: VersionLook, serving: Collection[int | None]) -> None:
+    def _remember_version(self, seen: VersionsSeen, serving: Collection[int | None]) -> None:
         """A newer version only once it serves: a start that fails says nothing about the next one."""
         cluster, running, before = self.log_dirs.cluster, seen.running, seen.last_run
         if not self.acting or self.state_dir is None or running is None or running == before.version:
@@ -473,7 +538,8 @@ class Session:
             self.brokers = brokers
         own_log, host = self.assignments.own_log, self._host()
         registration = None
-        if own_log is not None and host.node_id is not None and own_log.cluster_id == host.cluster_id:
+        ours = own_log is not None and own_log.cluster_id == host.cluster_id and not self.assignments.lineage_problem
+        if ours and own_log is not None and host.node_id is not None:
             registration = own_log.brokers.get(host.node_id)
         settle_ms, journal = self.settings.guard.settle, self.journal
         questions = ServingQuestions(journal, self.brokers, registration, settle_ms, self.acting, now_ms)
@@ -498,14 +564,21 @@ class Session:
         facts: Facts,
         approve: str | None = None,
     ) -> Plan:
+        # Not at the top: commands that only look do not need it.
+        from logagent.agent.session.unchangeable import look_whether_changeable
+
         spared = self.spared
         proposals = [p for p in proposals if p.dir.log_dir not in spared]
         waiting = [w for w in waiting if w.log_dir not in spared]
         going = [p.dir for p in proposals if needs_ruling(p, facts)]
-        self.marked |= {p.key for p in proposals if p.action is ActionKind.MARK and p.dir.kind is not Kind.STRAY}
-        doubles = self._rule_on_doubles([p.dir for p in proposals if p.double])
-        facts = replace(facts, strays=self.rule_on_strays(going, facts.now_ms), doubles=doubles)
-        return assemble(proposals, waiting, facts, GUARDS, self.limits, approve=approve, refusals=refusals)
+        self.marked |= {p.key for p in proposals if p.dir.kind is not Kind.STRAY and needs_ruling(p, facts)}
+        duplicates = self._rule_on_duplicates([p.dir for p in proposals if p.duplicate], facts.now_ms)
+        facts = replace(facts, strays=self.rule_on_strays(going, facts.now_ms), duplicates=duplicates)
+        judge_all = partial(assemble, proposals, waiting, guards=GUARDS, limits=self.limits, refusals=refusals)
+        plan = judge_all(facts=facts, approve=approve)
+        # Only what nothing else keeps from being done is looked at: a removal file by file.
+        unchangeable = look_whether_changeable(self.log_dirs, plan.actions)
+        return judge_all(facts=replace(facts, unchangeable=unchangeable), approve=approve) if unchangeable else plan
 
     @property
     def spared(self) -> frozenset[str]:
@@ -530,7 +603,7 @@ class Session:
             for path, log_dir in self.log_dirs.online().items()
         }
         drops: dict[str, tuple[CheckpointEntry, ...]] = {}
-        for found in self.calls.looks(jobs).values():
+        for found in self.calls.call_each(jobs).values():
             if not isinstance(found, LogAgentError):
                 drops |= found
         return drops
@@ -547,7 +620,7 @@ class Session:
             log_dirs=self.log_dirs.by_path | self.log_dirs.quarantine,
             journal=self.journal,
             clock=self.clock,
-            look=partial(self.facts_to_act, stop=stop),
+            read_facts=partial(self.facts_to_act, stop=stop),
             actor=self.actor,
             control=WorkControl(stop=stop, budget=budget, workers=delete.workers, on_progress=on_progress),
             calls=self.calls,

@@ -28,11 +28,11 @@ from logagent.files.safe_open import CONFIG, PROPERTIES, UNIT
 from logagent.files.whole_file import whole_file
 from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, is_sample
 from logagent.host.brokers.systemd_units import UNIT_DIRS, BrokerUnit, broker_units, read_unit
-from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trusted_path
+from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trusted_path, user_name
 from logagent.host.linux.mounts import mount_points
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR
-from logagent.model.doctor.doctor_facts import SetupLook
-from logagent.model.setup.drop_in import NAME, SetupFacts, allowed, drop_in, has_control
+from logagent.model.doctor.doctor_facts import DropInFacts
+from logagent.model.setup.drop_in import NAME, SetupFacts, allowed, drop_in, has_control, naming, without_name
 from logagent.settings import Settings
 from logagent.store.shared import is_uri
 
@@ -44,7 +44,8 @@ _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The drop-in of one service: its path and content. `left_out`: what was not trusted, and why."""
+    """The drop-in of one service: its path and content. `left_out`: what was not trusted, and why. `broker`: its
+    configuration; `names_it`: the content of logagent.toml with `kafka.config`, None where that is set."""
 
     service: str
     place: str
@@ -53,6 +54,8 @@ class Setup:
     state_dir: str
     uid: int
     gid: int
+    broker: str
+    names_it: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ def place_of(service: str) -> str:
     return f"/etc/systemd/system/{service}.d/{NAME}"
 
 
-def look(name: str | None) -> Setup:
+def plan_setup(name: str | None) -> Setup:
     """The drop-in that this host needs now. Raises UsageError, ConfigError, Untrusted, LogAgentError."""
     service, file, command = service_of(name)
     settings = _settings(file, needed=name is not None)
@@ -98,26 +101,44 @@ def look(name: str | None) -> Setup:
             f"{broker.config} names no log dir that may be opened to the service", hint="; ".join(left_out) or None
         )
     mounts = tuple(mount_points(UNIT_DIRS, _root_only))
-    facts = SetupFacts(
-        command=command, config=broker.config, user=user, group=group, paths=paths, mounts=mounts,
-        unnamed=settings.kafka.config is None,
-    )  # fmt: skip
+    facts = SetupFacts(command=command, config=broker.config, user=user, group=group, paths=paths, mounts=mounts)
     state_dir = DEFAULT_STATE_DIR if name is None else f"{DEFAULT_STATE_DIR}-{name}"
-    return Setup(service, place_of(service), drop_in(facts), tuple(left_out), state_dir, uid, gid)
+    names_it = _naming(file, broker.config) if settings.kafka.config is None else None
+    return Setup(
+        service, place_of(service), drop_in(facts), tuple(left_out), state_dir, uid, gid, broker.config, names_it
+    )
 
 
-def look_at_setup(name: str | None) -> SetupLook | None:
-    """Whether the existing drop-in fits, for doctor. Without root, one may not see enough to tell."""
+def _naming(file: str, config: str) -> str:
+    """`logagent.toml` as it will name the broker. It names it to the commands of every user, too, who would otherwise
+    have to add --kafka-config to whatever acts."""
+    try:
+        text = read_trusted(file, CONFIG, ROOT).decode("utf-8")
+    except FileNotFoundError:
+        text = ""
+    try:
+        return naming(text, config)
+    except ValueError as e:
+        raise ConfigError(
+            f"{file}: kafka.config: cannot be added: {e}",
+            problems=(f"{file}: kafka.config: cannot be added: {e}",),
+            hint=f"add it to [kafka]: config = {config}",
+        ) from e
+
+
+def inspect_drop_in(name: str | None) -> DropInFacts | None:
+    """Whether the existing drop-in fits, for doctor. None if there is none and none is needed, or if root is needed to
+    know."""
     service, _, command = service_of(name)
     place = place_of(service)
-    there = existing_drop_in(place)
-    if there is None:
-        return SetupLook(place=place, state="missing", command=command) if _needs_drop_in(service) else None
+    present = existing_drop_in(place)
+    if present is None:
+        return DropInFacts(place=place, state="missing", command=command) if _needs_drop_in(service) else None
     try:
-        state: Literal["fits", "differs"] = "fits" if look(name).text == there else "differs"
+        state: Literal["fits", "differs"] = "fits" if plan_setup(name).text == without_name(present) else "differs"
     except (LogAgentError, OSError) as e:
-        return SetupLook(place=place, state="refused", command=command, why=str(e)) if os.geteuid() == 0 else None
-    return SetupLook(place=place, state=state, command=command)
+        return DropInFacts(place=place, state="refused", command=command, why=str(e)) if os.geteuid() == 0 else None
+    return DropInFacts(place=place, state=state, command=command)
 
 
 def existing_drop_in(place: str) -> str | None:
@@ -164,7 +185,7 @@ def _broker(settings: Settings, left_out: list[str]) -> _Broker:
     units = broker_units(content=lambda path: read_trusted(path, UNIT, ROOT))
     if settings.kafka.config is not None:
         return _read(settings.kafka.config, units)
-    found: dict[str, _Broker] = {}
+    by_path: dict[str, _Broker] = {}
     for path in dict.fromkeys([*(u.launch.config for u in units), *USUAL_SERVER_PROPERTIES]):
         if not os.path.lexists(path):
             continue
@@ -174,9 +195,9 @@ def _broker(settings: Settings, left_out: list[str]) -> _Broker:
             left_out.append(f"{path}: {e}")
             continue
         if broker.server.process_roles != ["controller"] and (broker.unit is not None or not is_sample(broker.server)):
-            found.setdefault(os.path.realpath(path), broker)
-    started = [b for b in found.values() if b.unit is not None and b.unit.enabled]
-    brokers = started if len(started) == 1 else list(found.values())
+            by_path.setdefault(os.path.realpath(path), broker)
+    started = [b for b in by_path.values() if b.unit is not None and b.unit.enabled]
+    brokers = started if len(started) == 1 else list(by_path.values())
     if len(brokers) == 1:
         return brokers[0]
     problems = tuple(f"{b.config}: one of several" for b in brokers) or tuple(left_out)
@@ -219,8 +240,8 @@ def _user(broker: _Broker) -> tuple[str, str, int, int]:
         uid, gid = next(iter(owners.values()))
         how = "the log dirs belong to root"
     else:
-        said = "; ".join(f"{path}: user {uid}" for path, (uid, _) in owners.items()) or "none of them exists"
-        raise LogAgentError(f"cannot determine who owns the log dirs: {said}", hint="mount their disks first")
+        owned_by = "; ".join(f"{path}: user {uid}" for path, (uid, _) in owners.items()) or "none of them exists"
+        raise LogAgentError(f"cannot determine who owns the log dirs: {owned_by}", hint="mount their disks first")
     if uid == 0:
         raise LogAgentError(
             f"{how}, and logagent never runs as root", hint="run the broker as its own user, which owns the log dirs"
@@ -229,26 +250,22 @@ def _user(broker: _Broker) -> tuple[str, str, int, int]:
     if wrong:
         raise LogAgentError(f"{wrong[0]} belongs to user {owners[wrong[0]][0]}, but the broker runs as user {uid}")
     if unit is not None and unit.group is not None:
-        with suppress(KeyError):
+        with suppress(KeyError):  # a group that is not there: the user's own stays
             gid = int(unit.group) if unit.group.isdecimal() else grp.getgrnam(unit.group).gr_gid
-    return _name_of(uid), str(gid), uid, gid
-
-
-def _name_of(uid: int) -> str:
-    with suppress(KeyError):
-        name = pwd.getpwuid(uid).pw_name
-        return name if _USER.fullmatch(name) else str(uid)
-    return str(uid)
+    # A name that systemd does not take stands as a number.
+    name = user_name(uid)
+    return name if _USER.fullmatch(name) else str(uid), str(gid), uid, gid
 
 
 def _owners(server: ServerProperties) -> dict[str, tuple[int, int]]:
     """User and group of the log dirs that exist."""
-    found: dict[str, tuple[int, int]] = {}
+    owners: dict[str, tuple[int, int]] = {}
     for path in server.log_dirs:
+        # One that is not there has no owner; that none is there is an error of its own.
         with suppress(OSError):
-            seen = os.stat(path)
-            found[path] = (seen.st_uid, seen.st_gid)
-    return found
+            status = os.stat(path)
+            owners[path] = (status.st_uid, status.st_gid)
+    return owners
 
 
 def _configured(settings: Settings) -> list[str]:
@@ -273,17 +290,17 @@ def _resolved(path: str, owners: set[int]) -> str:
 
     Raises Untrusted, also if it leads to a system directory.
     """
-    there, missing = path.rstrip("/"), ""
-    while not os.path.lexists(there) and there:
-        there, _, name = there.rpartition("/")
+    existing, missing = path.rstrip("/"), ""
+    while not os.path.lexists(existing) and existing:
+        existing, _, name = existing.rpartition("/")
         missing = f"/{name}{missing}"
     try:
-        found = trusted_path(there or "/", owners, others_may_write=True).rstrip("/") + missing
+        resolved = trusted_path(existing or "/", owners, others_may_write=True).rstrip("/") + missing
     except OSError as e:
         raise Untrusted(f"{path}: {e.strerror}") from e
-    if not allowed(found):
-        raise Untrusted(f"{path} leads to {found}, which is not a path that may be opened to the service")
-    return found
+    if not allowed(resolved):
+        raise Untrusted(f"{path} leads to {resolved}, which is not a path that may be opened to the service")
+    return resolved
 
 
 _SECONDS = 30.0
@@ -313,24 +330,40 @@ def verify(setup: Setup) -> str | None:
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as e:
             return f"systemd-analyze verify did not answer ({e})"
-    said = done.stdout.decode("utf-8", "replace").replace(f"{folder}/", "")
-    complaints = [line for line in said.splitlines() if "logagent" in line]
+    output = done.stdout.decode("utf-8", "replace").replace(f"{folder}/", "")
+    complaints = [line for line in output.splitlines() if "logagent" in line]
     if complaints:
         raise LogAgentError(f"systemd-analyze verify: {complaints[0]}", hint="nothing was written")
     return None
 
 
+def _name_broker(text: str) -> None:
+    """Replace logagent.toml, with the mode and owner that it has."""
+    folder = str(INSTANCE_DIR)
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o755)
+    if trusted_path(folder, ROOT) != folder:
+        raise Untrusted(f"{folder} is a symlink")
+    there = os.lstat(DEFAULT_CONFIG) if os.path.lexists(DEFAULT_CONFIG) else None
+    with whole_file(str(DEFAULT_CONFIG), mode=0o644 if there is None else there.st_mode & 0o7777) as file:
+        if there is not None:
+            os.fchown(file.fileno(), there.st_uid, there.st_gid)
+        file.write(text.encode())
+
+
 def write(setup: Setup) -> None:
-    """Install the drop-in (mode 0644) unless it already exists with this content.
+    """Name the broker in logagent.toml, and install the drop-in (mode 0644), each unless that is so already.
 
     Raises Untrusted if a user other than root could write there, or LogAgentError.
     """
+    if setup.names_it is not None:
+        _name_broker(setup.names_it)
     system = UNIT_DIRS[0]
     folder = os.path.dirname(setup.place)
     try:
         if trusted_path(system, ROOT) != system:
             raise Untrusted(f"{system} is a symlink")
-        with suppress(FileExistsError):
+        with suppress(FileExistsError):  # whose it is, is checked next
             os.mkdir(folder, 0o755)
         if trusted_path(folder, ROOT) != folder:
             raise Untrusted(f"{folder} is a symlink")

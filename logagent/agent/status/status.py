@@ -54,6 +54,7 @@ class StatusServer:
         # Clients still being answered are dropped: shutdown waits for nobody.
         self._thread.join(0.2)
         self._socket.close()
+        # A socket that stays is removed by the next daemon.
         with suppress(OSError), _short_path(self._state_dir) as path:
             os.unlink(path)
 

@@ -92,11 +92,11 @@ class ClientLog(logging.Handler):
 
     def reason(self, error: BaseException) -> str:
         """`error` in words, or the logged exception if `error` is one of `ignored`; without kafka-python's prefixes."""
-        telling = self.error if self.error is not None and isinstance(error, self._ignored) else error
-        said = str(telling)
-        while said.startswith(prefix := f"{type(telling).__name__}: "):
-            said = said.removeprefix(prefix)
-        return said or type(telling).__name__
+        cause = self.error if self.error is not None and isinstance(error, self._ignored) else error
+        text = str(cause)
+        while text.startswith(prefix := f"{type(cause).__name__}: "):
+            text = text.removeprefix(prefix)
+        return text or type(cause).__name__
 
 
 # ApiVersions and SASL handshakes take a few hundred bytes.
@@ -111,7 +111,7 @@ class LimitedManager(KafkaConnectionManager):  # type: ignore[misc]
     """kafka-python's connections, with limits on what the other side may send. Create it with
     `receive_message_max_bytes` = `BEFORE_AUTHENTICATION_BYTES`.
 
-    `kafka.bootstrap_servers` can lead to any server: an answer of 500 MB, read completely before it was looked at, took
+    `kafka.bootstrap_servers` can lead to any server: an answer of 500 MB, read completely before it was parsed, took
     5 GB of memory. kafka-python reads a socket until it is empty, which never happens with a fast sender, so that is
     limited too. Uses the private `_build_transport`, `_sock`, `_sock_recv` and `_max_frame_size`.
     """
@@ -199,6 +199,7 @@ with warnings.catch_warnings():
 
 NOT_CONTROLLER = 41
 _RETRY_SECONDS = 0.2
+_LEAST_SECONDS = 0.02
 
 # A broker's answers to a wrong password. They are often lost (the broker closes the connection right after, and
 # kafka-python then sees only that), so with SASL a few closed connections to each server mean the same.
@@ -234,7 +235,8 @@ def retried(ask: Callable[[], T], seconds: float, pause: float) -> T:
 
 
 class AdminClient:
-    """Sends requests to a cluster; connects on the first one. `timeout` (seconds) limits each request.
+    """Sends requests to a cluster; connects on the first one. `timeout` (seconds) limits each request, `until` (on the
+    monotonic clock) all of them.
 
     Use one for one round and close it: it does not refresh what it knows about the cluster's brokers. Not thread-safe.
     Raises `ServiceUnreachable` for all connection problems, and `UnreadableError` if the broker's version does not
@@ -243,7 +245,8 @@ class AdminClient:
 
     def __init__(self, bootstrap_servers: str, config: Mapping[str, Any], timeout: float = 10.0) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self.timeout = timeout
+        self.until: float | None = None
+        self._timeout = timeout
         self._config = dict(config)
         self._net: Any = None
         self._manager: Any = None
@@ -261,6 +264,7 @@ class AdminClient:
             return
         net, manager = self._net, self._manager
         self._net = self._manager = None
+        # Each step whatever became of the one before: the answers are read, and what stays open ends with the process.
         with contextlib.suppress(Exception):
             # Run it on the thread that owns the connections, which may be using one of them.
             net.run(lambda: manager.close())
@@ -269,6 +273,12 @@ class AdminClient:
         with contextlib.suppress(Exception):
             net.close()
         self._client_log.close()
+
+    @property
+    def timeout(self) -> float:
+        if self.until is None:
+            return self._timeout
+        return min(self._timeout, max(_LEAST_SECONDS, self.until - time.monotonic()))
 
     def connect(self) -> None:
         """Connect to the cluster through any of the bootstrap servers, within the time limit."""

@@ -24,7 +24,7 @@ from logagent.broker.admin.client import (
     ListPartitionReassignmentsRequest,
     MetadataRequest,
 )
-from logagent.broker.admin.epoch_ends import ask_epoch_ends
+from logagent.broker.admin.epoch_ends import Leader, ask_epoch_ends
 from logagent.broker.admin.responses import (
     CLUSTER_AUTHORIZATION_FAILED,
     NONE,
@@ -38,7 +38,7 @@ from logagent.broker.admin.responses import (
     topic_of,
 )
 from logagent.errors import ServiceUnreachable, UnreadableError
-from logagent.model.assignments.commitment import QuorumLook
+from logagent.model.assignments.commitment import QuorumRead, why_may_be_deposed
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import (
@@ -98,6 +98,10 @@ class AdminReader:
     def close(self) -> None:
         self._client.close()
 
+    def stop_at(self, until: float) -> None:
+        """Wait for nobody any more after that time on the monotonic clock."""
+        self._client.until = until
+
     def cluster_id(self) -> str:
         """The cluster's id, as in every `meta.properties` of its brokers."""
         return self._cluster_id(self._metadata(topics=[]))
@@ -141,23 +145,23 @@ class AdminReader:
     def topics_now(self, topic_ids: Container[str]) -> dict[str, Topic]:
         """Those of these topic ids that the cluster lists now, possibly none. `replicas` as in `image`."""
         moving = self._reassignments()
-        found = (topic_of(answer, moving) for answer in self._metadata(topics=None).topics)
-        return {topic.topic_id: topic for topic in found if topic.topic_id is not None and topic.topic_id in topic_ids}
+        topics = (topic_of(answer, moving) for answer in self._metadata(topics=None).topics)
+        return {topic.topic_id: topic for topic in topics if topic.topic_id is not None and topic.topic_id in topic_ids}
 
     def in_sync(self, topic_ids: Container[str]) -> dict[tuple[str, int], frozenset[int]]:
         """For each partition of these topic ids that the cluster lists now: the live brokers in its ISR; none where its
         leader is not live, because an ISR keeps its last member when that dies."""
         response = self._metadata(topics=None)
         live = frozenset(broker.node_id for broker in response.brokers)
-        found: dict[tuple[str, int], frozenset[int]] = {}
+        by_partition: dict[tuple[str, int], frozenset[int]] = {}
         for answer in response.topics:
             topic_id = topic_id_of(answer)
             if topic_id is None or topic_id not in topic_ids:
                 continue
             with suppress(UnreadableError):  # a partial answer about one topic says nothing of that topic
                 for number, p in topic_of(answer, {}).partitions.items():
-                    found[topic_id, number] = live.intersection(p.isr) if p.leader in live else frozenset()
-        return found
+                    by_partition[topic_id, number] = live.intersection(p.isr) if p.leader in live else frozenset()
+        return by_partition
 
     def topic_ids_known(
         self, node_id: int, topic_ids: Iterable[str], *, canaries: Iterable[str] | None = None
@@ -176,12 +180,20 @@ class AdminReader:
             response = self._metadata(topics=None, node_id=node_id)
             self._living_ids = tuple(i for t in response.topics if (i := topic_id_of(t)) is not None)
         alive = [i for i in (self._living_ids if canaries is None else canaries) if i not in ids][:CANARIES]
-        asked = [i for i in ids if i != ZERO_ID]
+        wanted = [i for i in ids if i != ZERO_ID]
         answers: dict[str, IdAnswer] = {}
-        for start in range(0, len(asked), IDS_A_REQUEST):
-            part = asked[start : start + IDS_A_REQUEST]
+        for start in range(0, len(wanted), IDS_A_REQUEST):
+            part = wanted[start : start + IDS_A_REQUEST]
             answers.update(_sure(self._ask_ids(node_id, part + alive), alive))
         return {i: answers.get(i, IdAnswer.CANNOT_TELL) for i in ids}
+
+    def ids_of_names(self, node_id: int, names: Iterable[str]) -> dict[str, str]:
+        """The topic id that this node gives for each of these names; one that it does not know is missing."""
+        topics = [
+            MetadataRequest.MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0)) for name in sorted(set(names))
+        ]
+        answers = self._metadata(topics=topics, node_id=node_id).topics if topics else ()
+        return {t.name: i for t in answers if t.error_code == NONE and (i := topic_id_of(t)) is not None}
 
     def places(self) -> frozenset[BrokerPlace]:
         """Where the cluster's live brokers listen, for clients that connect through our bootstrap servers."""
@@ -191,7 +203,7 @@ class AdminReader:
         """Whether that broker supports DescribeQuorum with times (version 1, Kafka 3.3); not in ZooKeeper mode."""
         return self._client.request_version(DescribeQuorumRequest, node_id) >= 1
 
-    def quorum(self) -> QuorumLook:
+    def quorum(self) -> QuorumRead:
         """The active controller's description of its quorum; version 1 or later (Kafka 3.3), which has the times."""
         request = DescribeQuorumRequest.TopicData
         partition = request.PartitionData(partition_index=0)
@@ -204,27 +216,50 @@ class AdminReader:
         topic_ids: Mapping[str, str],
         but_not: int | None = None,
     ) -> dict[K, EpochEnd]:
-        """For each key, where its leader epoch ends in the log of the partition's leader, and where that log begins.
+        """For each key, where its leader epoch ends in the log of the partition's leader, where that log begins, and up
+        to where it is committed.
 
-        `topic_ids`: the topic ids by name; a topic that now has another id is not asked about. `but_not`: a node that
-        is not asked, whatever it leads. Partitions without a leader or without an answer are missing; does not raise
-        ServiceUnreachable or UnreadableError. An epoch below that of the leader's first record has no end (see
-        `covered.end_of_epoch`); if that one is unknown, none has.
+        `topic_ids`: the topic ids by name; a topic that now has another id is not asked about. `but_not`: this host's
+        own node, which is not asked: what it leads is `led_here`. Partitions without a leader or without an answer are
+        missing; does not raise ServiceUnreachable or UnreadableError. An epoch below that of the leader's first record
+        has no end (see `covered.end_of_epoch`); if that one is unknown, none has.
+
+        An answer counts only if the same broker led in the same leader epoch before and after the question, and its
+        quorum knows that it has not been cut off since (`why_may_be_deposed`).
         """
-        left, found = dict(asked), dict[K, EpochEnd]()
+        left, answers = dict(asked), dict[K, EpochEnd]()
         # Two copies of one partition can end in different epochs: each pass asks for one epoch per partition.
         while left:
             wanted = dict(left.values())
             try:
-                leaders = {p: node for p, node in self._leaders(wanted, topic_ids).items() if node != but_not}
-                ends = ask_epoch_ends(self._client, leaders, wanted)
+                leaders = self._leaders(wanted, topic_ids)
+                deposed = self._may_be_deposed({leader.node_id for leader in leaders.values()})
+                others = {p: leader for p, leader in leaders.items() if leader.node_id != but_not}
+                ends = ask_epoch_ends(self._client, others, wanted)
+                after = self._leaders(wanted, topic_ids)
             except (ServiceUnreachable, UnreadableError):
                 break
+            for p, leader in leaders.items():
+                problem = deposed.get(leader.node_id)
+                if after.get(p) != leader:
+                    problem = "its leader changed while it was asked"
+                if problem is not None:
+                    ends[p] = EpochEnd(leader.where, None, None, problem=problem)
+                elif leader.node_id == but_not:
+                    ends[p] = EpochEnd("this node", None, None, led_here=True)
             for key in [k for k, (p, epoch) in left.items() if wanted[p] == epoch]:
                 partition, _ = left.pop(key)
                 if partition in ends:
-                    found[key] = ends[partition]
-        return found
+                    answers[key] = ends[partition]
+        return answers
+
+    def _may_be_deposed(self, nodes: Iterable[int]) -> dict[int, str]:
+        """Of these nodes, those that may no longer lead what the cluster's metadata says they lead, and why."""
+        asked = [node for node in nodes if self.has_quorum(node)]
+        if not asked:
+            return {}
+        quorum = self.quorum()
+        return {node: why for node in asked if (why := why_may_be_deposed(quorum, node)) is not None}
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, TopicAnswer]]:
         """By topic, its settings that say what is kept of it; missing where no broker answers for it. Does not raise
@@ -234,13 +269,14 @@ class AdminReader:
         except (ServiceUnreachable, UnreadableError):
             return {}
 
-    def _leaders(self, wanted: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+    def _leaders(self, wanted: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> dict[TopicPartition, Leader]:
+        """Of those partitions whose topic has that id, the leaders."""
         topics = [
             MetadataRequest.MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0))
             for name in sorted({p.topic for p in wanted})
         ]
         return {
-            TopicPartition(topic.name, p.partition_index): p.leader_id
+            TopicPartition(topic.name, p.partition_index): Leader(p.leader_id, _epoch(p))
             for topic in self._metadata(topics=topics).topics
             if topic.error_code == NONE and topic_id_of(topic) == topic_ids.get(topic.name)
             for p in topic.partitions
@@ -319,10 +355,17 @@ class AdminReader:
         return answers
 
 
+def _epoch(partition: Any) -> int:
+    """The leader epoch in a Metadata answer; -1 before version 7 (Kafka 2.1)."""
+    epoch = getattr(partition, "leader_epoch", None)
+    return -1 if epoch is None else int(epoch)
+
+
 def _sure(answers: dict[str, IdAnswer], alive: list[str]) -> dict[str, IdAnswer]:
-    """The `answers` to one request; unless they prove that the broker knows living topics, UNKNOWN becomes
-    CANNOT_TELL."""
+    """The `answers` to one request; unless they prove that the broker knows living topics, UNKNOWN and NO_TOPIC
+    become CANNOT_TELL."""
     knows = IdAnswer.KNOWN in answers.values() and all(answers.get(i) is IdAnswer.KNOWN for i in alive)
     if knows:
         return answers
-    return {i: IdAnswer.CANNOT_TELL if answer is IdAnswer.UNKNOWN else answer for i, answer in answers.items()}
+    told = (IdAnswer.UNKNOWN, IdAnswer.NO_TOPIC)
+    return {i: IdAnswer.CANNOT_TELL if answer in told else answer for i, answer in answers.items()}

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from logagent.errors import UnreadableError
-from logagent.model.assignments.commitment import QuorumLook, QuorumReplica
+from logagent.model.assignments.commitment import QuorumRead, QuorumReplica
 from logagent.model.assignments.image import METADATA_TOPIC, PartitionAssignment, Topic
 from logagent.model.naming.topic_ids import to_text
 from logagent.model.planning.first_check import ASKED, TopicAnswer
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Kafka's error codes (`org.apache.kafka.common.protocol.Errors`).
 NONE = 0
+UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
 REPLICA_NOT_AVAILABLE = 9
 TOPIC_AUTHORIZATION_FAILED = 29
@@ -35,10 +36,12 @@ HARMLESS_PARTITION_ERRORS = frozenset({NONE, LEADER_NOT_AVAILABLE, REPLICA_NOT_A
 
 
 class IdAnswer(StrEnum):
-    """A broker's answer about one topic id. Only UNKNOWN means that the topic is gone."""
+    """A broker's answer about one topic id. Only UNKNOWN means that the topic is gone. NO_TOPIC: it remembers the id,
+    and has no topic of it any more: the ZooKeeper generation is deleting it, or has (seen on 3.5.2)."""
 
     KNOWN = "known"
     UNKNOWN = "unknown"
+    NO_TOPIC = "no-topic"
     NOT_AUTHORISED = "not-authorised"
     CANNOT_TELL = "cannot-tell"
 
@@ -57,6 +60,7 @@ def id_answer(error_code: int) -> IdAnswer:
     known = {
         NONE: IdAnswer.KNOWN,
         UNKNOWN_TOPIC_ID: IdAnswer.UNKNOWN,
+        UNKNOWN_TOPIC_OR_PARTITION: IdAnswer.NO_TOPIC,
         TOPIC_AUTHORIZATION_FAILED: IdAnswer.NOT_AUTHORISED,
     }
     return known.get(error_code, IdAnswer.CANNOT_TELL)
@@ -100,7 +104,7 @@ def _assignment(partition: Any, moving: Any | None) -> PartitionAssignment:
     )
 
 
-def quorum_of(response: Any) -> QuorumLook:
+def quorum_of(response: Any) -> QuorumRead:
     """A DescribeQuorum answer; `UnreadableError` if it is refused, partial or of version 0 (which has no times)."""
     partitions = [p for t in response.topics for p in t.partitions if t.topic_name == METADATA_TOPIC]
     code = response.error_code or next((p.error_code for p in partitions), NONE)
@@ -111,11 +115,12 @@ def quorum_of(response: Any) -> QuorumLook:
     def replica(state: Any) -> QuorumReplica:
         return QuorumReplica(state.replica_id, state.last_fetch_timestamp, state.last_caught_up_timestamp)
 
-    return QuorumLook(
+    return QuorumRead(
         partition.leader_id,
         tuple(map(replica, partition.current_voters)),
         tuple(map(replica, partition.observers)),
         partition.high_watermark,
+        partition.leader_epoch,
     )
 
 
@@ -136,7 +141,7 @@ def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, 
     UnreadableError."""
     from logagent.broker.admin.client import DescribeConfigsRequest
 
-    wanted, found = sorted(set(topics)), dict[str, dict[str, TopicAnswer]]()
+    wanted, settings = sorted(set(topics)), dict[str, dict[str, TopicAnswer]]()
     for start in range(0, len(wanted), _TOPICS_A_REQUEST):
         resource = DescribeConfigsRequest.DescribeConfigsResource
         resources = [
@@ -147,8 +152,8 @@ def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, 
         response = client.send(lambda asked=resources: DescribeConfigsRequest(resources=asked, min_version=1))  # type: ignore[misc]
         for result in response.results:
             if result.error_code == NONE:
-                found[result.resource_name] = {
+                settings[result.resource_name] = {
                     c.name: TopicAnswer(c.value, c.config_source == _OWN, c.config_source == _COMMON)
                     for c in result.configs
                 }
-    return found
+    return settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
@@ -46,8 +46,6 @@ class DeletionAnswer:
 
     outcome: Outcome
     why: str = ""
-    live_brokers: frozenset[int] | None = None
-    """With `again`: the brokers that are up."""
 
 
 class TopicDeletions:
@@ -64,7 +62,7 @@ class TopicDeletions:
     def _delete(self, topic_ids: Collection[str]) -> dict[str, DeletionAnswer]:
         answers: dict[str, DeletionAnswer] = {}
         with self._client() as client:
-            node, live = self._controller(client)
+            node = self._controller(client)
             if client.request_version(DeleteTopicsRequest, node) < BY_ID_VERSION:
                 why = (
                     "its brokers do not support topic ids in DeleteTopics (before 2.8); logagent never "
@@ -76,8 +74,7 @@ class TopicDeletions:
                 for answer in response.responses:
                     topic_id = topic_id_of(answer)
                     if topic_id is not None:
-                        said = answer_of(answer.error_code, getattr(answer, "error_message", None))
-                        answers[topic_id] = replace(said, live_brokers=live) if said.outcome == "again" else said
+                        answers[topic_id] = answer_of(answer.error_code, getattr(answer, "error_message", None))
         return answers
 
     def reassigning(self, topics: Mapping[str, str]) -> frozenset[str]:
@@ -87,7 +84,7 @@ class TopicDeletions:
 
     def _reassigning(self, topics: Mapping[str, str]) -> frozenset[str]:
         with self._client() as client:
-            node, _ = self._controller(client)
+            node = self._controller(client)
             if client.request_version(DescribeQuorumRequest, node) >= 0:
                 return frozenset()
             response = client.send(lambda: ListPartitionReassignmentsRequest(timeout_ms=5000, topics=None), node)
@@ -96,9 +93,8 @@ class TopicDeletions:
             moving = {topic.name for topic in response.topics}
         return frozenset(topic_id for topic_id, name in topics.items() if name in moving)
 
-    def _controller(self, client: AdminClient) -> tuple[int, frozenset[int]]:
-        """The controller's node id (in KRaft that of a broker, which forwards) and the brokers that are up. Not cached,
-        because both can change."""
+    def _controller(self, client: AdminClient) -> int:
+        """The controller's node id (in KRaft that of a broker, which forwards). Not cached, because it can change."""
         response = client.send(cluster_request)
         if response.cluster_id != self._cluster_id:
             raise UnreadableError(
@@ -107,7 +103,7 @@ class TopicDeletions:
             )
         if response.controller_id < 0:
             raise ServiceUnreachable(f"the cluster at {client.bootstrap_servers} has no controller now")
-        return int(response.controller_id), frozenset(int(broker.node_id) for broker in response.brokers)
+        return int(response.controller_id)
 
 
 def with_retries(ask: Callable[[], T]) -> T:

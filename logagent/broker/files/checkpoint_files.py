@@ -72,9 +72,9 @@ def _entries(data: bytes, entry: Callable[[bytes, int], T]) -> list[T]:
         return []
     expected = _int(lines[1], 2)
     entries = [entry(line, number) for number, line in enumerate(lines[2:], 3)]
-    found = len(lines) - 2
-    if found != expected:
-        raise UnreadableError(f"line 2: expected {expected} entries, found {found}")
+    count = len(lines) - 2
+    if count != expected:
+        raise UnreadableError(f"line 2: expected {expected} entries, found {count}")
     return entries
 
 
@@ -97,8 +97,8 @@ def read_checkpoint(dir_fd: int, name: str) -> Entries | None:
     Raises UnreadableError (also for anything but a regular file; never follows a symlink or blocks) and OSError from
     the disk. Call this before `rewrite_checkpoint` and journal what will be dropped.
     """
-    found = _read(dir_fd, name)
-    return None if found is None else found[0]
+    checkpoint = _read(dir_fd, name)
+    return None if checkpoint is None else checkpoint[0]
 
 
 def rewrite_checkpoint(
@@ -126,10 +126,10 @@ def rewrite_checkpoint(
         raise ValueError(f"{name!r} is not an offset checkpoint; these are: {', '.join(CHECKPOINTS)}")
     temp = TEMP_PREFIX + name
     _remove_leftover(dir_fd, temp, before_act)
-    found = _read(dir_fd, name)
-    if found is None and not put:
+    checkpoint = _read(dir_fd, name)
+    if checkpoint is None and not put:
         return {}
-    old, before = found if found is not None else ({}, None)
+    old, before = checkpoint if checkpoint is not None else ({}, None)
     dropped = {partition: old[partition] for partition in drop if partition in old}
     new = {partition: offset for partition, offset in old.items() if partition not in dropped}
     new.update(put or {})
@@ -182,7 +182,7 @@ def _remove_leftover(dir_fd: int, temp: str, before_act: Callable[[], None]) -> 
     except FileNotFoundError:
         return
     before_act()
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError):  # gone already, which is what is wanted
         os.unlink(temp, dir_fd=dir_fd)
 
 
@@ -216,12 +216,12 @@ def _entry(line: bytes, number: int) -> tuple[TopicPartition, int]:
 def _epoch(line: bytes, number: int) -> tuple[int, int]:
     epoch, start = _fields(line, number, 2)
     try:
-        found = _number(epoch, parse_int), _number(start, parse_long)
+        entry = _number(epoch, parse_int), _number(start, parse_long)
     except ValueError as error:
         raise UnreadableError(f"line {number}: {error}") from None
-    if min(found) < 0:  # `LeaderEpochFileCache.assign`; the file itself would be read
-        raise UnreadableError(f"line {number}: epoch {found[0]} from offset {found[1]} is negative")
-    return found
+    if min(entry) < 0:  # `LeaderEpochFileCache.assign`; the file itself would be read
+        raise UnreadableError(f"line {number}: epoch {entry[0]} from offset {entry[1]} is negative")
+    return entry
 
 
 def _fields(line: bytes, number: int, count: int) -> list[bytes]:

@@ -15,7 +15,7 @@ from logagent.broker.files.java_properties import parse_properties, trim
 from logagent.errors import NotAsPlanned, UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import read_regular
-from logagent.model.assignments.identity import MetaLook
+from logagent.model.assignments.identity import MetaRead
 from logagent.model.naming.dir_names import parse_int
 from logagent.model.naming.topic_ids import ZERO_ID, canonical
 from logagent.model.records import PartitionDir
@@ -73,19 +73,19 @@ def read_meta_properties(dir_fd: int, *, follow: bool = False) -> MetaProperties
     return parse_meta_properties(data)
 
 
-def look_at_meta(dir_fd: int) -> MetaLook:
+def read_meta_file(dir_fd: int) -> MetaRead:
     """The `meta.properties` of an open log dir. Raises OSError only if the disk fails."""
     try:
         meta = read_meta_properties(dir_fd)
     except UnreadableError as error:
-        return MetaLook(error=str(error))
+        return MetaRead(error=str(error))
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM):
-            return MetaLook(error=error.strerror)
+            return MetaRead(error=error.strerror)
         raise
     if meta is None:
-        return MetaLook(missing=True)
-    return MetaLook(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=meta.directory_id)
+        return MetaRead(missing=True)
+    return MetaRead(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=meta.directory_id)
 
 
 def _version(text: str) -> int:

@@ -9,19 +9,25 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 from logagent.broker.files.checkpoint_files import parse_epochs
-from logagent.broker.files.log_look import LEADER_EPOCH_CHECKPOINT
-from logagent.broker.files.meta_properties import PARTITION_METADATA, parse_partition_metadata
+from logagent.broker.files.log_extent import LEADER_EPOCH_CHECKPOINT
+from logagent.broker.files.meta_properties import (
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    parse_partition_metadata,
+    read_meta_file,
+)
 from logagent.broker.files.segment_files import segment_bases
 from logagent.broker.metadata_log.batches import BatchDefect, BatchFile
-from logagent.broker.metadata_log.log import ControlType, control_type, open_file
+from logagent.broker.metadata_log.log import ControlType, control_type, only_voter, open_file
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import FileLimit, read_regular
+from logagent.model.assignments.identity import MetaRead
 from logagent.model.check.metadata_dir import METADATA_LOG
 from logagent.model.check.start_facts import MetadataFault, MetadataFile
 
@@ -29,6 +35,7 @@ BOOTSTRAP: Final = "bootstrap.checkpoint"
 QUORUM_STATE: Final = "quorum-state"
 METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_VOTERS = ControlType.KRAFT_VOTERS
 _DATA_VERSIONS = (0, 1)
 _ELECTION = ("leaderId", "leaderEpoch", "votedId")
 # `Records.HEADER_SIZE_UP_TO_MAGIC`, `LegacyRecord.RECORD_OVERHEAD_V0`, `Records.LOG_OVERHEAD`.
@@ -63,16 +70,17 @@ _OTHERWISE: Final[dict[type[Exception], MetadataFile]] = {
 def metadata_faults(dir_fd: int, voters: Collection[int] = ()) -> tuple[MetadataFault, ...]:
     """What is wrong in the open metadata log dir `dir_fd`; `voters`: those of `controller.quorum.voters`. Raises
     OSError from the disk."""
-    found = [*_fault(MetadataFile.BOOTSTRAP, "", BOOTSTRAP, partial(_check_bootstrap, dir_fd))]
+    faults = [*_fault(MetadataFile.BOOTSTRAP, "", BOOTSTRAP, partial(_check_bootstrap, dir_fd))]
+    meta = read_meta_file(dir_fd)
     try:
         log_fd = os.open(METADATA_LOG, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return tuple(found)
+        return tuple(faults)
     try:
-        found += _in_log(log_fd, voters)
+        faults += [*_in_log(log_fd, voters), *_not_the_voter(log_fd, meta)]
     finally:
         os.close(log_fd)
-    return tuple(found)
+    return tuple(faults)
 
 
 def _in_log(log_fd: int, voters: Collection[int]) -> Iterator[MetadataFault]:
@@ -84,6 +92,41 @@ def _in_log(log_fd: int, voters: Collection[int]) -> Iterator[MetadataFault]:
     for file, name, limit, check in checks:
         yield from _fault(file, METADATA_LOG, name, partial(_check_text, log_fd, name, limit, check))
     yield from _snapshot_faults(log_fd)
+
+
+def _not_the_voter(log_fd: int, meta: MetaRead) -> Iterator[MetadataFault]:
+    """The only voter of a dynamic quorum (KIP-853) is this node with another directory id: nobody is ever elected."""
+    if meta.node_id is None or meta.directory_id is None:
+        return
+    names = os.listdir(log_fd)
+    snapshots = sorted(name for name in names if _SNAPSHOT.fullmatch(name))[-1:]
+    segments = [f"{base}.log" for base in segment_bases(names)]
+    # The log only where the snapshot speaks against this node: it can be long, and the voters are in every snapshot.
+    for files in (snapshots, [*snapshots, *segments]):
+        voter = _sole_voter(log_fd, files)
+        if voter is None or voter[0] != meta.node_id or voter[1] == meta.directory_id:
+            return
+    assert voter is not None
+    says = f"its directory.id is {meta.directory_id}, and the only voter is node {voter[0]} with {voter[1]}"
+    yield MetadataFault(MetadataFile.DIRECTORY_ID, META_PROPERTIES, f"{META_PROPERTIES}: {says}")
+
+
+def _sole_voter(log_fd: int, files: Sequence[str]) -> tuple[int, str] | None:
+    """By the newest voters record in `files`; None if there are several voters, or the quorum is not dynamic."""
+    found: bytes | None = None
+    try:
+        for name in files:
+            is_snapshot = name.endswith(".checkpoint")
+            with open_file(log_fd, name) as file:
+                for batch in file.batches(0 if is_snapshot else int(name[:20]), 0):
+                    if batch.control:
+                        records = [value for _, key, value in batch.records() if control_type(key) == _VOTERS]
+                        found = next(reversed(records), found)
+                    elif is_snapshot:
+                        break  # what is of the quorum comes first
+        return only_voter(found) if found is not None else None
+    except (*_BROKEN, OSError):
+        return None
 
 
 def _check_text(log_fd: int, name: str, limit: FileLimit, check: Callable[[bytes], object]) -> None:
@@ -130,9 +173,9 @@ def _check_quorum_state(voters: Collection[int], data: bytes) -> None:
 
 
 def _check_topic_id(data: bytes) -> None:
-    found = parse_partition_metadata(data)
-    if found != METADATA_TOPIC_ID:
-        raise UnreadableError(f"topic id {found} is not that of the metadata log")
+    topic_id = parse_partition_metadata(data)
+    if topic_id != METADATA_TOPIC_ID:
+        raise UnreadableError(f"topic id {topic_id} is not that of the metadata log")
 
 
 def _snapshot_faults(log_fd: int) -> Iterator[MetadataFault]:
@@ -182,17 +225,17 @@ def _check_snapshot(log_fd: int, name: str) -> None:
 
 def _check_bootstrap(dir_fd: int) -> None:
     """`BatchFileReader` (which compares no checksums), `BootstrapMetadata.fromRecords`: without a `metadata.version`
-    in it, no node starts. Its record is only looked for: a later release may write others than we know."""
-    found = False
+    in it, no node starts. Only its name is searched for: a later release may write others than we know."""
+    has_version = False
     with open_file(dir_fd, BOOTSTRAP) as file:
         try:
             for batch in file.batches(0, 0):
                 records = batch.raw.records() if not batch.control else ()
-                found = any(b"metadata.version" in (value or b"") for _, _, value in records) or found
+                has_version = any(b"metadata.version" in (value or b"") for _, _, value in records) or has_version
         except BatchDefect as defect:
             if not _is_cut_off(file, defect.position):
                 raise
-    if not found:
+    if not has_version:
         raise UnreadableError("it has no metadata.version")
 
 

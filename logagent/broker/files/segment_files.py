@@ -36,7 +36,7 @@ _DIGITS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class IndexLook:
+class IndexFile:
     """One index file. `sound`: its length is a multiple of its entry size, and its last entry is not all zeros.
 
     Kafka preallocates an index (10 MiB) and trims it when closing it properly, so zeros at the end show that it was not
@@ -48,21 +48,21 @@ class IndexLook:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentLook:
+class Segment:
     """A segment, by its base offset (20 digits). A missing index is None."""
 
     base: str
     log_bytes: int
-    index: IndexLook | None
-    timeindex: IndexLook | None
+    index: IndexFile | None
+    timeindex: IndexFile | None
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentsLook:
+class SegmentsRead:
     """The segments of a directory in order, the index files whose `.log` is missing, and the files below the first
     segment that a broker was about to unlink (`.deleted`)."""
 
-    segments: tuple[SegmentLook, ...]
+    segments: tuple[Segment, ...]
     without_log: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
 
@@ -90,7 +90,7 @@ def last_index_entry(dir_fd: int, name: str, layout: struct.Struct) -> tuple[int
         return None
 
 
-def look_at_segments(dir_fd: int) -> SegmentsLook:
+def read_segment_files(dir_fd: int) -> SegmentsRead:
     """Inspect the segments in the open partition dir `dir_fd`.
 
     An index that is not a regular file is not sound. Raises OSError from the disk.
@@ -98,7 +98,7 @@ def look_at_segments(dir_fd: int) -> SegmentsLook:
     names = set(os.listdir(dir_fd))
     bases = segment_bases(names)
     segments = tuple(
-        SegmentLook(
+        Segment(
             base,
             os.stat(base + LOG, dir_fd=dir_fd, follow_symlinks=False).st_size,
             _index(dir_fd, base, OFFSET_INDEX, names),
@@ -111,10 +111,10 @@ def look_at_segments(dir_fd: int) -> SegmentsLook:
     )
     first = bases[0] if bases else ""
     deleted = sorted(n for n in names for s in _DELETED if is_segment_file(n, s) and n[:_DIGITS] < first)
-    return SegmentsLook(segments, tuple(alone), tuple(deleted))
+    return SegmentsRead(segments, tuple(alone), tuple(deleted))
 
 
-def _index(dir_fd: int, base: str, suffix: str, names: set[str]) -> IndexLook | None:
+def _index(dir_fd: int, base: str, suffix: str, names: set[str]) -> IndexFile | None:
     name, entry = base + suffix, ENTRY_BYTES[suffix]
     if name not in names:
         return None
@@ -125,9 +125,9 @@ def _index(dir_fd: int, base: str, suffix: str, names: set[str]) -> IndexLook | 
     except FileNotFoundError:
         return None
     except UnreadableError:
-        found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-        return IndexLook(found.st_size if stat.S_ISREG(found.st_mode) else 0, sound=False)
-    return IndexLook(size, sound=size % entry == 0 and (size == 0 or any(last)))
+        status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+        return IndexFile(status.st_size if stat.S_ISREG(status.st_mode) else 0, sound=False)
+    return IndexFile(size, sound=size % entry == 0 and (size == 0 or any(last)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Rebuild:
     bytes: int
 
 
-def indexes_to_rebuild(look: SegmentsLook, *, every_segment: bool) -> Rebuild:
+def indexes_to_rebuild(look: SegmentsRead, *, every_segment: bool) -> Rebuild:
     """The `.index` of the last segment and of each segment whose `.index` or `.timeindex` is missing or not sound; with
     `every_segment`, those of all segments.
 
@@ -152,14 +152,14 @@ def indexes_to_rebuild(look: SegmentsLook, *, every_segment: bool) -> Rebuild:
     )
 
 
-def every_index(look: SegmentsLook) -> tuple[str, ...]:
+def every_index(look: SegmentsRead) -> tuple[str, ...]:
     """The `.index` of every segment, and then the `.timeindex` of each: without its `.index` first, a broker would not
     rebuild it."""
     offset_indexes = [s.base + OFFSET_INDEX for s in look.segments if s.index is not None]
     return (*offset_indexes, *(s.base + TIME_INDEX for s in look.segments if s.timeindex is not None))
 
 
-def _sound(segment: SegmentLook) -> bool:
+def _sound(segment: Segment) -> bool:
     return all(index is not None and index.sound for index in (segment.index, segment.timeindex))
 
 
@@ -188,7 +188,7 @@ def rebuilt_segment_times(dir_fd: int) -> Iterator[SegmentAge]:
 def _ages(dir_fd: int, largest: Callable[[str], int | None]) -> Iterator[SegmentAge]:
     bases = segment_bases(os.listdir(dir_fd))
     for base in bases:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # a broker has removed it meanwhile: it takes no space
             log, active = os.stat(base + LOG, dir_fd=dir_fd, follow_symlinks=False), base == bases[-1]
             if log.st_size or not active:
                 largest_ms = largest(base)

@@ -26,8 +26,8 @@ _LOGS_DIR = b"-Dkafka.logs.dir="
 
 def log_places(config: str | None, scripts: Iterable[str], pid: int | None, proc: str = "/proc") -> list[str]:
     """Where the log of this broker may be: what its running process says, or else the usual places."""
-    if pid is not None and (said := _of_process(pid, proc)) is not None:
-        return [f"{said}/server.log"]
+    if pid is not None and (logs_dir := _of_process(pid, proc)) is not None:
+        return [f"{logs_dir}/server.log"]
     dirs = [os.path.join(os.path.dirname(os.path.realpath(script)), p) for script in scripts for p in _BY_SCRIPT]
     if config is not None:
         dirs += [os.path.join(os.path.dirname(os.path.realpath(config)), p) for p in _BESIDE_CONFIG]
@@ -46,8 +46,8 @@ def _of_process(pid: int, proc: str) -> str | None:
 def failed_marks(paths: Iterable[str], log_dirs: Iterable[str]) -> dict[DirKey, str]:
     """The directories of `log_dirs` that could not be marked since the last start, with the log that says so. A log
     that cannot be read says nothing. `log_dirs`: as configured, and with links resolved."""
-    ours = frozenset(log_dirs)
-    return {key: path for path in paths for key in _failed_in(path) if key.log_dir in ours}
+    wanted = frozenset(log_dirs)
+    return {key: path for path in paths for key in _failed_in(path) if key.log_dir in wanted}
 
 
 def _failed_in(path: str) -> Iterator[DirKey]:
@@ -62,8 +62,8 @@ def _failed_in(path: str) -> Iterator[DirKey]:
         return
     finally:
         os.close(fd)
-    start = max((found.end() for found in _STARTS.finditer(text)), default=0)
-    for found in _RENAME.finditer(text, start):
-        log_dir, _, name = os.fsdecode(found[1]).rpartition("/")
-        if len(os.path.basename(found[2])) > MAX_NAME:
+    start = max((match.end() for match in _STARTS.finditer(text)), default=0)
+    for match in _RENAME.finditer(text, start):
+        log_dir, _, name = os.fsdecode(match[1]).rpartition("/")
+        if len(os.path.basename(match[2])) > MAX_NAME:
             yield DirKey(log_dir, name)

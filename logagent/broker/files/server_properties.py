@@ -71,8 +71,8 @@ class ServerProperties:
         broker starts with it, or a config provider fills it in."""
         for key, unit_ms in _RETENTION_UNITS_MS.items():
             if key in self.props:
-                found = parsed_ms(self.props[key], unit_ms)
-                return found if found is None else max(found, -1)
+                parsed = parsed_ms(self.props[key], unit_ms)
+                return parsed if parsed is None else max(parsed, -1)
         return DEFAULT_RETENTION_MS
 
     @property
@@ -98,8 +98,8 @@ class ServerProperties:
     @property
     def reserved_broker_max_id(self) -> int:
         """`reserved.broker.max.id` (ZooKeeper mode): generated ids are above it, configured ones are not."""
-        found = parsed_ms(self.props.get("reserved.broker.max.id", ""))
-        return DEFAULT_RESERVED_MAX_ID if found is None else found
+        parsed = parsed_ms(self.props.get("reserved.broker.max.id", ""))
+        return DEFAULT_RESERVED_MAX_ID if parsed is None else parsed
 
     @property
     def tiers(self) -> bool:
@@ -212,13 +212,13 @@ def _node_id(reader: _Reader, *, in_kraft_mode: bool) -> int | None:
     broker_id = reader.get("broker.id", None, _number)
     if node_id is not None and broker_id is not None and node_id != broker_id:
         reader.note("node.id", f"{node_id} differs from broker.id, {broker_id}: the broker refuses to start")
-    found = broker_id if node_id is None else node_id
+    chosen = broker_id if node_id is None else node_id
     given = reader.has("node.id") or reader.has("broker.id")
-    if in_kraft_mode and (not given or (found is not None and found < 0)):
+    if in_kraft_mode and (not given or (chosen is not None and chosen < 0)):
         reader.note("node.id", "must be set to 0 or more where process.roles is set (KRaft mode)")
-    elif found is not None and found < -1:
-        reader.note("broker.id" if node_id is None else "node.id", f"{found} is below -1")
-    return None if found is None or found < 0 else found
+    elif chosen is not None and chosen < -1:
+        reader.note("broker.id" if node_id is None else "node.id", f"{chosen} is below -1")
+    return None if chosen is None or chosen < 0 else chosen
 
 
 def _variables(value: str) -> Iterator[tuple[str, str]]:
@@ -323,7 +323,7 @@ def broker_listeners(props: Mapping[str, str]) -> tuple[Endpoint, ...]:
     hidden = {name.strip().upper() for name in props.get("controller.listener.names", "").split(",")}
     hidden.add(props.get("control.plane.listener.name", "").strip().upper())
     protocols = dict(zip(_PROTOCOLS, _PROTOCOLS, strict=True)) | _protocol_map(props)
-    found: list[Endpoint] = []
+    endpoints: list[Endpoint] = []
     for item in props.get("listeners", default).split(","):
         match = _LISTENER.fullmatch(item.strip())
         if match is None:
@@ -331,8 +331,8 @@ def broker_listeners(props: Mapping[str, str]) -> tuple[Endpoint, ...]:
         name, host, port = match[1].upper(), match[2], int(match[3])
         if name in hidden or name not in protocols or not 0 < port <= _MOST_PORT:
             continue
-        found.append(Endpoint(name, "127.0.0.1" if host in _ANY_ADDRESS else host, port, protocols[name]))
-    return tuple(found)
+        endpoints.append(Endpoint(name, "127.0.0.1" if host in _ANY_ADDRESS else host, port, protocols[name]))
+    return tuple(endpoints)
 
 
 def inter_broker_listener(props: Mapping[str, str]) -> str:

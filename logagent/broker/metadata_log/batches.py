@@ -78,6 +78,10 @@ class RecordBatch:
     def control(self) -> bool:
         return bool(self._attributes & _CONTROL)
 
+    @property
+    def crc(self) -> int:
+        return int(self._crc)
+
     def validate_crc(self) -> bool:
         # Imported here because it looks up its own version among all packages, which takes longer than most commands.
         from crc32c import crc32c
@@ -302,15 +306,15 @@ class BatchFile:
         if left > MAX_BATCH:
             raise UnreadableError(f"{self.name}: {left} bytes after byte {position} hold no readable batch")
         tail = self.bytes_at(position, left)
-        looked = 0
-        for found in _like_a_header(offset, left).finditer(tail, 17):
-            start = found.start() - 16
+        examined = 0
+        for match in _like_a_header(offset, left).finditer(tail, 17):
+            start = match.start() - 16
             base_offset = int.from_bytes(tail[start : start + 8], "big", signed=True)
             length = int.from_bytes(tail[start + 8 : start + 12], "big", signed=True) + LOG_OVERHEAD
             if not (offset < base_offset <= offset + left and HEADER_SIZE <= length <= left - start):
                 continue
-            looked += length
-            if looked > MAX_BATCH:
+            examined += length
+            if examined > MAX_BATCH:
                 raise UnreadableError(f"{self.name}: too much after byte {position} looks like a batch")
             if RecordBatch(tail[start : start + length]).validate_crc():
                 return position + start
@@ -333,7 +337,7 @@ _ENTRY = struct.Struct(">ii")
 
 
 def position_before(dir_fd: int, base_offset: int, offset: int) -> int:
-    """The byte position in the segment where an append with records below `offset` began; 0 if none is known. An idle
+    """The byte position in the segment where an append with records below `offset` starts; 0 if none is known. An idle
     cluster writes two NoOp batches per second: walking a week of them takes seconds, an index lookup microseconds.
 
     Mirrors `OffsetIndex.lookup`: entries of (offset of the last record of an append − base offset, position of that
@@ -348,7 +352,7 @@ def position_before(dir_fd: int, base_offset: int, offset: int) -> int:
 
 
 def _lookup(fd: int, relative: int) -> int:
-    low, high, found = 0, os.fstat(fd).st_size // _ENTRY.size, 0
+    low, high, best = 0, os.fstat(fd).st_size // _ENTRY.size, 0
     while low < high:
         middle = (low + high) // 2
         raw = os.pread(fd, _ENTRY.size, middle * _ENTRY.size)
@@ -359,5 +363,5 @@ def _lookup(fd: int, relative: int) -> int:
         if (entry_offset == 0 and middle > 0) or entry_offset >= relative:
             high = middle
         else:
-            low, found = middle + 1, position
-    return max(found, 0)
+            low, best = middle + 1, position
+    return max(best, 0)

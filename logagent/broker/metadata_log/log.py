@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -41,6 +41,7 @@ from logagent.model.assignments.commitment import (
     settled_ms,
 )
 from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Source, make_image
+from logagent.model.assignments.lineage import NO_HISTORY, LogHistory, LogPoint
 
 
 class ControlType(IntEnum):
@@ -104,6 +105,12 @@ def voters_of_voters_record(value: bytes | None) -> int:
     return _after_version(value, "a voters record").length()
 
 
+def only_voter(value: bytes | None) -> tuple[int, str] | None:
+    """Id and directory id of the only voter in a `KRaftVotersRecord`; None if there are several."""
+    reader = _after_version(value, "a voters record")
+    return (reader.int32(), reader.uuid()) if reader.length() == 1 else None
+
+
 def voters_of_leader_change(value: bytes | None) -> int:
     """Number of voters in a `LeaderChangeMessage`."""
     reader = _after_version(value, "a leader change record")
@@ -138,11 +145,14 @@ class LogState:
     times: BatchTimes = field(default_factory=BatchTimes)
     snapshot: str | None = None
     snapshot_end: int = 0
+    snapshot_epoch: int = 0
     snapshot_ms: int | None = None
     end: int = 0
     at_ms: int | None = None
     written_ms: int | None = None
     torn_bytes: int = 0
+    remembered: LogPoint | None = None
+    last_beneath: LogPoint | None = None
 
     def apply(self, batch: Batch) -> None:
         """Apply a batch of the log, or the part of it after the snapshot."""
@@ -154,7 +164,7 @@ class LogState:
                 self.voters.see(control_type(key), value)
             else:
                 self.replay.add(offset, value or b"")
-        self.times.append(batch.next_offset, batch.time_ms, batch.epoch)
+        self.times.append(batch.next_offset, batch.time_ms, batch.epoch, batch.raw.crc)
         self.end, self.at_ms = batch.next_offset, batch.time_ms
 
 
@@ -166,7 +176,8 @@ def open_file(dir_fd: int, name: str) -> Iterator[BatchFile]:
 
 def read_snapshot(dir_fd: int, name: str) -> LogState:
     """Replay one snapshot; `BatchDefect` or `UnreadableError` unless it is complete from header to footer."""
-    state = LogState(snapshot=name, snapshot_end=int(name[:20]), end=int(name[:20]))
+    end, epoch = int(name[:20]), int(name[21:31])
+    state = LogState(snapshot=name, snapshot_end=end, snapshot_epoch=epoch, end=end)
     footer = False
     with open_file(dir_fd, name) as file:
         for batch in file.batches(0, 0):
@@ -220,8 +231,8 @@ def read_segments(dir_fd: int, state: LogState, bases: list[int]) -> None:
 def _beginning(dir_fd: int, file: BatchFile, base: int, offset: int) -> tuple[int, int]:
     """Offset and byte position of a batch in this segment, at or before `offset` and as close to it as is known."""
     position = position_before(dir_fd, base, offset) if file.size > WINDOW else 0
-    found = file.offset_at(position) if position else None
-    return (found, position) if found is not None and base < found <= offset else (base, 0)
+    begins_at = file.offset_at(position) if position else None
+    return (begins_at, position) if begins_at is not None and base < begins_at <= offset else (base, 0)
 
 
 def _accept_torn_tail(file: BatchFile, defect: BatchDefect, expected: int) -> None:
@@ -230,6 +241,19 @@ def _accept_torn_tail(file: BatchFile, defect: BatchDefect, expected: int) -> No
         raise UnreadableError(
             f"byte {defect.position}: {defect}, but records go on at byte {later}: the file is damaged"
         )
+
+
+def batch_with(dir_fd: int, bases: list[int], end: int) -> LogPoint | None:
+    """The batch with the record before the offset `end`; None if the segments do not have it any more."""
+    base = max((base for base in bases if base < end), default=None)
+    if base is None:
+        return None
+    with suppress(BatchDefect, UnreadableError), open_file(dir_fd, f"{base:020}.log") as file:
+        begins_at, position = _beginning(dir_fd, file, base, end - 1)
+        for batch in file.batches(begins_at, 0, position):
+            if batch.next_offset >= end:
+                return LogPoint(batch.next_offset, batch.epoch, batch.raw.crc)
+    return None
 
 
 ATTEMPTS = 5
@@ -246,8 +270,8 @@ class MetadataImage:
     `topic_configs`, `broker_configs`: of some settings (`replay.Replay`), by name, the value by topic or node id.
 
     `torn_bytes`: bytes at the end of the log that are not a complete batch and were ignored; at least 1 if the end is
-    missing, or may be. `snapshot`: the file that
-    reading began with, None if it began with the log.
+    missing, or may be. `snapshot`: the file that was read first, None if that was the log. `history`: its
+    batches, by which it is compared with an earlier reading (`assignments.lineage`).
     """
 
     assignments: AssignmentImage
@@ -258,6 +282,11 @@ class MetadataImage:
     voters: int | None
     committed_offset: int
     torn_bytes: int = 0
+    history: LogHistory = NO_HISTORY
+
+    @property
+    def newest_committed(self) -> LogPoint | None:
+        return self.history.newest(self.committed_offset)
 
     def delete_delay_ms(self, node_id: int) -> int | None:
         """The dynamic setting of this node, else that of all nodes; None if neither is set."""
@@ -278,16 +307,18 @@ def read_metadata_log(
     configured_voters: int | None = None,
     fetch_timeout_ms: int = DEFAULT_FETCH_TIMEOUT_MS,
     booted_ms: int | None = None,
+    remembered: int | None = None,
 ) -> MetadataImage:
     """Read `__cluster_metadata-0` (a path or a directory descriptor).
 
-    `cluster_id` is that of the `meta.properties` beside it; `now_ms` is a time before the first look at the log;
+    `cluster_id` is that of the `meta.properties` beside it; `now_ms` is a time before the log is first read;
     `configured_voters` counts `controller.quorum.voters`. `booted_ms`: when this host started. A broker does not fsync
     this log, so one last written to before then may have lost its end, at the end of a batch too (seen on xfs).
+    `remembered`: the end of a batch that the log had earlier, to be compared, although a snapshot may cover it by now.
 
     Works beside a live broker. Raises `UnreadableError` with the place and what is wrong; `OSError` for disk errors.
     """
-    state, quorum, label = _read_unchanged(directory, booted_ms)
+    state, quorum, label = _read_unchanged(directory, booted_ms, remembered)
     at_ms, replay = _time_of(state, label), state.replay
     voters = state.voters.number(quorum, configured_voters)
     committed = committed_offset(
@@ -308,10 +339,15 @@ def read_metadata_log(
         voters=voters,
         committed_offset=committed,
         torn_bytes=state.torn_bytes,
+        history=LogHistory(
+            state.times, state.end, state.snapshot_end, state.snapshot_epoch, state.remembered, state.last_beneath
+        ),
     )
 
 
-def _read_unchanged(directory: str | int, booted_ms: int | None) -> tuple[LogState, QuorumState, str]:
+def _read_unchanged(
+    directory: str | int, booted_ms: int | None, remembered: int | None
+) -> tuple[LogState, QuorumState, str]:
     """The state, of a log that did not change while it was read (if files vanish, shrink or are replaced meanwhile,
     reading starts over); and what to call it."""
     opened = nullcontext(directory) if isinstance(directory, int) else opened_directory(directory, follow=True)
@@ -320,7 +356,7 @@ def _read_unchanged(directory: str | int, booted_ms: int | None) -> tuple[LogSta
         for _ in range(ATTEMPTS):
             before, names = _marks(dir_fd), sorted(os.listdir(dir_fd))
             try:
-                state = _read_once(dir_fd, names, booted_ms)
+                state = _read_once(dir_fd, names, booted_ms, remembered)
             except (FileNotFoundError, FileShrank):
                 continue
             except UnreadableError as error:
@@ -336,16 +372,16 @@ def _read_unchanged(directory: str | int, booted_ms: int | None) -> tuple[LogSta
 
 def _marks(dir_fd: int) -> tuple[bytes | None, bytes | None]:
     """The contents of `leader-epoch-checkpoint` and `quorum-state`; None for a missing file."""
-    found: list[bytes | None] = []
+    contents: list[bytes | None] = []
     for name, limit in (("leader-epoch-checkpoint", LEADER_EPOCHS), ("quorum-state", QUORUM_STATE)):
         try:
-            found.append(read_regular(name, limit, dir_fd=dir_fd))
+            contents.append(read_regular(name, limit, dir_fd=dir_fd))
         except FileNotFoundError:
-            found.append(None)
-    return found[0], found[1]
+            contents.append(None)
+    return contents[0], contents[1]
 
 
-def _read_once(dir_fd: int, names: list[str], booted_ms: int | None) -> LogState:
+def _read_once(dir_fd: int, names: list[str], booted_ms: int | None, remembered: int | None) -> LogState:
     segments = sorted(int(m[1]) for m in map(_SEGMENT.fullmatch, names) if m)
     snapshots = sorted((m[0] for m in map(_SNAPSHOT.fullmatch, names) if m), reverse=True)
     if not segments and not snapshots:
@@ -369,6 +405,9 @@ def _read_once(dir_fd: int, names: list[str], booted_ms: int | None) -> LogState
         raise UnreadableError(f"no snapshot is complete and there is no log: {'; '.join(refused)}")
     needed = [base for base in segments if start is not None and base >= start]
     read_segments(dir_fd, state, needed)
+    if remembered is not None and remembered <= state.snapshot_end:
+        state.remembered = batch_with(dir_fd, segments, remembered)
+    state.last_beneath = batch_with(dir_fd, segments, state.snapshot_end)
     # A producer snapshot is named after the end of the log at that time, so the log was longer once.
     longest = max((int(m[1]) for m in map(_PRODUCER_SNAPSHOT.fullmatch, names) if m), default=0)
     state.written_ms = _written_ms(dir_fd, names)
@@ -414,17 +453,22 @@ def _image(
             ),
             complete=True,
             open_transaction=state.replay.open_transaction,
+            leader_epoch=state.times.last_epoch,
             offset=state.end,
             metadata_version=state.replay.metadata_version,
             brokers=_by_our_clock(state.replay.brokers, clock_ahead_ms(state.times, state.written_ms)),
             uncommitted=frozenset(what for what, at in state.replay.removals.items() if at >= committed),
             origin=label,
+            gone_ids=frozenset(what for what in state.replay.removals if isinstance(what, str)),
         ),
     )
 
 
 def _by_our_clock(brokers: dict[int, BrokerRegistration], ahead_ms: int) -> dict[int, BrokerRegistration]:
+    def ours(at_ms: int | None) -> int | None:
+        return None if at_ms is None else at_ms - ahead_ms
+
     return {
-        node_id: b if b.registered_ms is None else b._replace(registered_ms=b.registered_ms - ahead_ms)
+        node_id: b._replace(registered_ms=ours(b.registered_ms), unfenced_ms=ours(b.unfenced_ms))
         for node_id, b in brokers.items()
     }

@@ -247,15 +247,15 @@ class Reader:
         count = self.unsigned_varint()
         if count == 0:
             return {}
-        found: dict[int, Reader] = {}
+        readers: dict[int, Reader] = {}
         last = -1
         for _ in range(count):
             tag = self.unsigned_varint()
             if tag <= last or tag not in known:
                 raise UnreadableError(f"a metadata record holds an unexpected tagged field {tag}")
             last = tag
-            found[tag] = Reader(self.take(self.unsigned_varint()))
-        return found
+            readers[tag] = Reader(self.take(self.unsigned_varint()))
+        return readers
 
     def finish(self) -> None:
         if self.pos != len(self.data):
@@ -272,6 +272,7 @@ def field(tags: dict[int, Reader], tag: int, read: Callable[[Reader], T], defaul
     return value
 
 
+Decoder = Callable[[Reader, int], MetadataRecord]
 _PARTITION_OF_TOPIC = struct.Struct(">i16s")
 _LEADER_AND_EPOCHS = struct.Struct(">iii")
 
@@ -306,13 +307,6 @@ def _endpoint(reader: Reader) -> Endpoint:
     port, protocol = int.from_bytes(reader.take(2), "big"), reader.int16()
     reader.tags()
     return Endpoint(name, host, port, _PROTOCOLS.get(protocol, str(protocol)))
-
-
-def _unregister_broker(reader: Reader, version: int) -> MetadataRecord:
-    broker_id = reader.int32()
-    reader.int64()
-    reader.tags()
-    return UnregisterBroker(broker_id)
 
 
 def _topic(reader: Reader, version: int) -> MetadataRecord:
@@ -371,18 +365,16 @@ def _partition_change(reader: Reader, version: int) -> MetadataRecord:
     return change
 
 
-def _fence(reader: Reader, version: int) -> MetadataRecord:
-    broker_id = reader.int32()
-    reader.int64()
-    reader.tags()
-    return FenceBroker(broker_id, True)
+def _of_broker(make: Callable[[int], MetadataRecord]) -> Decoder:
+    """A record of nothing but a broker's id and epoch."""
 
+    def decode(reader: Reader, version: int) -> MetadataRecord:
+        broker_id = reader.int32()
+        reader.int64()
+        reader.tags()
+        return make(broker_id)
 
-def _unfence(reader: Reader, version: int) -> MetadataRecord:
-    broker_id = reader.int32()
-    reader.int64()
-    reader.tags()
-    return FenceBroker(broker_id, False)
+    return decode
 
 
 def _remove_topic(reader: Reader, version: int) -> MetadataRecord:
@@ -420,38 +412,33 @@ def _zk_migration(reader: Reader, version: int) -> MetadataRecord:
     return ZkMigrationState(state)
 
 
-def _begin(reader: Reader, version: int) -> MetadataRecord:
-    field(reader.tags(range(1)), 0, Reader.nullable_string, None)
-    return BeginTransaction()
+def _mark(make: Callable[[], MetadataRecord], tags: int) -> Decoder:
+    """A mark of a transaction: `tags` tagged fields, a name or a reason."""
 
+    def decode(reader: Reader, version: int) -> MetadataRecord:
+        field(reader.tags(range(tags)), 0, Reader.nullable_string, None)
+        return make()
 
-def _end(reader: Reader, version: int) -> MetadataRecord:
-    reader.tags()
-    return EndTransaction()
-
-
-def _abort(reader: Reader, version: int) -> MetadataRecord:
-    field(reader.tags(range(1)), 0, Reader.nullable_string, None)
-    return AbortTransaction()
+    return decode
 
 
 # api key -> (name, highest version that Kafka 3.3 to 4.3 writes, decoder)
-DECODERS: dict[int, tuple[str, int, Callable[[Reader, int], MetadataRecord]]] = {
+DECODERS: dict[int, tuple[str, int, Decoder]] = {
     0: ("RegisterBrokerRecord", 4, _register_broker),
-    1: ("UnregisterBrokerRecord", 0, _unregister_broker),
+    1: ("UnregisterBrokerRecord", 0, _of_broker(UnregisterBroker)),
     2: ("TopicRecord", 0, _topic),
     3: ("PartitionRecord", 2, _partition),
     4: ("ConfigRecord", 0, _config),
     5: ("PartitionChangeRecord", 2, _partition_change),
-    7: ("FenceBrokerRecord", 0, _fence),
-    8: ("UnfenceBrokerRecord", 0, _unfence),
+    7: ("FenceBrokerRecord", 0, _of_broker(lambda broker_id: FenceBroker(broker_id, True))),
+    8: ("UnfenceBrokerRecord", 0, _of_broker(lambda broker_id: FenceBroker(broker_id, False))),
     9: ("RemoveTopicRecord", 0, _remove_topic),
     12: ("FeatureLevelRecord", 0, _feature_level),
     17: ("BrokerRegistrationChangeRecord", 3, _registration_change),
     21: ("ZkMigrationStateRecord", 0, _zk_migration),
-    23: ("BeginTransactionRecord", 0, _begin),
-    24: ("EndTransactionRecord", 0, _end),
-    25: ("AbortTransactionRecord", 0, _abort),
+    23: ("BeginTransactionRecord", 0, _mark(BeginTransaction, 1)),
+    24: ("EndTransactionRecord", 0, _mark(EndTransaction, 0)),
+    25: ("AbortTransactionRecord", 0, _mark(AbortTransaction, 1)),
 }
 
 

@@ -160,17 +160,21 @@ class Replay:
                 )
             case UnregisterBroker(broker_id):
                 self.brokers.pop(broker_id, None)
-            case FenceBroker(broker_id, fenced):
-                if broker_id in self.brokers:
-                    self.brokers[broker_id] = self.brokers[broker_id]._replace(fenced=fenced)
+            case FenceBroker(broker_id, change):
+                self._change(broker_id, change, ())
             case BrokerRegistrationChange(broker_id, change, log_dirs):
-                if (broker := self.brokers.get(broker_id)) is not None:
-                    self.brokers[broker_id] = broker._replace(
-                        fenced=broker.fenced if change is None else change,
-                        directory_ids=log_dirs or broker.directory_ids,
-                    )
+                self._change(broker_id, change, log_dirs)
             case _:
                 pass
+
+    def _change(self, broker_id: int, fenced: bool | None, log_dirs: tuple[str, ...]) -> None:
+        """`fenced`: None = unchanged, as empty `log_dirs` are."""
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            return
+        if fenced is not None and fenced != broker.fenced:
+            broker = broker._replace(fenced=fenced, unfenced_ms=None if fenced else self.time_ms)
+        self.brokers[broker_id] = broker._replace(directory_ids=log_dirs or broker.directory_ids)
 
     def _config(self, record: ConfigRecord) -> None:
         if record.resource_type == _TOPIC_RESOURCE and record.name in self.topic_configs:

@@ -1,4 +1,4 @@
-"""The broker's `.lock`: we look at it but never touch it.
+"""The broker's `.lock`: its state is read, and it is never touched.
 
 Kafka locks `.lock` in every log dir with `FileChannel.tryLock` (`LogManager.lockLogDirs`, `FileLock.java`): an
 exclusive POSIX record lock on the whole file. We never create, lock or unlink that file: our own lock would make a
@@ -8,7 +8,7 @@ while we work. Anyone who may read the file can lock it too, but only shared; th
 user could pose as a broker. For these reasons we deviate from other Kafka tools, which take the lock.
 
 A remaining risk: our process is stopped (SIGSTOP, a paused VM, a thread waiting for Python's global lock) between a
-look and the following call for longer than a broker needs from its lock to its first listing (the shortest observed
+check and the following call for longer than a broker needs from its lock to its first listing (the shortest observed
 was 18.5 ms). A program that removes files while it runs other threads should lower `sys.setswitchinterval`.
 """
 
@@ -27,10 +27,10 @@ from typing import NoReturn, Protocol
 from logagent.errors import BrokerHoldsLogDir
 
 LOCK_FILE = ".lock"
-# A look is valid for this long from its start; one that itself took longer says nothing about the present.
-LOOK_VALID_SECONDS = 0.002
-# After this many slow looks in a row the host is too busy to act safely.
-MAX_SLOW_LOOKS = 25
+# A check is valid for this long from its start; one that itself took longer says nothing about the present.
+LOCK_VALID_SECONDS = 0.002
+# After this many slow checks in a row the host is too busy to act safely.
+MAX_SLOW_QUERIES = 25
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid, and C's padding.
@@ -40,8 +40,8 @@ _EXCLUSIVE_LOCK = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class LockLook:
-    """The result of one look at `.lock`.
+class LockState:
+    """The state of `.lock` at one moment.
 
     held: somebody has an exclusive lock on it, as a broker does and as only users with write access can. This is judged
     by the lock's type: across PID namespaces, and for locks of an open file description, there is no usable PID.
@@ -59,11 +59,11 @@ class LockLook:
     shared: bool = False
 
 
-_ABSENT = LockLook(held=False, pid=None, present=False, readable=True)
-_FREE = LockLook(held=False, pid=None, present=True, readable=True)
+_ABSENT = LockState(held=False, pid=None, present=False, readable=True)
+_FREE = LockState(held=False, pid=None, present=True, readable=True)
 
 
-def look(dir_fd: int) -> LockLook:
+def query_lock(dir_fd: int) -> LockState:
     """Open `.lock` in `dir_fd` (again on every call: its inode changes across restarts) and query its lock.
 
     Does not raise: if the lock cannot be determined, `readable` is False.
@@ -75,23 +75,23 @@ def look(dir_fd: int) -> LockLook:
     except OSError as error:
         # A socket gives ENXIO just as a dead disk does, so the kind of file decides what the error means.
         why = error.errno if _may_be_a_file(dir_fd) else None
-        return LockLook(held=False, pid=None, present=True, readable=False, errno=why)
+        return LockState(held=False, pid=None, present=True, readable=False, errno=why)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return LockLook(held=False, pid=None, present=True, readable=False)
+            return LockState(held=False, pid=None, present=True, readable=False)
         kind, _, _, _, pid = _FLOCK.unpack(_ask(fd, _ANY_LOCK))
         shared = kind == fcntl.F_RDLCK
         if shared:  # there could still be an exclusive lock on another part of the file
-            found = _FLOCK.unpack(_ask(fd, _EXCLUSIVE_LOCK))
-            kind, pid = (found[0], found[4]) if found[0] != fcntl.F_UNLCK else (fcntl.F_UNLCK, pid)
+            exclusive = _FLOCK.unpack(_ask(fd, _EXCLUSIVE_LOCK))
+            kind, pid = (exclusive[0], exclusive[4]) if exclusive[0] != fcntl.F_UNLCK else (fcntl.F_UNLCK, pid)
     except OSError as error:
-        return LockLook(held=False, pid=None, present=True, readable=False, errno=error.errno)
+        return LockState(held=False, pid=None, present=True, readable=False, errno=error.errno)
     finally:
         os.close(fd)
     if kind == fcntl.F_UNLCK and not shared:
         return _FREE
     named = pid if pid > 0 else None
-    return LockLook(held=kind != fcntl.F_UNLCK, pid=named, present=True, readable=True, shared=shared)
+    return LockState(held=kind != fcntl.F_UNLCK, pid=named, present=True, readable=True, shared=shared)
 
 
 def process_named(pid: int | None) -> str:
@@ -123,8 +123,8 @@ class Watch(Protocol):
     def expire(self) -> None: ...
 
 
-class _Looker:
-    """Looks again when the last look is too old; the subclass decides whether work may continue."""
+class _LockCheck:
+    """Checks again when the last check is too old; the subclass decides whether work may continue."""
 
     __slots__ = ("_dir_fd", "_log_dir", "_monotonic", "_valid_until")
 
@@ -135,38 +135,38 @@ class _Looker:
         self._valid_until = float("-inf")
 
     def before(self) -> None:
-        """Return only if a look that started less than 2 ms ago permits the next call.
+        """Return only if a check that started less than 2 ms ago permits the next call.
 
         Raises `BrokerHoldsLogDir` otherwise, and `OSError` if the disk under the log dir fails.
         """
         if self._monotonic() < self._valid_until:
             return
-        self._look()
+        self._query()
 
     def expire(self) -> None:
-        """Forget the last look: the next `before()` looks again in any case."""
+        """Forget the last check: the next `before()` checks again in any case."""
         self._valid_until = float("-inf")
 
-    def _look(self) -> None:
+    def _query(self) -> None:
         self._valid_until = float("-inf")
-        for _ in range(MAX_SLOW_LOOKS):
+        for _ in range(MAX_SLOW_QUERIES):
             started = self._monotonic()
-            self._judge(look(self._dir_fd))
-            valid_until = started + LOOK_VALID_SECONDS
+            self._judge(query_lock(self._dir_fd))
+            valid_until = started + LOCK_VALID_SECONDS
             if self._monotonic() < valid_until:
                 self._valid_until = valid_until
                 return
         raise BrokerHoldsLogDir(
-            f"{MAX_SLOW_LOOKS} looks at {self._log_dir}/{LOCK_FILE} in a row took over 2 ms each:"
+            f"{MAX_SLOW_QUERIES} looks at {self._log_dir}/{LOCK_FILE} in a row took over 2 ms each:"
             " cannot tell in time whether a broker is starting",
             log_dir=self._log_dir,
             hint="try again when the host is less busy",
         )
 
-    def _judge(self, seen: LockLook) -> None:
+    def _judge(self, seen: LockState) -> None:
         raise NotImplementedError
 
-    def _unreadable(self, seen: LockLook) -> NoReturn:
+    def _unreadable(self, seen: LockState) -> NoReturn:
         if seen.errno is not None and seen.errno not in (errno.EACCES, errno.EPERM):
             # The disk has failed, not the file: the wrapper around the action decides whether the log dir is offline.
             raise OSError(seen.errno, os.strerror(seen.errno), f"{self._log_dir}/{LOCK_FILE}")
@@ -178,21 +178,21 @@ class _Looker:
         )
 
 
-class Interlock(_Looker):
+class Interlock(_LockCheck):
     """Permits work on a log dir only while **nobody** holds it (behaviour, guard `lock`).
 
     Use one object per worker and batch: call `before()` immediately before every rename, unlink, truncate and rmdir,
-    `after_rename()` right after each rename, and `expire()` after every sleep. Always wait before a look, never after
+    `after_rename()` right after each rename, and `expire()` after every sleep. Always wait before a check, never after
     one. Not thread-safe.
     """
 
     __slots__ = ()
 
     def after_rename(self) -> None:
-        """Look again in any case. `BrokerHoldsLogDir` means: the rename is done, but stop here."""
-        self._look()
+        """Check again in any case. `BrokerHoldsLogDir` means: the rename is done, but stop here."""
+        self._query()
 
-    def _judge(self, seen: LockLook) -> None:
+    def _judge(self, seen: LockState) -> None:
         if seen.held:
             raise BrokerHoldsLogDir(
                 f"{process_named(seen.pid)} holds the lock of {self._log_dir}",
@@ -204,12 +204,12 @@ class Interlock(_Looker):
             self._unreadable(seen)
 
 
-class HolderWatch(_Looker):
+class HolderWatch(_LockCheck):
     """Permits work on a `-stray` dir only while **the same** broker holds the log dir.
 
     For the exception in guard `in-use`: strays of a serving broker are removed while it runs. Once that broker stops,
     the next one may be loading these very directories, so the work stops too. `pid` is the holder that was seen serving
-    (None if the kernel does not report it). A JVM takes far longer to restart than the 2 ms between looks.
+    (None if the kernel does not report it). A JVM takes far longer to restart than the 2 ms between checks.
     """
 
     __slots__ = ("_pid",)
@@ -220,7 +220,7 @@ class HolderWatch(_Looker):
         super().__init__(dir_fd, log_dir, monotonic)
         self._pid = pid
 
-    def _judge(self, seen: LockLook) -> None:
+    def _judge(self, seen: LockState) -> None:
         if not seen.readable:
             self._unreadable(seen)
         if not seen.held or seen.pid is None or seen.pid != self._pid:

@@ -45,10 +45,10 @@ def launch_of_java(words: Sequence[str]) -> Launch | None:
     return None if config is None else Launch(config, _overrides(arguments), _class_path(words[:start]))
 
 
-def launch_of_process(pid: int) -> Launch | None:
+def launch_of_process(pid: int, proc: str = "/proc") -> Launch | None:
     """The broker that the process `pid` is; None if it is none, or its command line cannot be read."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
+        with open(f"{proc}/{pid}/cmdline", "rb") as file:
             line = file.read()
     except OSError:
         return None
@@ -91,15 +91,15 @@ def _configuration(arguments: Sequence[str]) -> str | None:
 
 
 def _overrides(arguments: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    overrides: dict[str, str] = {}
     for n, word in enumerate(arguments):
         pair = word.removeprefix("--override=") if word.startswith("--override=") else None
         if word == "--override" and n + 1 < len(arguments):
             pair = arguments[n + 1]
         if pair is not None:
             key, _, value = pair.partition("=")
-            found[key.strip()] = value.strip()
-    return found
+            overrides[key.strip()] = value.strip()
+    return overrides
 
 
 def _class_path(words: Sequence[str]) -> tuple[str, ...]:
@@ -143,8 +143,8 @@ def version_of_jars(names: Iterable[str]) -> tuple[int, int, int] | None:
     """The version that all of Kafka's own jars among `names` (paths or file names) agree on, else None. The clients'
     jar alone does not count."""
     jars = [(name, m) for name in names if (m := _JAR.search(name))]
-    found = {apache_version(int(m[1]), int(m[2]), int(m[3])) for _, m in jars}
-    return next(iter(found)) if len(found) == 1 and any(_BROKER_JAR.search(name) for name, _ in jars) else None
+    versions = {apache_version(int(m[1]), int(m[2]), int(m[3])) for _, m in jars}
+    return next(iter(versions)) if len(versions) == 1 and any(_BROKER_JAR.search(name) for name, _ in jars) else None
 
 
 def version_beside(config: str | None) -> tuple[int, int, int] | None:
@@ -154,14 +154,16 @@ def version_beside(config: str | None) -> tuple[int, int, int] | None:
     """
     if config is None:
         return None
-    here = os.path.dirname(os.path.realpath(config))
-    return next((v for place in _BESIDE if (v := _version_in(os.path.join(here, place))) is not None), None)
+    folder = os.path.dirname(os.path.realpath(config))
+    return next((v for place in _BESIDE if (v := _version_in(os.path.join(folder, place))) is not None), None)
 
 
 def version_of_process(pid: int, proc: str = "/proc") -> tuple[int, int, int] | None:
     """The version of a running broker: from the jars that it has open, else (if those cannot be read) from the jars on
     its command line; None if neither shows it."""
-    return _version_of_open_files(f"{proc}/{pid}/fd") or _version_of_command(f"{proc}/{pid}/cmdline")
+    version = _version_of_open_files(f"{proc}/{pid}/fd")
+    launch = launch_of_process(pid, proc) if version is None else None
+    return version_of_class_path(launch.class_path) if launch is not None else version
 
 
 def _version_of_open_files(directory: str) -> tuple[int, int, int] | None:
@@ -177,15 +179,6 @@ def _version_of_open_files(directory: str) -> tuple[int, int, int] | None:
     return version_of_jars(names)
 
 
-def _version_of_command(cmdline: str) -> tuple[int, int, int] | None:
-    try:
-        with open(cmdline, "rb") as file:
-            launch = launch_of_java([os.fsdecode(word) for word in file.read().split(b"\0")])
-    except OSError:
-        return None
-    return version_of_class_path(launch.class_path) if launch is not None else None
-
-
 def version_of_class_path(entries: Iterable[str]) -> tuple[int, int, int] | None:
     """The version of the jars on a running broker's command line (which everybody may read).
 
@@ -198,10 +191,10 @@ def version_of_script(script: str) -> tuple[int, int, int] | None:
     """The version that a start script (`kafka-server-start.sh`) would start: that of the jars in its own installation,
     or in the one whose script it calls."""
     for path in (script, *_called_by(script)):
-        here = os.path.dirname(os.path.realpath(path))
-        found = next((v for place in _BY_SCRIPT if (v := _version_in(os.path.join(here, place))) is not None), None)
-        if found is not None:
-            return found
+        folder = os.path.dirname(os.path.realpath(path))
+        version = next((v for place in _BY_SCRIPT if (v := _version_in(os.path.join(folder, place))) is not None), None)
+        if version is not None:
+            return version
     return None
 
 

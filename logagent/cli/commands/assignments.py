@@ -29,12 +29,13 @@ def assignments() -> None:
 @reads_assignments
 @common
 def export(call: Call, file: str) -> None:
-    """Write the assignments to FILE or stdout, for a host that cannot read them itself (there: --assignments FILE)."""
-    image, now = _image(call)
-    if file == "-":
-        for piece in document_pieces(image):
-            sys.stdout.buffer.write(piece)
+    """Write the assignments to FILE or stdout (with --json to both), for a host that cannot read them itself (there:
+    --assignments FILE)."""
+    image, now = _image(call, for_others=True)
+    if file == "-" or call.json:
+        sys.stdout.buffer.writelines(document_pieces(image))
         sys.stdout.buffer.flush()
+    if file == "-":
         return
     if Path(file).is_dir():
         raise UsageError(f"{file} is a directory", hint="give a file name")
@@ -68,9 +69,10 @@ def show(call: Call) -> None:
     table("Assignments", [("", "left"), ("", "left")], rows, color=call.color)
 
 
-def _image(call: Call) -> tuple[AssignmentImage, int]:
-    """The image to show, and the time. A metadata log that the broker may not use is refused, however it looks: another
-    host would take an export of it for what the cluster says."""
+def _image(call: Call, *, for_others: bool = False) -> tuple[AssignmentImage, int]:
+    """The image to show, and the time. A metadata log that the broker may not use is refused, however recent it is, and
+    `for_others` what is not of the history that is remembered here: another host would take an export of it for what
+    the cluster says."""
     settings = load_valid_part(call.config_file)[0].settings
     elsewhere = call.assignments or settings.kafka.bootstrap_servers or "file" in settings.assignments.sources
     if not elsewhere:
@@ -84,6 +86,14 @@ def _image(call: Call) -> tuple[AssignmentImage, int]:
                 f"{image.origin} is no source of assignments: {doubt}",
                 hint="or set kafka.bootstrap_servers, to ask the cluster",
             )
+        found = session.assignments
+        if image is not None and for_others:
+            of_log = found.lineage_problem if image is found.own_log else None
+            if (why := of_log or found.other_history) is not None:
+                raise LogAgentError(
+                    f"{image.origin or image.source} is no source of assignments for other hosts: {why}",
+                    hint="export them where the metadata log is the true one",
+                )
         if image is None and session.assignments.unreachable is not None:
             raise session.assignments.unreachable
         if image is None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from logagent.agent.check.run_check import CheckReport, run_check
+from logagent.agent.session.session import Session
 from logagent.cli.host_session import Progress, read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.plan_documents import check_document
@@ -41,9 +44,7 @@ def check(call: Call, kafka_version: str | None, broker_user: str | None, quick:
             timeout=timeout,
             user=user,
             deep=not quick,
-            # Without them a few findings are less exact, which is not worth a message.
-            before_inventory=lambda: read_assignments(session, call, quiet=True),
-            on_progress=progress.set_count,
+            read_all=partial(_read_all, session, call, progress),
         )
         at = rfc3339(session.clock.now_ms())
     if any(d.health is Health.OFFLINE for d in report.log_dirs):
@@ -54,6 +55,12 @@ def check(call: Call, kafka_version: str | None, broker_user: str | None, quick:
         dump(check_document(report, at))
     else:
         _show(call, report)
+
+
+def _read_all(session: Session, call: Call, progress: Progress) -> None:
+    # Without them a few findings are less exact, which is not worth a message.
+    read_assignments(session, call, quiet=True)
+    session.take_inventory(progress.set_count)
 
 
 def _version(text: str | None) -> tuple[int, ...] | None:

@@ -6,16 +6,15 @@ import click
 
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.session import Session
-from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.options import Call, carries_out, common, includes_internal, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
 
 
 @click.command()
-@click.option("--execute", is_flag=True, help="Carry the plan out; without this the plan is only shown.")
-@click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius.")
-@click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'.")
+@carries_out
+@includes_internal
 @click.option("--trust-clock", is_flag=True, help="Confirm that the wall clock is right now, although it was changed.")
 @reads_assignments
 @common

@@ -28,6 +28,7 @@ def check(call: Call) -> None:
         "environment": list(loaded.environment) if loaded is not None else [],
         "kafka_config": target.config,
         "log_dirs": list(target.log_dirs),
+        "state_dir": call.state_dir,
     }
     if call.json:
         dump(document)
@@ -35,6 +36,7 @@ def check(call: Call) -> None:
         call.say(f"configuration: {document['config'] or 'defaults'}")
         call.say(f"broker: {target.config or 'log dirs from the command line'}")
         call.say(f"log dirs: {', '.join(target.log_dirs)}")
+        call.say(f"state dir: {call.state_dir}")
         if target.config is not None and call.settings().kafka.config is None:
             call.say("the broker was found, not named: what acts needs kafka.config or --kafka-config FILE")
 
@@ -61,13 +63,14 @@ def _target(call: Call) -> Target:
 @common
 def show(call: Call) -> None:
     """Show every setting in effect: durations in milliseconds, sizes in bytes."""
-    document = as_document(call.settings())
+    document, state_dir, log_dirs = as_document(call.settings()), call.state_dir, list(call.log_dirs)
     if call.json:
-        dump({"schema": "logagent.config/1", "settings": document})
+        dump({"schema": "logagent.config/1", "settings": document, "state_dir": state_dir, "log_dirs": log_dirs})
         return
     rows = [
         [f"{section}.{key}", "" if value is None else str(value)]
         for section, values in document.items()
         for key, value in values.items()
     ]
+    rows += [["--state-dir", state_dir], *(["--log-dir", path] for path in log_dirs)]
     table("Settings", [("key", "left"), ("value", "text")], rows, color=call.color)

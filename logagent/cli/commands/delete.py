@@ -10,7 +10,7 @@ import click
 from logagent.agent.planning.plan_cleanup import async_delete
 from logagent.agent.session.session import Session
 from logagent.agent.target import named_target
-from logagent.cli.options import Call, Consent, carries_out, common, gathered, reads_assignments
+from logagent.cli.options import Call, Consent, carries_out, common, gathered, includes_internal, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
 from logagent.host.inventory.scan import topics_in
@@ -26,8 +26,14 @@ MATCHING_SECONDS = 5.0
 
 @click.command()
 @click.option("--topic", metavar="REGEX", help="Topics whose full name matches.")
-@click.option("--partition", "partitions", multiple=True, metavar="T-P", help="One partition (repeatable).")
-@click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'.")
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    metavar="T-P",
+    help="One partition, or one stray by the full name of its directory (repeatable).",
+)
+@includes_internal
 @click.option("--future", is_flag=True, help="The future logs (moves between log dirs), not the current ones.")
 @click.option("--quarantine", is_flag=True, help="Rename to -stray, which the broker keeps, not to -delete.")
 @click.option("--allow-assigned", is_flag=True, help="Even if it is not proven to be an orphan.")
@@ -46,17 +52,31 @@ def delete(
     flags: Flags,
     consent: Consent,
 ) -> None:
-    """Mark partitions for deletion (rename to -delete). `cleanup` removes them after file.delete.delay.ms."""
+    """Mark partitions for deletion (rename to -delete). `cleanup` removes them after file.delete.delay.ms.
+
+    A stray of which nothing shows that it may go (it has no topic id, say) is marked by its full name, with
+    --even-last-copy and an approval of exactly that plan.
+    """
     if (topic is None) == (not partitions):
         raise UsageError("say what to delete: either --topic REGEX or --partition T-P", hint="logagent delete --help")
     topics = _topics(call, topic) if topic is not None else None
-    wanted = frozenset(_partition(text) for text in partitions)
+    strays = frozenset(text for text in partitions if dir_names.classify(text).kind is Kind.STRAY and "/" not in text)
+    if strays and (future or quarantine):
+        raise UsageError(f"{min(strays)} is a stray: neither --future nor --quarantine applies to it")
+    wanted = frozenset(_partition(text) for text in partitions if text not in strays)
     flags = replace(flags, by_topic=topic is not None)
 
     def make_plan(session: Session, facts: Facts) -> Plan:
         partitions = wanted if topics is None else matching(session.dirs, topics, is_future=future)
         plan, absent = async_delete(
-            session, facts, partitions, is_future=future, is_stray=quarantine, flags=flags, approve=consent.approve
+            session,
+            facts,
+            partitions,
+            strays=strays,
+            is_future=future,
+            is_stray=quarantine,
+            flags=flags,
+            approve=consent.approve,
         )
         for partition in absent:
             call.say(f"{partition}: no such {'future ' if future else ''}log here; nothing to do")

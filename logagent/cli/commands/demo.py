@@ -13,7 +13,7 @@ import click
 from logagent.cli.main import run
 from logagent.demo.host import lay_out, make_folder
 from logagent.demo.stage import Stage, own_environment
-from logagent.demo.story import tell
+from logagent.demo.story import run_story
 
 
 @click.command()
@@ -28,20 +28,20 @@ def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
     real commands and checked: the exit status is 0 only if every step did what it should. It needs no broker, no root
     and no network, and touches nothing outside the directory.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     color = not no_color and "NO_COLOR" not in os.environ and sys.stdout.isatty()
     folder = make_folder(wanted)
     lay_out(folder)
     stage = Stage(folder, run, color)
     try:
         with own_environment(color=color), chdir(folder):
-            stage.tell(f"A Kafka host to try things on, in {folder} (all commands below run there):")
+            stage.explain(f"A Kafka host to try things on, in {folder} (all commands below run there):")
             click.echo(f"\n$ cd {folder}")
-            tell(stage)
+            run_story(stage)
     finally:
         if not keep:
             shutil.rmtree(folder)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - started
     click.echo(f"\n{stage.checks} checks in {seconds:.1f} s, {len(stage.failures)} failed.")
     if keep:
         click.echo(

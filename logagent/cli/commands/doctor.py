@@ -46,18 +46,8 @@ def doctor(call: Call, user: str | None) -> None:
     Run by root, it checks the rights of the user the service runs as (or --user); otherwise your own. Nothing is
     changed on disk.
     """
-    settings, wrong = _settings(call)
-    question = Question(
-        settings=settings,
-        loaded=call.loaded_settings,
-        wrong=wrong,
-        config_file=call.config_file,
-        log_dirs=call.log_dirs,
-        state_dir=call.state_dir,
-        user=user,
-    )
     clock = SystemClock()
-    facts = examine(question, clock)
+    facts = examine(_question(call, user), clock)
     findings = diagnose(facts)
     if exit_config(facts):
         call.record_status(Exit.CONFIG)
@@ -67,6 +57,19 @@ def doctor(call: Call, user: str | None) -> None:
         dump(doctor_document(facts, findings, call.host, rfc3339(clock.now_ms())))
     else:
         _show(call, findings)
+
+
+def _question(call: Call, user: str | None) -> Question:
+    settings, wrong = _settings(call)
+    return Question(
+        settings=settings,
+        loaded=call.loaded_settings,
+        wrong=wrong,
+        config_file=call.config_file,
+        log_dirs=call.log_dirs,
+        state_dir=call.state_dir,
+        user=user,
+    )
 
 
 def _settings(call: Call) -> tuple[Settings, ConfigError | None]:

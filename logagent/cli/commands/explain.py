@@ -41,18 +41,18 @@ def explain(call: Call, names: tuple[str, ...], nul: bool, jsonl: bool) -> None:
     if "-" in names and len(names) > 1:
         raise UsageError("'-' cannot be combined with names: they come from the command line or from stdin, not both")
     from_stdin = names == ("-",)
-    found = (
+    explanations = (
         explain_document(_last_part(name)) for name in (_stdin_names(b"\0" if nul else b"\n") if from_stdin else names)
     )
     if jsonl:
-        for explanation in found:
+        for explanation in explanations:
             dump_line(explanation)
     elif call.json and len(names) == 1 and not from_stdin:
-        dump(next(found))
+        dump(next(explanations))
     elif call.json:
-        dump_rows(found)
+        dump_rows(explanations)
     else:
-        _show(found, color=call.color)
+        _show(explanations, color=call.color)
 
 
 def explain_document(name: str) -> ExplainDoc:
@@ -91,12 +91,12 @@ def _stdin_names(end: bytes) -> Iterator[str]:
         yield os.fsdecode(rest)
 
 
-def _show(found: Iterable[ExplainDoc], *, color: bool) -> None:
+def _show(explanations: Iterable[ExplainDoc], *, color: bool) -> None:
     columns = [("name", "left"), ("kind", "left"), ("topic", "left"), ("partition", "right"), ("note", "left")]
     rows = [
         (short_name(e["name"]), e["kind"], short_name(e["topic"] or ""),
          "" if e["partition"] is None else str(e["partition"]), _note(e))
-        for e in found
+        for e in explanations
     ]  # fmt: skip
     table("", columns, rows, color=color)
 

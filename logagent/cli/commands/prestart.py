@@ -16,13 +16,13 @@ from logagent.agent.planning.plan_prestart import (
     BudgetSpent,
     Prestart,
     carry_out_prestart,
-    looking_at_most,
     plan_prestart,
+    reading_at_most,
     room_for_start,
 )
 from logagent.agent.session.session import Session
 from logagent.agent.target import UnnamedBroker
-from logagent.cli.host_session import note_health, read_assignments, session_of
+from logagent.cli.host_session import note_health, read_assignments, say_where_they_end, session_of
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.plan_documents import finding_row
 from logagent.cli.render import dump, human_bytes
@@ -84,8 +84,8 @@ def _notes(device: int, room: StartRoom, prestart: Prestart, gone: set[DirKey]) 
             f" {human_bytes(_given(beyond, prestart.gains).bytes)} in {where} (logagent cleanup shows a plan that can"
             " be approved)"
         )
-    told = gone.union(p.key for p in beyond)
-    marked = [p for p in prestart.marked if p.dir.device == device and p.key not in told]
+    counted = gone.union(p.key for p in beyond)
+    marked = [p for p in prestart.marked if p.dir.device == device and p.key not in counted]
     if marked:
         # Before it is due, removing it needs an approval, and only `rescue` takes one.
         size = _given(marked, prestart.gains).bytes
@@ -111,20 +111,24 @@ def _given(removals: Sequence[Proposal], gains: Mapping[DirKey, Space]) -> Space
     return sum((gains.get(p.key, NOTHING) for p in removals), NOTHING)
 
 
-def _count(found: Sequence[Proposal], one: str, many: str) -> str:
-    return f"1 {one}" if len(found) == 1 else f"{len(found)} {many}"
+def _count(removals: Sequence[Proposal], one: str, many: str) -> str:
+    return f"1 {one}" if len(removals) == 1 else f"{len(removals)} {many}"
 
 
 # How long to wait for another logagent to finish acting: a broker is waiting for us.
 EXECUTOR_WAIT_SECONDS = 1.0
 MOST_BUDGET_SECONDS = 3600.0
 # At most this much of the budget is reserved for ending in an orderly way.
-_TELLING_SECONDS = 0.2
+_REPORTING_SECONDS = 0.2
 
 
 @click.command()
 @click.option(
-    "--budget", default="2s", show_default=True, metavar="TIME", help="Delay the broker's start by at most this long."
+    "--budget",
+    default="2s",
+    show_default=True,
+    metavar="TIME",
+    help="Delay the broker's start by at most this long (0ms: do nothing).",
 )
 @click.option("--strict", is_flag=True, help="Exit 6, which prevents the start, if the broker would fail to start.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be renamed.")
@@ -141,14 +145,14 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
     started = time.monotonic()
     step = _Step()
     try:
-        found = work_in_child(
-            lambda: _Run(call, started + _ours(allowed), step, strict=strict).act(dry_run=dry_run), allowed
+        result = work_in_child(
+            lambda: _Run(call, started + _working_seconds(allowed), step, strict=strict).act(dry_run=dry_run), allowed
         )
     except TimeoutError:
-        found = _Found(skipped=f"the budget of {budget} was spent while {step.text()}", status=call.status)
-    call.record_status(found.status)
-    fatal = _tell(call, found)
-    if strict and any(finding not in found.settled for finding in fatal):
+        result = _Result(skipped=f"the budget of {budget} was spent while {step.text()}", status=call.status)
+    call.record_status(result.status)
+    fatal = _report(call, result)
+    if strict and any(finding not in result.settled for finding in fatal):
         call.record_status(Exit.CHECK_FATAL)
     if call.json:
         dump(
@@ -157,11 +161,11 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
                 "at": rfc3339(time.time_ns() // 1_000_000),
                 "budget_ms": int(allowed * 1000),
                 "spent_ms": int((time.monotonic() - started) * 1000),
-                "skipped": found.skipped,
-                "hint": found.hint,
-                "plan": found.done.document if found.done is not None else None,
-                "findings": found.findings,
-                "settled_by_plan": found.settled,
+                "skipped": result.skipped,
+                "hint": result.hint,
+                "plan": result.done.document if result.done is not None else None,
+                "findings": result.findings,
+                "settled_by_plan": result.settled,
             }
         )
 
@@ -179,26 +183,26 @@ def _allowed_seconds(budget: str) -> float:
     return allowed
 
 
-def _tell(call: Call, found: _Found) -> list[FindingDoc]:
+def _report(call: Call, result: _Result) -> list[FindingDoc]:
     """For a person; returns the fatal findings."""
-    if found.done is not None and not call.json:
-        show_plan(call, found.done)
-    for note in found.notes:
+    if result.done is not None and not call.json:
+        show_plan(call, result.done)
+    for note in result.notes:
         call.say(f"prestart: {note}")
-    if found.skipped is not None:
-        call.say(f"prestart: {found.skipped}")
-        if found.hint is not None:
-            call.say(f"  hint: {found.hint}")
-    fatal = [f for f in found.findings if f["severity"] == "fatal"]
+    if result.skipped is not None:
+        call.say(f"prestart: {result.skipped}")
+        if result.hint is not None:
+            call.say(f"  hint: {result.hint}")
+    fatal = [f for f in result.findings if f["severity"] == "fatal"]
     for finding in fatal:
-        what = "start only once this plan is carried out" if finding in found.settled else "not start"
+        what = "start only once this plan is carried out" if finding in result.settled else "not start"
         call.say(f"the broker would {what}: {finding['path']}: {finding['says']} ({finding['hint']})")
     return fatal
 
 
-def _ours(allowed: float) -> float:
+def _working_seconds(allowed: float) -> float:
     """The part of the budget for the work itself, so that it usually ends by itself and can report how far it got."""
-    return allowed - min(_TELLING_SECONDS, allowed / 10)
+    return allowed - min(_REPORTING_SECONDS, allowed / 10)
 
 
 class _Step:
@@ -218,7 +222,7 @@ class _Step:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Result:
     """The result of one prestart. skipped: why it ended early; hint: what to do about that. settled: the
     fatal findings that a dry run's plan would settle."""
 
@@ -238,13 +242,13 @@ class _Run:
         self.call = call
         self.strict = strict
         self.deadline = deadline
-        self.found = _Found(call.status)
+        self.found = _Result(call.status)
         self._step = step
 
     def _left(self) -> float:
         return self.deadline - time.monotonic()
 
-    def act(self, *, dry_run: bool) -> _Found:
+    def act(self, *, dry_run: bool) -> _Result:
         try:
             self._act(dry_run=dry_run)
         except BudgetSpent:
@@ -261,11 +265,12 @@ class _Run:
         self._step.note("opening the state dir, the journal and the log dirs; nothing was renamed")
         wait = max(0.0, min(EXECUTOR_WAIT_SECONDS, self._left()))
         with session_of(self.call, act=not dry_run, to_plan=True, wait_seconds=wait) as session:
-            with looking_at_most(self._left()):
+            with reading_at_most(self._left()):
                 self._step.note("looking at assignments and log dirs; nothing was renamed")
                 self._read_assignments(session)
                 session.take_inventory()
                 facts = session.facts()
+                say_where_they_end(session, self.call)
                 prestart = plan_prestart(session, facts)
                 self._check(session)
             self._step.note("renaming; what was done is in the journal (logagent history)")
@@ -275,7 +280,7 @@ class _Run:
                 prestart.plan,
                 execute=not dry_run,
                 stop=lambda: self._left() <= 0,
-                look=lambda dirs: self._look_in_time(session, dirs, facts),
+                read_facts=lambda dirs: self._facts_in_time(session, dirs, facts),
                 act=partial(carry_out_prestart, session, prestart),
             )
             note_health(self.call, facts)
@@ -286,12 +291,14 @@ class _Run:
             if dry_run:
                 self.found.settled = settled_by(rooms, prestart, self.found.findings)
             if not dry_run:
-                self._obey(session, {p.key for p in done.plan.actions})
+                self._carry_out_requests(session, done.plan.actions)
         set_status(self.call, done.plan, done.execution)
 
     def _read_assignments(self, session: Session) -> None:
         """An `--assignments` file that cannot be used is an error here, too (the unit decides whether the broker starts
         all the same: `ExecStartPre=-`)."""
+        # The disk comes first: what is on it is looked at although nobody answers.
+        session.network_seconds = self._left() / 2
         try:
             read_assignments(session, self.call)
         except LogAgentError as e:
@@ -305,7 +312,7 @@ class _Run:
 
         before = [f for f in self.found.findings if f["code"] in SPACE_CODES]
         try:
-            with looking_at_most(max(0.1, self._left())):
+            with reading_at_most(max(0.1, self._left())):
                 paths = dict.fromkeys(f["path"] for f in before)
                 now = [f for path in paths for f in check_space(session, path, max(0.1, self._left()))]
         except (BudgetSpent, LogAgentError):
@@ -313,38 +320,36 @@ class _Run:
         others = [f for f in self.found.findings if f["code"] not in SPACE_CODES]
         self.found.findings = [*others, *(row for row in map(finding_row, now) if row not in others)]
 
-    def _obey(self, session: Session, renamed: Collection[DirKey]) -> None:
-        """Obey orders of the fleet: those that can be read in half of the remaining time, else those that the daemon
-        saw."""
-        from logagent.agent.orders.box import bounded, box_of
+    def _carry_out_requests(self, session: Session, renamed: Collection[Proposal]) -> None:
+        """Quarantine what requests of the fleet ask for, if the store can be read in half of the remaining time; else
+        that waits for the next start."""
+        from logagent.agent.requests.box import bounded, box_of
 
         settings = self.call.settings()
         if not settings.orders.accept or self._left() <= 0:
             return
-        self._step.note("reading the orders of the fleet; the renames of this host's own plan are done")
-        box = box_of(settings, self.call.state_dir, session.clock, session)
+        self._step.note("reading the fleet's requests; the renames of this host's own plan are done")
+        box = box_of(settings, self.call.state_dir, session.clock, session, self.call.host)
         if box is None:
             return
-        if bounded(box.receive, self._left() / 2) is None and not box.recall():
-            self.found.notes.append(
-                "the store was not read in time and no order was seen recently; no order was carried out"
-            )
+        if bounded(box.read_before_start, self._left() / 2) is None:
+            self.found.notes.append("the store was not read in time; no request of the fleet was carried out")
             return
-        session.dirs = [d for d in session.dirs if d.key not in renamed]
-        with looking_at_most(self._left()):
+        with reading_at_most(self._left()):
             facts = session.facts()
-        self._step.note("renaming by orders; what was done is in the journal (logagent history)")
-        for obeyed in box.obey(session, facts, lambda: self._left() <= 0, renames_only=True):
-            done = obeyed.execution.results.values() if obeyed.execution is not None else ()
+        self._step.note("renaming by requests; what was done is in the journal (logagent history)")
+        touched = {p.dir.inode for p in renamed}
+        for run in box.carry_out(session, facts, lambda: self._left() <= 0, touched=touched, in_prestart=True):
+            done = run.execution.results.values() if run.execution is not None else ()
             count = sum(r.outcome is Outcome.DONE for r in done)
             if count:
-                self.found.notes.append(f"{count} directories were renamed by order {obeyed.order.order_id}")
+                self.found.notes.append(f"{count} directories were quarantined for request {run.number}")
 
-    def _look_in_time(self, session: Session, dirs: Sequence[PartitionDir], last: Facts) -> Facts:
-        """The second look before acting counts against the budget too. If it takes too long its result is not used: the
-        budget is spent, and `stop` says so."""
+    def _facts_in_time(self, session: Session, dirs: Sequence[PartitionDir], last: Facts) -> Facts:
+        """Gathering facts again before acting counts against the budget too. If it takes too long its result is not
+        used: the budget is spent, and `stop` says so."""
         try:
-            with looking_at_most(self._left()):
+            with reading_at_most(self._left()):
                 return session.facts_to_act(dirs)
         except BudgetSpent:
             return last

@@ -19,7 +19,7 @@ def queue(call: Call) -> None:
     with session_of(call) as session:
         session.read_delete_delay()
         session.take_inventory(only=lambda name: name.endswith(DELETE_SUFFIX))
-        note_health(call, session.facts())
+        note_health(call, session.log_dirs.facts(session.log_dirs.log_dir_facts("no")))
         if session.journal_problem is not None:
             call.say(f"times and names may be missing: {session.journal_problem}")
         entries = session.queue()
@@ -35,6 +35,7 @@ def queue(call: Call) -> None:
         [
             f"{e.dir.log_dir}/{e.dir.name}",
             e.full_topic or f"{e.dir.topic}…",
+            human_bytes(e.dir.allocated),
             human_bytes(e.dir.bytes),
             human_time(e.marked_at_ms),
             "now" if e.due_at_ms <= now else f"in {human_ms(e.due_at_ms - now)}",
@@ -43,6 +44,7 @@ def queue(call: Call) -> None:
         ]
         for e in entries
     ]
-    columns = [("directory", "path"), ("topic", "path?"), ("size", "right"), ("marked at", "left?"), ("due", "left")]
+    columns = [("directory", "path"), ("topic", "path?"), ("allocated", "right"), ("size", "right?")]
+    columns += [("marked at", "left?"), ("due", "left")]
     columns += [("marked by", "left?"), ("failed attempts", "text")]
     table(f"Delete queue (file.delete.delay.ms = {delay})", columns, rows, color=call.color)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from logagent.agent.rescue.plan_rescue import LOCAL_SOURCES, Rescue, carry_out_rescue, plan_rescue
-from logagent.agent.rescue.rescue_looks import BrokersPart, file_systems, free_room
+from logagent.agent.rescue.plan_rescue import LOCAL_SOURCES, RemovedByHand, Rescue, carry_out_rescue, plan_rescue
+from logagent.agent.rescue.rescue_inspection import BrokersPart, file_systems, free_room
 from logagent.agent.session.session import Session
 from logagent.cli.host_session import (
     Progress,
@@ -21,7 +21,7 @@ from logagent.cli.host_session import (
     take_inventory,
     unusable_assignments_file,
 )
-from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.options import Call, common, includes_internal, reads_assignments
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, table
 from logagent.cli.run_plan import set_status, show_refusals, show_waiting
@@ -34,7 +34,7 @@ from logagent.model.space import Space
 from logagent.settings import parse_size
 
 if TYPE_CHECKING:
-    from logagent.documents.plans import PlanDoc, RescueDoc, RescueRoom, RetentionDoc
+    from logagent.documents.plans import PlanDoc, RemovedByHandDoc, RescueDoc, RescueRoom, RetentionDoc
 
 Room = Mapping[str, Space]
 # Kept directories shown without -v, largest first.
@@ -64,18 +64,7 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
         "more": rescue.more,
         "room": _room(rescue.free),
         "room_after": _room(room_after),
-        "removed_by_hand": [
-            {
-                "log_dir": r.log_dir,
-                "file": r.file.path,
-                "pid": r.file.pid,
-                "program": r.program,
-                "descriptor": r.file.descriptor,
-                "bytes": r.file.bytes,
-                "is_holder": r.is_holder,
-            }
-            for r in rescue.removed_by_hand
-        ],
+        "removed_by_hand": [_removed_by_hand(r) for r in rescue.removed_by_hand],
         "open_removed": [
             {"log_dir": o.log_dir, "pid": o.pid, "program": o.program, "bytes": o.bytes, "is_holder": o.is_holder}
             for o in rescue.open_removed
@@ -100,7 +89,20 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
     }
 
 
-def _advice(found: Sequence[RetentionAdvice]) -> list[RetentionDoc]:
+def _removed_by_hand(r: RemovedByHand) -> RemovedByHandDoc:
+    return {
+        "log_dir": r.log_dir,
+        "file": r.file.path,
+        "pid": r.file.pid,
+        "program": r.program,
+        "descriptor": r.file.descriptor,
+        "bytes": r.file.bytes,
+        "allocated": r.file.allocated,
+        "is_holder": r.is_holder,
+    }
+
+
+def _advice(advice: Sequence[RetentionAdvice]) -> list[RetentionDoc]:
     return [
         {
             "topic": a.topic,
@@ -112,12 +114,12 @@ def _advice(found: Sequence[RetentionAdvice]) -> list[RetentionDoc]:
             "command": a.command,
             "steps": [{"retention_ms": step, "gives_back": size} for step, size in a.gives_back.items()],
         }
-        for a in found
+        for a in advice
     ]
 
 
-def _room(found: Room) -> list[RescueRoom]:
-    return [{"log_dir": path, "free": free.bytes, "inodes_free": free.inodes} for path, free in found.items()]
+def _room(room: Room) -> list[RescueRoom]:
+    return [{"log_dir": path, "free": free.bytes, "inodes_free": free.inodes} for path, free in room.items()]
 
 
 def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -> None:
@@ -134,8 +136,8 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
         table("Removed files that a process keeps open (by hand)", columns, rows, color=call.color)
     if rescue.unread_processes:
         what = "1 process" if rescue.unread_processes == 1 else f"{rescue.unread_processes} processes"
-        # With --execute root becomes the user of the state dir. What root may not read, nobody here can show.
-        more = ": logagent rescue as root, without --execute, shows those" if os.geteuid() != 0 else ""
+        # Here root has become the user of the state dir. What root may not read, nobody here can show.
+        more = ": logagent scan --json as root counts those (open_removed)" if os.geteuid() != 0 else ""
         call.say(f"{what} of other users cannot be read, nor what removed files they keep open{more}")
     if document["actions"]:
         rows = [
@@ -148,11 +150,20 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
         columns += [("early because", "text"), *([("outcome", "left")] if executed else [])]
         title = f"Plan {document['plan_id']}" + ("" if executed else " (not carried out)")
         table(title, columns, rows, color=call.color)
+    _show_files(call, document)
     show_waiting(call, rescue.plan)
     _show_by_broker(call, rescue.by_broker)
     _show_kept(call, rescue)
     show_refusals(call, document)
     _say_sum(call, document, rescue, executed=executed)
+
+
+def _show_files(call: Call, document: PlanDoc) -> None:
+    """What an approval of leftovers is about, each by its name."""
+    rows = [[f"{a['log_dir']}/{a['name']}", name] for a in document["actions"] for name in a.get("files", ())]
+    if rows:
+        title = "Files that a start would drop (after a retention set by mistake, the last copy)"
+        table(title, [("directory", "path"), ("file", "path")], rows, color=call.color)
 
 
 def _show_removed_by_hand(call: Call, rescue: Rescue) -> None:
@@ -167,32 +178,32 @@ def _show_removed_by_hand(call: Call, rescue: Rescue) -> None:
     table(title, columns, rows, color=call.color)
     processes = sorted({r.file.pid for r in rescue.removed_by_hand})
     what = f"process {processes[0]} ends" if len(processes) == 1 else "these processes end"
-    size = human_bytes(sum({r.file.identity: r.file.bytes for r in rescue.removed_by_hand}.values()))
+    size = human_bytes(sum({r.file.identity: r.file.allocated for r in rescue.removed_by_hand}.values()))
     call.say(f"{size} of removed files may be the only copy of their records, and are gone when {what}")
     call.say("hint: stop the producers of these partitions, then cp each to another disk; until then restart nothing")
 
 
-def _show_by_broker(call: Call, found: BrokersPart) -> None:
+def _show_by_broker(call: Call, part: BrokersPart) -> None:
     _show_advice(
-        call, found.retention, "What only a running broker can do, on all replicas (records are lost)", "retention"
+        call, part.retention, "What only a running broker can do, on all replicas (records are lost)", "retention"
     )
     title = "What only a running broker can do, on all replicas (remote records stay; only what was copied goes)"
-    _show_advice(call, found.local_retention, title, "local retention")
-    for e in found.expired:
+    _show_advice(call, part.local_retention, title, "local retention")
+    for e in part.expired:
         call.say(
             f"topic {e.topic}: {human_bytes(e.bytes)} past its retention of {human_ms(e.retention_ms)}, which a running"
             " broker deletes by itself"
         )
-    for topic, size, policy in found.compacted:
+    for topic, size, policy in part.compacted:
         call.say(
             f"topic {topic}: {human_bytes(size)} that no retention frees: its cleanup.policy is {policy or 'empty'}"
         )
-    for topic, size, why in found.no_retention:
+    for topic, size, why in part.no_retention:
         call.say(f"topic {topic}: no retention is advised for its {human_bytes(size)}: {why}")
 
 
-def _show_advice(call: Call, found: Sequence[RetentionAdvice], title: str, what: str) -> None:
-    if not found:
+def _show_advice(call: Call, advice: Sequence[RetentionAdvice], title: str, what: str) -> None:
+    if not advice:
         return
     rows = [
         [
@@ -204,13 +215,13 @@ def _show_advice(call: Call, found: Sequence[RetentionAdvice], title: str, what:
             f"{human_bytes(a.gives_back[a.retention_ms])}",
             a.policy or "unknown: nothing, if it is compact",
         ]
-        for a in found
+        for a in advice
     ]
     columns = [("topic", "path"), ("has", "right"), (what, "right"), ("now", "text"), ("frees", "right")]
     columns += [("cleanup.policy", "text")]
     table(title, columns, rows, color=call.color)
     # Not in the table, where they would be folded: they are to be pasted.
-    for a in found:
+    for a in advice:
         click.echo(f" {a.command}")
     click.echo()
 
@@ -246,7 +257,7 @@ def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -
     for a in document["actions"]:
         if a["error"]:
             call.say(f"{a['outcome']}: {a['log_dir']}/{a['name']}: {a['error']}")
-    said = (
+    freed = (
         f"{human_bytes(rescue.gives_back)} can be freed"
         if not executed
         else f"{human_bytes(document['totals']['freed_bytes'])} freed"
@@ -254,9 +265,9 @@ def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -
     more = f", {human_bytes(rescue.more)} more if needed" if rescue.more else ""
     missing = rescue.missing(document["totals"]["freed_bytes"] if executed else rescue.gives_back)
     short = f"; {human_bytes(rescue.need or 0)} needed, {human_bytes(missing)} missing" if missing else ""
-    waiting = sum(w.bytes for w in rescue.plan.waiting)
+    waiting = sum(w.allocated for w in rescue.plan.waiting)
     later = f"; {human_bytes(waiting)} wait, see above" if waiting else ""
-    call.say(f"{said}{more}{short}{later}" + ("" if executed else ": nothing has been done yet"))
+    call.say(f"{freed}{more}{short}{later}" + ("" if executed else ": nothing has been done yet"))
 
 
 # With less, the next segment or checkpoint is one too many.
@@ -272,7 +283,7 @@ _FULL_BYTES = 16 << 20
 )
 @click.option("--execute", is_flag=True, help="Free it, in the order shown; without this the plan is only shown.")
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which shortens a wait.")
-@click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'.")
+@includes_internal
 @reads_assignments
 @common
 def rescue(call: Call, need: str | None, execute: bool, approve: str | None, include_internal: bool) -> None:
@@ -286,31 +297,33 @@ def rescue(call: Call, need: str | None, execute: bool, approve: str | None, inc
         wanted = parse_size(need) if need is not None else None
     except ValueError as e:
         raise UsageError(f"--need: {e}", hint="logagent rescue --need 50GiB") from e
+    if wanted == 0:
+        raise UsageError(f"--need {need}: that is nothing", hint="leave it out if everything that is offered is meant")
     with session_of(call, act=execute, to_plan=True) as session:
         if wanted is not None:
             _refuse_several_file_systems(session, need)
         _read_what_is_here(session, call)
         take_inventory(session, call)
         facts = session.facts()
-        found = plan_rescue(
+        offered = plan_rescue(
             session, facts, need=wanted, approve=approve, only_due=execute, include_internal=include_internal
         )
         execution = None
         if execute:
-            found, execution = _carried_out(call, session, found, approve is not None, include_internal)
-        _tell(call, session, facts, found, execution)
+            offered, execution = _carried_out(call, session, offered, approve is not None, include_internal)
+        _report(call, session, facts, offered, execution)
 
 
 def _refuse_several_file_systems(session: Session, need: str | None) -> None:
     """What is freed on one disk does not help another, and the safest step may be on the one that has room."""
-    found = file_systems(session)
-    if len(found) > 1:
+    by_file_system = file_systems(session)
+    if len(by_file_system) > 1:
         ways = (
             f"{' '.join(f'--log-dir {shlex.quote(d)}' for d in dirs)} ({human_bytes(free)} free)"
-            for dirs, free in found
+            for dirs, free in by_file_system
         )
         raise UsageError(
-            f"--need {need}: the log dirs are on {len(found)} file systems, and it does not say on which one",
+            f"--need {need}: the log dirs are on {len(by_file_system)} file systems, and it does not say on which one",
             hint=f"name the log dirs of one, the fullest first: {', or '.join(ways)}",
         )
 
@@ -326,18 +339,18 @@ def _read_what_is_here(session: Session, call: Call) -> None:
 
 
 def _carried_out(
-    call: Call, session: Session, found: Rescue, approved: bool, include_internal: bool
+    call: Call, session: Session, offered: Rescue, approved: bool, include_internal: bool
 ) -> tuple[Rescue, Execution]:
-    total = sum(o.proposal.dir.bytes for o in found.offers.values())
+    total = sum(o.proposal.dir.allocated for o in offered.offers.values())
     with Stopper(call) as stopper, Progress(call, "Removing", total=total) as progress:
         manager = session.log_manager(stop=stopper, on_progress=progress.on_bytes)
-        return carry_out_rescue(session, found, manager, approved=approved, include_internal=include_internal)
+        return carry_out_rescue(session, offered, manager, approved=approved, include_internal=include_internal)
 
 
-def _tell(call: Call, session: Session, facts: Facts, found: Rescue, execution: Execution | None) -> None:
-    plan = found.plan
+def _report(call: Call, session: Session, facts: Facts, offered: Rescue, execution: Execution | None) -> None:
+    plan = offered.plan
     note_health(call, facts)
-    _say_where_a_stop_helps(call, facts, found)
+    _say_where_a_stop_helps(call, facts, offered)
     executed = execution is not None and plan.needs_approval is None
     document = plan_document(
         session,
@@ -347,25 +360,25 @@ def _tell(call: Call, session: Session, facts: Facts, found: Rescue, execution: 
         execution=execution,
         drops=session.checkpoint_drops(plan) if execution is None else {},
     )
-    after = {p: r for p, r in free_room(session).items() if p in found.free} if execution is not None else {}
-    add_rescue(document, found, after)
+    after = {p: r for p, r in free_room(session).items() if p in offered.free} if execution is not None else {}
+    add_rescue(document, offered, after)
     set_status(call, plan, execution)
-    if executed and found.missing(document["totals"]["freed_bytes"]):
+    if executed and offered.missing(document["totals"]["freed_bytes"]):
         call.record_status(Exit.REFUSED)
     if call.json:
         dump(document)
     else:
-        show_rescue(call, document, found, executed=executed)
+        show_rescue(call, document, offered, executed=executed)
 
 
-def _say_where_a_stop_helps(call: Call, facts: Facts, found: Rescue) -> None:
+def _say_where_a_stop_helps(call: Call, facts: Facts, offered: Rescue) -> None:
     """A running broker gives a full log dir up at its next checkpoint of high watermarks, within 5 s by default, and
     takes it back only at a start. Nothing acts on an offline log dir; while the broker is stopped it is not offline."""
     advice = "stop the broker, run logagent rescue, start the broker again"
-    if found.removed_by_hand:
+    if offered.removed_by_hand:
         advice = "copy what was removed by hand to another disk, then run logagent rescue again"
     elif any(f.open_files_unreadable is not None for f in facts.log_dirs.values()):
         advice = f"run logagent rescue as root, which shows what was removed by hand; if that is nothing, {advice}"
-    for path, free in found.free.items():
+    for path, free in offered.free.items():
         if facts.log_dirs[path].health is Health.OFFLINE and free.bytes < _FULL_BYTES:
             call.say(f"hint: {path} is full ({human_bytes(free.bytes)} free): {advice}")

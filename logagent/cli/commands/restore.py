@@ -53,15 +53,15 @@ def restore(call: Call, names: tuple[str, ...], plan_id: str | None, options: Re
 
     def make_plan(session: Session, facts: Facts) -> Plan:
         moved = set(session.renamed_by(plan_id)) if plan_id is not None else set()
-        here = [d for d in session.dirs if d.log_dir not in session.spared]
+        candidates = [d for d in session.dirs if d.log_dir not in session.spared]
         if plan_id is not None and not moved:
             raise UsageError(f"plan {plan_id} left nothing that could be restored", hint="logagent history shows it")
-        chosen = {d.key: d for d in here if d.key in moved}
+        chosen = {d.key: d for d in candidates if d.key in moved}
         for name in names:
-            found = _named(name, here)
-            if not found:
+            matches = _named(name, candidates)
+            if not matches:
                 raise UsageError(f"no directory {name} in the log dirs", hint="logagent scan lists them")
-            chosen |= {d.key: d for d in found}
+            chosen |= {d.key: d for d in matches}
         return plan_restore(session, facts, chosen.values(), options, approve=consent.approve)
 
     run_plan(call, make_plan, execute=consent.execute)
@@ -70,8 +70,8 @@ def restore(call: Call, names: tuple[str, ...], plan_id: str | None, options: Re
 def _named(name: str, dirs: Sequence[PartitionDir]) -> list[PartitionDir]:
     """The directories of this name or path. A marked directory may be a stray by now, with the same UUID, if a restore
     was cut short."""
-    found = [d for d in dirs if name in (d.name, f"{d.log_dir}/{d.name}")]
+    matches = [d for d in dirs if name in (d.name, f"{d.log_dir}/{d.name}")]
     parsed = classify(os.path.basename(name))
-    if found or parsed.kind is not Kind.DELETE or parsed.uuid is None:
-        return found
+    if matches or parsed.kind is not Kind.DELETE or parsed.uuid is None:
+        return matches
     return [d for d in dirs if d.kind is Kind.STRAY and d.uuid == parsed.uuid and d.partition == parsed.partition]

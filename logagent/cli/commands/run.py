@@ -20,11 +20,12 @@ from logagent.agent.daemon.scheduling import RunConfig
 from logagent.agent.target import named_target
 from logagent.cli.host_session import unusable_file
 from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.render import dump
 from logagent.errors import Exit, Halted
 from logagent.host.linux.child import Child
 from logagent.host.linux.syscalls import share_one_arena
 from logagent.host.state.executor_lock import ExecutorLock
-from logagent.host.state.state_dir import look_at_directory, prepare_state_dir
+from logagent.host.state.state_dir import prepare_state_dir, stat_directory
 
 if TYPE_CHECKING:
     from logagent.agent.daemon.scheduling import RunConfig
@@ -40,7 +41,8 @@ DAEMON_LOCK = "daemon.lock"
 def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
     """Watch the log dirs, remove what is due from the delete queue, clean up every cleanup.interval.
 
-    Log lines go to stderr. SIGTERM stops it at the next file, SIGHUP reloads the configuration.
+    Log lines go to stderr; --json prints the state at the end, as `status --json` does. SIGTERM stops it at the next
+    file, SIGHUP reloads the configuration.
     """
     share_one_arena()
     # The configuration is about to be read: a reload this early has nothing to do, and must not kill the daemon.
@@ -62,6 +64,8 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
             host=call.host,
         )
         status = running.once() if once else running.stay(signal.SIGTERM, signal.SIGINT, reload=signal.SIGHUP)
+        if call.json:
+            dump(running.status())
     if status is Exit.HALTED:
         raise Halted("all log dirs are offline", hint="logagent check says why; health.on_all_offline can make it wait")
     call.record_status(status)
@@ -76,21 +80,21 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
 def answering(config: RunConfig) -> dict[str, os.stat_result | None]:
     """What the log dirs are now: a disk that already hangs must not keep the daemon from starting.
 
-    Each is looked at by a child. A thread would do unless started as root: `setresuid` waits for every thread, and a
+    Each is read by a child. A thread would do unless started as root: `setresuid` waits for every thread, and a
     thread stuck in a call to a dead disk never answers.
     """
     paths = config.target.log_dirs
     children = {path: Child(partial(_pickled, path)) for path in paths}
     deadline = time.monotonic() + config.settings.health.probe_timeout / 1000
-    there: dict[str, os.stat_result | None] = dict.fromkeys(paths)
+    statuses: dict[str, os.stat_result | None] = dict.fromkeys(paths)
     for path, child in children.items():
         with suppress(OSError):  # TimeoutError is one, too
-            there[path] = pickle.loads(child.answer(max(0.0, deadline - time.monotonic())))
-    return there
+            statuses[path] = pickle.loads(child.answer(max(0.0, deadline - time.monotonic())))
+    return statuses
 
 
 def _pickled(path: str) -> bytes:
-    return pickle.dumps(look_at_directory(path))
+    return pickle.dumps(stat_directory(path))
 
 
 def load(call: Call, *, reread: bool = False) -> RunConfig:

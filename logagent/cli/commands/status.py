@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from logagent.agent.status.status import ask_status
 from logagent.cli.options import RUN_AS_BROKER, Call, common
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.errors import Exit, NotPermitted, ServiceUnreachable
+from logagent.model.health.clock_doubt import TRUST_CLOCK
 
 
 @click.command()
@@ -28,12 +30,30 @@ def status(call: Call) -> None:
         if isinstance(e.__cause__, PermissionError):
             raise NotPermitted(str(e), hint=RUN_AS_BROKER) from e
         raise
+    _refuse_another_broker(call, document)
     if any(d["health"] == "offline" for d in document["log_dirs"]):
         call.record_status(Exit.OFFLINE)
     if call.json:
         dump(document)
     else:
         _show(call, document)
+
+
+def _refuse_another_broker(call: Call, document: dict[str, Any]) -> None:
+    """A daemon is reached by its state dir. Raises ServiceUnreachable if it does not serve the named broker."""
+    served, named = {d["path"] for d in document["log_dirs"]}, {os.path.abspath(path) for path in call.log_dirs}
+    config = document["kafka_config"]
+    if named - served:
+        wrong = f"{', '.join(sorted(served)) or 'no log dir'}, not {', '.join(sorted(named - served))}"
+    elif call.kafka_config is not None and (
+        config is None or os.path.realpath(config) != os.path.realpath(call.kafka_config)
+    ):
+        wrong = f"the broker of {config or 'no configuration file'}, not of {call.kafka_config}"
+    else:
+        return
+    raise ServiceUnreachable(
+        f"the daemon in {call.state_dir} serves {wrong}", hint="name the state dir of the right daemon with --state-dir"
+    )
 
 
 def _known_form(document: dict[str, Any], directory: str) -> dict[str, Any]:
@@ -93,6 +113,10 @@ def _lines(s: dict[str, Any], now: int) -> list[str]:
     lines = [_broker(b, now) for b in s["brokers"]]
     for f in s.get("failed", ()):  # not from a daemon of an earlier release
         lines.append(f"{f['job']} failed {human_time(_ms(f['at']))}: {f['error']} (the daemon's log says more)")
+    if s.get("reload_failed"):
+        r = s["reload_failed"]
+        at = human_time(_ms(r["at"]))
+        lines.append(f"it runs with its configuration of before; the reload of {at} failed: {r['error']}")
     if s["running"]:
         lines.append(f"running now: {s['running']}")
     if s["queue"]:
@@ -101,8 +125,10 @@ def _lines(s: dict[str, Any], now: int) -> list[str]:
     if s["assignments"]:
         a = s["assignments"]
         age = f", {human_ms(now - _ms(a['at']))} old" if a["at"] else ""
-        said = f"from {a['source']}{age}" if a["usable"] else f"not usable: {a['problem'] or 'none read'}"
-        lines.append(f"assignments: {said}")
+        state = f"from {a['source']}{age}" if a["usable"] else f"not usable: {a['problem'] or 'none read'}"
+        lines.append(f"assignments: {state}")
+    if s.get("clock_doubt"):
+        lines.append(f"nothing is done that depends on an age: {s['clock_doubt']} ({TRUST_CLOCK})")
     for path in s["open_exchanges"]:
         lines.append(
             f"restore --replace was cut short: {path} is the directory it displaced (logagent check says more)"

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from logagent.cli.deletions.asking import ask, ask_nothing, close, lately, topics_of_cluster
+from logagent.cli.deletions.asking import ask, ask_nothing, standing, topics_of_cluster
 from logagent.cli.deletions.opening import Place, place_options
 from logagent.cli.deletions.progress import follow
-from logagent.cli.deletions.report import Choice, choose, only_cluster
-from logagent.cli.deletions.round_loop import run_rounds
-from logagent.cli.deletions.values import seconds, size, topic_regex
+from logagent.cli.deletions.report import Choice, choose
+from logagent.cli.deletions.running import IN_FORCE_SECONDS, run_rounds
+from logagent.cli.deletions.running import cancel as cancel_request
+from logagent.cli.deletions.values import pause, seconds, size, topic_regex
 from logagent.cli.options import Call, common, gathered, options
 from logagent.cli.render import dump
 from logagent.controller.deletion_plan import Dropped, plan_directories, plan_topics
-from logagent.errors import LogAgentError, UsageError
+from logagent.controller.deletions import Deletions
+from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError, UsageError
 from logagent.store.signing import generate
 
 ROUND_SECONDS = 5.0
 KINDS = ("orphan", "stray")
-REASONS = ("topic-absent", "topic-recreated", "not-a-replica")
+REASONS = ("topic-absent", "topic-recreated", "not-a-replica", "copy-of")
 
 
 @click.group()
@@ -46,17 +48,22 @@ class Asked:
 
     include_internal: bool
     execute: bool
-    approve: str | None
+    approve: tuple[str, ...]
     timeout: float
 
 
 _acting = options(
     click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'."),
     click.option("--execute", is_flag=True, help="Request the deletion; without this the plan is only shown."),
-    click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan (within 24 h)."),
+    click.option(
+        "--approve",
+        multiple=True,
+        metavar="ID:WORD,…",
+        help="Approve exactly this plan (within 24 h): only-copy, limit, no-retention, no-witness, each by its word.",
+    ),
     click.option(
         "--timeout",
-        default="1m",
+        default="3m",
         show_default=True,
         metavar="TIME",
         callback=_read(seconds),
@@ -75,16 +82,17 @@ def delete(call: Call, topic: str, asked: Asked, **place: Any) -> None:
     """Delete existing topics, by topic id, and remove every replica from its disk."""
     opened = Place(call, **place)
     pattern = topic_regex(topic)
-    rounds = opened.rounds(signing=asked.execute)
-    rounds.look()
+    deletions = opened.deletions(signing=asked.execute)
+    now = standing(deletions)
     plan = plan_topics(
         pattern,
-        topics_of_cluster(opened, rounds),
-        rounds.setting.control.cluster_id,
+        topics_of_cluster(opened, deletions),
+        deletions.setting.control.cluster_id,
         include_internal=asked.include_internal,
-        open_requests=rounds.states.not_closed(),
-        lately=lately(rounds),
+        open_requests=now.open,
+        lately=now.lately,
         named=topic,
+        witnessed=now.witnessed,
     )
     ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
 
@@ -119,35 +127,52 @@ def _ids(given: tuple[str, ...]) -> tuple[str, ...]:
     callback=_read(_ids, ()),
     help="Exactly these rows (the page copies them).",
 )
-@click.option("--no-retention", is_flag=True, help="Mark orphans -delete, not -stray (never only copies).")
+@click.option(
+    "--window", type=click.Choice(("now", "restart")), help="Only what the report can free now, or at the next start."
+)
+@click.option("--no-retention", is_flag=True, help="Remove strays at once (never only copies).")
 @_acting
 @place_options
 @gathered("choice", Choice)
 @gathered("asked", Asked)
 @common
 def purge(call: Call, report: str, choice: Choice, no_retention: bool, asked: Asked, **place: Any) -> None:
-    """Set aside orphans of a fleet report, and remove strays, on the hosts that have them."""
+    """Quarantine orphans of a fleet report, and remove strays, on the hosts that have them: in every cluster that the
+    selected rows are of, or in the one that --cluster names."""
     chosen = choose(Path(report), replace(choice, cluster=place["cluster_id"]))
-    if not chosen.directories and not chosen.unusable:
+    for what, why in chosen.left_out:
+        call.say(f"topics: {what} is left out: {why}")
+    if not chosen.clusters:
         call.say("no row of the report was selected")
         ask_nothing(call, place["cluster_id"])
         return
-    place["cluster_id"] = only_cluster(chosen)
-    opened = Place(call, **place)
-    rounds = opened.rounds(signing=asked.execute)
-    rounds.look()
-    plan = plan_directories(
-        chosen.directories,
-        rounds.setting.control.cluster_id,
-        rounds.copies({d.topic_id: d.topic for d in chosen.directories}),
-        dirs_on_host=chosen.dirs_on_host,
-        open_requests=rounds.states.not_closed(),
-        lately=lately(rounds),
-        include_internal=asked.include_internal,
-        no_retention=no_retention,
-        unusable=tuple(Dropped(what, why) for what, why in chosen.unusable),
-    )
-    ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
+    for cluster in sorted(chosen.clusters):
+        opened = Place(call, **{**place, "cluster_id": cluster})
+        deletions = opened.deletions(signing=asked.execute)
+        now, directories = standing(deletions), chosen.directories.get(cluster, [])
+        plan = plan_directories(
+            directories,
+            cluster,
+            _copies(call, deletions, {d.topic_id: d.topic for d in directories}),
+            dirs_on_host={node: count for (its, node), count in chosen.dirs_on_host.items() if its == cluster},
+            open_requests=now.open,
+            lately=now.lately,
+            include_internal=asked.include_internal,
+            no_retention=no_retention,
+            witnessed=now.witnessed,
+            unusable=tuple(Dropped(what, why) for what, why in chosen.unusable.get(cluster, ())),
+        )
+        ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
+
+
+def _copies(call: Call, deletions: Deletions, topics: dict[str, str]) -> Mapping[tuple[str, int], Collection[int]]:
+    """The copies that would be left; none, and it is said why, if the cluster cannot be asked."""
+    try:
+        return deletions.reader.copies(topics)
+    except (ConfigError, ServiceUnreachable, UnreadableError) as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        call.say(f"topics: which brokers are in sync is not known, so each is an only copy: {error}{hint}")
+        return {}
 
 
 @topics.command()
@@ -158,43 +183,40 @@ def purge(call: Call, report: str, choice: Choice, no_retention: bool, asked: As
 @common
 def status(call: Call, topic: str | None, watch: bool, interval: str, **place: Any) -> None:
     """Show requests, replicas by state, the hosts still missing and why, and the bytes freed."""
-    opened = Place(call, **place)
+    rest, opened = max(pause(interval), 0.5), Place(call, **place)
     opened.check_cluster()
-    follow(call, opened, topic, watch=watch, pause=max(seconds(interval), 0.5))
+    follow(call, opened, topic, watch=watch, pause=rest)
 
 
 @topics.command()
 @click.argument("request_id")
+@click.option(
+    "--timeout",
+    metavar="TIME",
+    callback=_read(seconds, IN_FORCE_SECONDS),
+    help="Wait this long until an agent has seen it (default: a little over a minute; 0: do not wait).",
+)
 @place_options
 @common
-def cancel(call: Call, request_id: str, **place: Any) -> None:
-    """Cancel a request. What was done stays done; the output says what `restore` can bring back."""
-    close(call, request_id, "cancelled", place)
+def cancel(call: Call, request_id: str, timeout: float, **place: Any) -> None:
+    """Cancel a request. What was done stays done; the output says what `restore` can give back and what nothing can."""
+    cancel_request(call, request_id, place, timeout)
 
 
 @topics.command()
-@click.argument("request_id")
-@place_options
-@common
-def resume(call: Call, request_id: str, **place: Any) -> None:
-    """Resume a request that has expired, or that is held up because the store was restored to an older state."""
-    close(call, request_id, "resumed", place)
-
-
-@topics.command()
-@click.option("--once", is_flag=True, help="Do one round and exit.")
+@click.option("--once", is_flag=True, help="Do what can be done now and exit.")
 @click.option("--interval", metavar="TIME", help="Run until stopped, with a round every TIME.")
 @place_options
 @common
 def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
-    """Carry out open requests: rounds until nothing is left."""
+    """Carry out open requests until nothing is left. Any number of these may run, anywhere."""
     if once and interval is not None:
         raise UsageError("--once and --interval are mutually exclusive")
+    rest = pause(interval) if interval is not None else ROUND_SECONDS
     opened = Place(call, **place)
     if interval is None:  # a service may be set up before the first host of its cluster has published
         opened.check_cluster()
-    pause = seconds(interval) if interval is not None else ROUND_SECONDS
-    run_rounds(call, opened, once=once, interval=interval, pause=pause)
+    run_rounds(call, opened, once=once, interval=interval, pause=rest)
 
 
 @topics.command()

@@ -1,73 +1,83 @@
-"""Turns a plan into a request, and follows it until it is done or times out."""
+"""Turns a plan into a request, and sees it through until it is done or the time is over."""
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from itertools import chain
-from typing import Any, cast
+from secrets import token_hex
+from typing import cast
 
 from logagent.cli.deletions.opening import Place, now, requested, who
 from logagent.cli.deletions.progress import progress_document, show_progress
 from logagent.cli.options import Call
 from logagent.cli.render import dump, human_bytes, table
-from logagent.controller.controller_context import ReplicaState
 from logagent.controller.deletion_plan import DeletionPlan, ExistingTopic, asked_lately
-from logagent.controller.exchange import LIFETIME
-from logagent.controller.rounds import DeletionRounds
-from logagent.controller.store_client import Outcome
+from logagent.controller.deletions import Deletions
+from logagent.controller.request_states import FAILED, RequestState, request_state
+from logagent.controller.sightings import Sightings
+from logagent.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.documents.topics import LeftOut, PlannedDirectory, TopicsPlanDoc
 from logagent.errors import Exit, LogAgentError, ServiceUnreachable, UsageError
 from logagent.store.control import TooLarge
-from logagent.store.deletion import LARGEST_COUNT, Request
-from logagent.store.epochs import EpochLost
-from logagent.store.orders import decode, encode, instant, write_request
+from logagent.store.records import decode, encode, instant
+from logagent.store.requests import LIFETIME, SEND_WITHIN, Approval, Request, write_request
+from logagent.store.witnesses import Asker, heard
 
 ROUND_SECONDS = 2.0
 FEWER = "ask for fewer at a time: topics by --topic, directories by --host, --kind, --reason or --larger too"
 
 
-def lately(rounds: DeletionRounds) -> list[Request]:
-    """Requests of the last day that needed no approval."""
-    return asked_lately(rounds.requests.requests.values(), rounds.setting.clock())
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a plan has to take into account of the requests there are."""
+
+    open: tuple[Request, ...]
+    lately: tuple[Request, ...]
+    witnessed: bool
 
 
-def topics_of_cluster(place: Place, rounds: DeletionRounds) -> list[ExistingTopic]:
+def standing(deletions: Deletions) -> Standing:
+    """The requests that are open, those of the last day without an approval, and whether anybody could tell of a lost
+    decision. Raises ServiceUnreachable."""
+    setting = deletions.setting
+    filed = deletions.reader.folder.read().values()
+    witnesses, known = deletions.reader.witnesses()
+    requests = [f.request for f in filed if f.request is not None]
+    at = setting.clock()
+    still = [f.request for f in filed if f.request is not None and not f.told(known).is_over]
+    others = heard((w.seen for w in witnesses.values()), Asker(setting.host, setting.silent_after), at)
+    return Standing(
+        tuple(r for r in still if at < r.ends_at),
+        tuple(asked_lately(requests, at)),
+        bool(others),
+    )
+
+
+def topics_of_cluster(place: Place, deletions: Deletions) -> list[ExistingTopic]:
     """Every topic that the cluster lists, with its current replicas and (if snapshots have them) its bytes."""
     from logagent.broker.admin.reader import AdminReader
 
-    servers, config = place._connection()
+    servers, config = place.connection()
     with AdminReader(servers, config) as reader:
         image = reader.image(int(now().timestamp() * 1000))
-    if image.cluster_id != rounds.setting.control.cluster_id:
-        raise LogAgentError(f"the cluster at {servers} is {image.cluster_id}, not {rounds.setting.control.cluster_id}")
+    if image.cluster_id != deletions.setting.control.cluster_id:
+        ours = deletions.setting.control.cluster_id
+        raise LogAgentError(f"the cluster at {servers} is {image.cluster_id}, not {ours}")
     living = [ExistingTopic(requested(topic)) for topic in image.by_name.values()]
-    sizes = bytes_by_topic(rounds.brokers.rows({t.requested.topic_id for t in living} - {""}))
+    sizes = deletions.reader.sizes({t.requested.topic_id for t in living} - {""})
     return [ExistingTopic(t.requested, sizes.get(t.requested.topic_id)) for t in living]
 
 
-def bytes_by_topic(rows: Mapping[int, Iterable[Mapping[str, Any]]]) -> dict[str, int]:
-    """The bytes of each topic id in snapshot rows, given by node: no more than a request can say, whatever hosts do."""
-    sizes: dict[str, int] = {}
-    for row in chain.from_iterable(rows.values()):
-        if row["row"] == "dir":
-            sizes[row["topic_id"]] = min(LARGEST_COUNT, sizes.get(row["topic_id"], 0) + row["bytes"])
-    return sizes
-
-
-def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve: str | None, timeout: float) -> None:
-    """Show the plan; with `execute` (and any approval it needs) make the request and carry it out."""
+def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve: Sequence[str], timeout: float) -> None:
+    """Show the plan; with `execute` (and the approvals it needs) make the request and carry it out."""
     at = now()
-    plan_id = approve if approve is not None and plan.is_approved(approve, at) is None else plan.plan_id(at)
-    refused = plan.is_approved(approve, at) if plan.approval or approve is not None else None
+    words, refused = plan.approved(approve, at)
     nothing = not plan.topics and not plan.directories
     going = execute and refused is None and not nothing
-    document: TopicsPlanDoc = plan_document(
-        plan, plan_id, at, refused if plan.approval or approve else None, execute=going
-    )
+    shown_id = next((a.partition(":")[0] for a in approve if words and refused is None), plan.plan_id(at))
+    document = plan_document(plan, shown_id, at, refused, execute=going)
     if refused is not None and not nothing:
         call.record_status(Exit.APPROVAL)
     for left_out in plan.dropped:
@@ -78,46 +88,44 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
     if not going:
         _show_plan(call, document)
         return
-    request = _make_request(call, place, plan, plan_id, at, approved=approve is not None)
-    document["request_id"] = request.request_id
-    call.say(f"topics: request {request.request_id} is open")
+    deletions = place.deletions(signing=True)
+    number = document["request_id"] = _make_request(call, deletions, plan, shown_id, words, at)
+    call.say(f"topics: request {number} is in the store")
+    if timeout <= 0:
+        by = "`logagent topics run` carries it out" if plan.kind == "topics" else "its hosts' agents carry it out"
+        call.say(f"topics: asked, not done: {by}, `logagent topics status` shows it")
+        _show_plan(call, document)
+        return
     try:
-        rounds = place.rounds(signing=True)
-        left = _run_until_done(call, rounds, request.request_id, timeout)
+        state, seen = _until_over(deletions, number, timeout)
     except (LogAgentError, KeyboardInterrupt):
-        call.say(_still_open(request.request_id))
+        call.say(f"topics: request {number} stays open: `logagent topics run` carries it out,"
+                 f" `logagent topics cancel {number}` cancels it")  # fmt: skip
         raise
-    progress = document["progress"] = progress_document(rounds)
-    if rounds.dropped:
-        tell_dropped(call)
-    if left and timeout > 0:
-        call.record_status(Exit.REFUSED)
+    progress = document["progress"] = progress_document(seen, deletions, number)
+    say_how_it_ends(call, number, state, deletions)
     if call.json:
         dump(document)
         return
     _show_plan(call, document)
     show_progress(call, progress)
-    if left:
-        call.say(
-            f"requested, not done yet: request {request.request_id}; logagent topics run carries it out,"
-            " logagent topics status --watch shows progress"
-        )
 
 
-def tell_dropped(call: Call) -> None:
-    """A controller dropped topics (and named each): that fails, for good."""
-    call.record_status(Exit.FAILED)
-    call.say(
-        "topics: what is dropped is never deleted by its request, whatever is changed later; where deletion is"
-        " disabled, set delete.topic.enable=true on every broker and controller first, then request it again"
-    )
-
-
-def _still_open(request_id: str) -> str:
-    return (
-        f"topics: request {request_id} stays open: `logagent topics run` carries it out,"
-        f" `logagent topics cancel {request_id}` cancels it"
-    )
+def say_how_it_ends(call: Call, number: str, state: RequestState, deletions: Deletions) -> None:
+    """Status and last words for one request: true whatever it came to."""
+    if state.state in FAILED:
+        call.record_status(Exit.FAILED)
+        again = "; it is over: enable deletion, then request it again" if state.state == "disabled" else ""
+        call.say(f"topics: request {number} is {state.state}: {state.why}{again}")
+    elif not state.is_over:
+        call.record_status(Exit.REFUSED)
+        why = deletions.waits.get(number) or state.why or "`logagent topics status` shows what is missing"
+        call.say(f"topics: request {number} is not done yet: {why}; `logagent topics run` goes on with it")
+    elif state.state != "done":
+        call.record_status(Exit.REFUSED)
+        call.say(f"topics: request {number} is {state.state}{': ' if state.why else ''}{state.why}")
+    if deletions.silent:
+        call.say(f"topics: agents that are silent: {', '.join(deletions.silent[:10])}")
 
 
 def ask_nothing(call: Call, cluster_id: str | None) -> None:
@@ -127,61 +135,54 @@ def ask_nothing(call: Call, cluster_id: str | None) -> None:
 
 
 def _make_request(
-    call: Call, place: Place, plan: DeletionPlan, plan_id: str, at: datetime, *, approved: bool
-) -> Request:
-    rounds = place.rounds(signing=True)
-    highest = rounds.highest_epoch()
-    request = Request(
-        f"{at:%Y%m%dt%H%M%S}-{secrets.token_hex(4)}",
-        plan.cluster_id,
-        plan.kind,
-        plan_id,
-        who(),
-        instant(at),
-        instant(at + LIFETIME),
-        highest.epoch if highest is not None else 0,
-        approved,
-        plan.no_retention,
-        plan.topics,
-        plan.directories,
-    )
+    call: Call, deletions: Deletions, plan: DeletionPlan, plan_id: str, words: tuple[Approval, ...], at: datetime
+) -> str:
+    setting = deletions.setting
+    assert setting.key is not None
+    lasts = SEND_WITHIN if plan.kind == "topics" else LIFETIME
+    request = Request(plan.cluster_id, plan.kind, plan_id, who(), instant(at), instant(at + lasts), token_hex(16),
+                      words, plan.topics, plan.directories)  # fmt: skip
     # Validate first what every reader will validate: a report can contain anything.
     decode(Request, encode(request))
+    setting.control.prepare()
     try:
-        if not write_request(rounds.setting.control, request, rounds.setting.key):
-            raise LogAgentError(f"request {request.request_id} exists already", hint="try again")
+        number = write_request(setting.control, request, setting.key)
     except TooLarge as error:
         raise UsageError(f"this is too much for one request, nothing was requested: {error}", hint=FEWER) from error
     except (ServiceUnreachable, KeyboardInterrupt):
-        call.say(f"topics: request {request.request_id} may have been made: `logagent topics status` shows it then")
+        call.say("topics: a request may have been made: `logagent topics status` shows it then")
         raise
-    return request
+    setting.wrote.add(number)
+    return number
 
 
-def _run_until_done(call: Call, rounds: DeletionRounds, request_id: str, timeout: float) -> bool:
-    """Run rounds (at least one) until the request is done or the time is over; whether something is left."""
+def _until_over(deletions: Deletions, number: str, timeout: float) -> tuple[RequestState, Sightings]:
+    """Rounds (at least one) until the request is over or the time is."""
     deadline = time.monotonic() + timeout
     try:
-        rounds.start()
         while True:
-            rounds.round()
-            if rounds.requests.closed.get(request_id) is None:
-                rounds.requests.refresh()
-            if rounds.states.of(request_id) in ("done", "dropped"):
-                return False
-            if time.monotonic() + ROUND_SECONDS > deadline:
-                return True
+            seen = deletions.round()
+            state = state_of(seen, deletions, number)
+            if state.is_over or time.monotonic() + ROUND_SECONDS > deadline:
+                return state, seen
             time.sleep(ROUND_SECONDS)
-    except EpochLost as error:
-        call.say(f"topics: {error}: that controller carries out the request")
-        return True
+    finally:
+        deletions.stop()
+
+
+def state_of(seen: Sightings, deletions: Deletions, number: str) -> RequestState:
+    filed = seen.filed.get(number)
+    if filed is None:
+        raise LogAgentError(f"request {number} is gone from the store", hint="see who can remove files there")
+    manager = TopicDeletionManager(seen, deletions.setting.silent_after)
+    return request_state(filed, manager.progress(filed), seen)
 
 
 def plan_document(
     plan: DeletionPlan, plan_id: str, at: datetime, refused: str | None, *, execute: bool
 ) -> TopicsPlanDoc:
     return {
-        "schema": "logagent.topics-plan/1",
+        "schema": "logagent.topics-plan/2",
         "at": instant(at),
         "cluster_id": plan.cluster_id,
         "kind": plan.kind,
@@ -194,7 +195,7 @@ def plan_document(
         ],
         "directories": [cast(PlannedDirectory, asdict(d)) for d in plan.directories],
         "dropped": [cast(LeftOut, asdict(d)) for d in plan.dropped],
-        "approval": {"needed": list(plan.approval), "refused": refused},
+        "approval": {"needed": [{"word": n.word, "why": n.why} for n in plan.approval], "refused": refused},
         "bytes": plan.bytes,
         "request_id": None,
         "progress": None,
@@ -205,7 +206,7 @@ def _show_plan(call: Call, document: TopicsPlanDoc) -> None:
     if call.json:
         dump(document)
         return
-    asked = "asked for" if document["mode"] == "execute" else "nothing was requested"
+    asked = "requested" if document["mode"] == "execute" else "nothing was requested"
     title = f"Plan {document['plan_id']} ({asked})"
     if document["topics"]:
         rows = [[t["topic"], t["topic_id"], str(t["partitions"]), str(t["replicas"])] for t in document["topics"]]
@@ -222,36 +223,13 @@ def _show_plan(call: Call, document: TopicsPlanDoc) -> None:
     if not document["topics"] and not document["directories"]:
         call.say("nothing to do")
         return
-    for why in document["approval"]["needed"]:
-        call.say(f"it needs an approval: {why}")
+    needed = document["approval"]["needed"]
+    for each in needed:
+        verb = "approved" if document["mode"] == "execute" else "it needs the approval"
+        call.say(f"{verb} {each['word']}: {each['why']}")
     if document["approval"]["refused"] is not None:
-        call.say(f"{document['approval']['refused']}; read the plan, then: --execute --approve {document['plan_id']}")
+        words = ",".join(dict.fromkeys(each["word"] for each in needed))
+        suffix = f" --approve {document['plan_id']}:{words}" if words else ""
+        call.say(f"{document['approval']['refused']}; read the plan, then: --execute{suffix}")
     elif document["mode"] == "dry-run":
         call.say("add --execute to request it")
-
-
-def close(call: Call, request_id: str, outcome: Outcome, options: Mapping[str, Any]) -> None:
-    """`topics cancel` and `topics resume`."""
-    rounds = Place(call, **options).rounds(signing=True)
-    rounds.look()
-    if request_id not in rounds.requests.requests:
-        known = ", ".join(r.request_id for r in rounds.states.not_closed()) or "none is open"
-        raise UsageError(f"there is no request {request_id}", hint=f"open requests: {known}")
-    state = rounds.states.of(request_id)
-    if state in ("done", "cancelled", "dropped"):
-        raise UsageError(f"request {request_id} is {state} already")
-    done = [r for r, p in rounds.context.replicas.items()
-            if r.topic.request_id == request_id and p.state is ReplicaState.SUCCESSFUL]  # fmt: skip
-    rounds.start()
-    rounds.close(request_id, outcome)
-    if call.json:
-        rounds.requests.refresh()
-        dump(progress_document(rounds))
-    else:
-        call.say(f"request {request_id} is {outcome}")
-        if outcome == "cancelled" and done:
-            nodes = ", ".join(str(node) for node in sorted({r.node_id for r in done}))
-            call.say(
-                f"{len(done)} replicas were set aside or removed before; on nodes {nodes}"
-                " `logagent restore` brings back what still exists"
-            )

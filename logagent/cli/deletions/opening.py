@@ -6,21 +6,21 @@ import getpass
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from logagent.cli.options import Call
-from logagent.controller.deletion_client import TopicOutcome
-from logagent.controller.rounds import DeletionRounds
-from logagent.controller.setting import Setting
+from logagent.controller.deletions import Deletions
+from logagent.controller.fleet_reader import Setting, TopicAnswerOfCluster
+from logagent.controller.sightings import BrokerLogs
 from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError, UsageError
 from logagent.model.assignments.image import Topic
 from logagent.store.control import Control
-from logagent.store.deletion import RequestedPartition, RequestedTopic
 from logagent.store.names import is_plain
+from logagent.store.records import RequestedPartition, RequestedTopic
 from logagent.store.shared import check_store, is_uri, open_store
 from logagent.store.signing import PrivateKey, PublicKey, load_private_key, public_key
 from logagent.store.tree import LANDING
@@ -91,7 +91,7 @@ class Place:
         if self.cluster_id is None:
             from logagent.broker.admin.reader import AdminReader
 
-            servers, config = self._connection()
+            servers, config = self.connection()
             with AdminReader(servers, config) as reader:
                 self.cluster_id = reader.cluster_id()
         return self.cluster_id
@@ -113,7 +113,7 @@ class Place:
     def servers(self) -> str | None:
         return self.bootstrap_server or self.call.settings().kafka.bootstrap_servers
 
-    def _connection(self) -> tuple[str, dict[str, Any]]:
+    def connection(self) -> tuple[str, dict[str, Any]]:
         servers = self.servers()
         if servers is None:
             raise ConfigError(
@@ -125,9 +125,6 @@ class Place:
         from logagent.broker.admin.client_properties import read_client_properties
 
         return servers, read_client_properties(client)
-
-    def admin(self) -> Admin:
-        return Admin(self)
 
     def key(self) -> PrivateKey:
         """The signing key. Raises ConfigError."""
@@ -157,21 +154,20 @@ class Place:
                 )
         return trusted
 
-    def rounds(self, *, signing: bool) -> DeletionRounds:
-        """A controller; without `signing` it only looks."""
+    def deletions(self, *, signing: bool) -> Deletions:
+        """Who carries requests out; without `signing` it can only look."""
         settings = self.call.settings()
-        key = self.key() if signing else PrivateKey("none", b"\0" * 32)
-        silent = settings.orders.silent_after
-        return DeletionRounds(
+        key = self.key() if signing else None
+        return Deletions(
             Setting(
                 self.control(),
-                key,
-                self.keys(key if signing else None),
-                self.admin(),
+                self.keys(key),
+                Admin(self),
                 now,
                 who(),
                 self.call.host,
-                timedelta(milliseconds=silent if silent is not None else 2 * settings.publish.interval),
+                key,
+                settings.silent_after,
                 warn=lambda line: self.call.say(f"topics: {line}"),
             )
         )
@@ -184,9 +180,9 @@ class Admin:
 
     place: Place
 
-    def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
+    def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicAnswerOfCluster]:
         answers = self._deletions().delete(list(topics))
-        return {i: TopicOutcome(a.outcome, a.why, a.live_brokers) for i, a in answers.items()}
+        return {i: TopicAnswerOfCluster(a.outcome, a.why) for i, a in answers.items()}
 
     def topics_now(self, topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
         living = self._asked(lambda reader: reader.topics_now(topics))
@@ -197,7 +193,7 @@ class Admin:
         from logagent.broker.admin.reader import AdminReader
         from logagent.broker.admin.topic_deletion import with_retries
 
-        servers, config = self.place._connection()
+        servers, config = self.place.connection()
 
         def ask() -> Answered:
             with AdminReader(servers, config) as reader:
@@ -208,13 +204,52 @@ class Admin:
         return with_retries(ask)
 
     def unknown_ids(self, topics: Mapping[str, str]) -> Collection[str]:
+        """Deleted is an id that the cluster does not know, one that it knows without a topic, and one whose name is
+        another topic's by now: the ZooKeeper generation answers by that name."""
         from logagent.broker.admin.reader import IdAnswer
 
-        said = self._asked(lambda reader: reader.topic_ids_known(reader.nodes()[0], topics))
-        return {topic_id for topic_id, answer in said.items() if answer is IdAnswer.UNKNOWN}
+        gone = (IdAnswer.UNKNOWN, IdAnswer.NO_TOPIC)
+
+        def ask(reader: AdminReader) -> set[str]:
+            node = reader.nodes()[0]
+            said = reader.topic_ids_known(node, topics)
+            unsaid = {i: topics[i] for i, answer in said.items() if answer is IdAnswer.CANNOT_TELL}
+            now = reader.ids_of_names(node, unsaid.values())
+            recreated = {i for i, name in unsaid.items() if now.get(name, i) != i}
+            return {i for i, answer in said.items() if answer in gone} | recreated
+
+        return self._asked(ask) if topics else ()
 
     def in_sync(self, topics: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
         return self._asked(lambda reader: reader.in_sync(topics))
+
+    def live_brokers(self) -> Collection[int]:
+        return self._asked(lambda reader: reader.nodes())
+
+    def logs(self, node_id: int, names: Collection[str]) -> BrokerLogs | None:
+        from logagent.broker.admin.reader import AdminReader
+
+        servers, config = self.place.connection()
+        try:
+            with AdminReader(servers, config) as reader:
+                # In this order: what is listed afterwards under a name of then may only be called there for too long.
+                ids, dirs = reader.ids_of_names(node_id, names), reader.log_dirs(node_id)
+        except (ServiceUnreachable, UnreadableError):
+            return None
+        current = frozenset(log for each in dirs.values() for log in each.partitions or ())
+        return BrokerLogs(current, ids, tuple(sorted(path for path, each in dirs.items() if each.error_code)))
+
+    def clock(self) -> datetime | None:
+        """Of the active controller, where it describes its quorum with times (KRaft, from 3.3 on)."""
+
+        def ask(reader: AdminReader) -> datetime | None:
+            if not reader.has_quorum(reader.nodes()[0]):
+                return None
+            quorum = reader.quorum()
+            latest = max((r.last_fetch_ms for r in (*quorum.voters, *quorum.observers)), default=-1)
+            return datetime.fromtimestamp(latest / 1000, UTC) if latest > 0 else None
+
+        return self._asked(ask)
 
     def reassigning(self, topics: Mapping[str, str]) -> Collection[str]:
         moving: frozenset[str] = self._deletions().reassigning(topics)
@@ -224,7 +259,7 @@ class Admin:
         from logagent.broker.admin.client import AdminClient
         from logagent.broker.admin.topic_deletion import TopicDeletions
 
-        servers, config = self.place._connection()
+        servers, config = self.place.connection()
         return TopicDeletions(lambda: AdminClient(servers, config), self.place.cluster())
 
 

@@ -1,32 +1,38 @@
-"""`logagent.topics/1`: the requests of a cluster, their replicas by state, and what is missing and why."""
+"""`logagent.topics/2`: requests, replicas by state, and what is missing, why, and what ends it."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
+from datetime import datetime
 
 import click
 
+from logagent import __version__
 from logagent.cli.deletions.opening import Place
 from logagent.cli.options import Call
 from logagent.cli.render import dump, human_bytes, table
-from logagent.controller.controller_context import Replica, ReplicaProgress, ReplicaState, Topic, TopicProgress
-from logagent.controller.rounds import DeletionRounds
-from logagent.documents.topics import DroppedTopic, MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
+from logagent.controller.deletions import Deletions
+from logagent.controller.request_states import is_running, request_state
+from logagent.controller.sightings import Sightings
+from logagent.controller.topic_deletion_manager import Missing, TopicDeletionManager, TopicProgress
+from logagent.documents.topics import MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
 from logagent.errors import ServiceUnreachable, UsageError
-from logagent.store.deletion import Request
-from logagent.store.orders import instant
+from logagent.store.first_design import FirstRequest
+from logagent.store.records import LARGEST_COUNT, instant
+from logagent.store.requests import Filed, Request
+from logagent.store.witnesses import Asker, heard
+
+SHOWN_MISSING = 1000
+"""Of one topic, in the table for a person; the document has all."""
 
 
 def follow(call: Call, place: Place, topic: str | None, *, watch: bool, pause: float) -> None:
     """Show it once, or, to `watch` it, every `pause` seconds until nothing is open. What passes does not end it."""
-    shown = False
+    shown, deletions = False, place.deletions(signing=False)
     while True:
         try:
-            rounds = place.rounds(signing=False)
-            rounds.look()
-            document = progress_document(rounds, topic)
+            document = progress_document(deletions.reader.read(), deletions, topic=topic)
             if topic is not None and not document["requests"]:
                 raise UsageError(f"no request names the topic {topic}", hint="without TOPIC every request is shown")
         except ServiceUnreachable as error:
@@ -43,120 +49,143 @@ def follow(call: Call, place: Place, topic: str | None, *, watch: bool, pause: f
             show_progress(call, document)
         shown = watch
         sys.stdout.flush()  # whoever reads a pipe sees each look when it was made
-        if not watch or not any(r["state"] in ("open", "on-hold") for r in document["requests"]):
+        if not watch or not any(r["state"] in ("open", "deleting", "on-hold") for r in document["requests"]):
             return
         time.sleep(pause)
 
 
-def progress_document(rounds: DeletionRounds, topic: str | None = None) -> TopicsDoc:
-    """All requests, with the replicas that are not done; `topic`: only for this name."""
-    highest = rounds.highest_epoch()
-    asked = sorted(rounds.requests.requests.values(), key=lambda r: (r.at, r.request_id))
-    requests = [row for request in asked if (row := _request(rounds, request, topic)) is not None]
+def progress_document(
+    seen: Sightings, deletions: Deletions, number: str | None = None, topic: str | None = None
+) -> TopicsDoc:
+    """All requests, with the replicas that are not done; `number`: only this one, `topic`: only for this name."""
+    setting = deletions.setting
+    manager = TopicDeletionManager(seen, setting.silent_after)
+    filed = sorted(seen.filed.values(), key=lambda f: (f.request.at if f.request else "", f.request_id))
+    wanted = [f for f in filed if number in (None, f.request_id)]
+    requests = [row for f in wanted if (row := _request(f, manager, deletions, topic)) is not None]
+    if number is None and topic is None:
+        requests = [_first(r, seen.at) for r in seen.first] + requests
+    files = (w.seen for w in seen.witnesses.values())
+    present = {each.node_id for each in heard(files, Asker("", setting.silent_after), seen.at)}
     return {
-        "schema": "logagent.topics/1",
-        "at": instant(rounds.setting.clock()),
-        "cluster_id": rounds.setting.control.cluster_id,
-        "epoch": highest.epoch if highest is not None else None,
-        "controller": None if highest is None else {"by": highest.by, "host": highest.host, "at": highest.at},
+        "schema": "logagent.topics/2",
+        "at": instant(seen.at),
+        "cluster_id": setting.control.cluster_id,
+        "cluster": seen.cluster.why_not,
         "requests": requests,
-        "hosts": [{"node_id": node, "why": why} for node, why in sorted(rounds.context.silent_nodes.items())],
-        "ignored": {"files": rounds.requests.ignored.count, "example": rounds.requests.ignored.example},
-    }
+        "witnesses": [
+            {"node_id": node, "host": w.seen.host, "at": instant(w.written), "heard": node in present,
+             "knows": len(w.seen.decisions)}
+            for node, w in sorted(seen.witnesses.items())
+        ],
+        "runners": [
+            {"host": r.host, "by": r.by, "at": instant(r.at)} for r in seen.runners if is_running(r, seen.at)
+        ],
+        "unreadable": {str(node): why for node, why in sorted(seen.unreadable.items())},
+    }  # fmt: skip
 
 
-def _request(rounds: DeletionRounds, request: Request, name: str | None) -> RequestProgress | None:
+def _first(request: FirstRequest, now: datetime) -> RequestProgress:
+    """A request of the first design: closed here, and still obeyed by agents before this version."""
+    obeyed = now < datetime.fromisoformat(request.expires_at) and request.closed is None
+    why = f"{request.closed} before" if request.closed else "it was made by an earlier version"
+    if obeyed:
+        why = f"obeyed by agents below {__version__} until {request.expires_at}"
+    return {
+        "request_id": request.request_id, "kind": "topics" if request.kind == "topics" else "directories",
+        "plan_id": "", "approvals": [], "by": request.by, "at": request.at, "expires_at": request.expires_at,
+        "state": "closed", "why": why,
+        "next": f"`logagent topics cancel {request.request_id}` tells them to stop" if obeyed else "",
+        "carried_out_by": "", "topics_asked": 0, "topics": [], "bytes_quarantined": 0, "bytes_back": 0,
+    }  # fmt: skip
+
+
+def _request(
+    filed: Filed, manager: TopicDeletionManager, deletions: Deletions, name: str | None
+) -> RequestProgress | None:
+    request = filed.request or Request(deletions.setting.control.cluster_id, "topics", "", "", "", "", "")
     named = [t.topic for t in request.topics] + [d.topic for d in request.directories]
     if name is not None and name not in named:
         return None
-    queue = rounds.context.topics_to_be_deleted
-    topics = [_topic(rounds, t, known) for t, known in queue.items() if t.request_id == request.request_id]
-    bytes_by = rounds.exchange.bytes_by_request.get(request.request_id, {})
+    progress = manager.progress(filed)
+    state = request_state(filed, progress, manager.seen)
+    over = state.is_over and state.state != "done"
     return {
-        "request_id": request.request_id,
+        "request_id": filed.request_id,
         "kind": request.kind,
         "plan_id": request.plan_id,
-        "approved": request.approved,
+        "approvals": list(request.approvals),
         "by": request.by,
-        "at": request.at,
-        "expires_at": instant(rounds.states.valid_until(request)),
-        "state": rounds.states.of(request.request_id),
-        "on_hold": rounds.states.on_hold.get(request.request_id),
-        "topics_asked": len({d.topic_id for d in request.directories}) or len(request.topics),
-        "topics": [t for t in topics if name is None or t["topic"] == name],
-        "dropped": _dropped(rounds, request, name),
-        "bytes_set_aside": bytes_by.get("renamed", 0),
-        "bytes_removed": bytes_by.get("removed", 0),
+        "at": request.at or instant(manager.seen.at),
+        "expires_at": instant(request.ends_at) if request.at else instant(manager.seen.at),
+        "state": state.state,
+        "why": state.why,
+        "next": state.next,
+        "carried_out_by": state.carried_out_by,
+        "topics_asked": len(progress),
+        "topics": [_topic(t, over=over) for t in progress if name is None or t.topic == name],
+        "bytes_quarantined": min(LARGEST_COUNT, sum(t.bytes_quarantined for t in progress)),
+        "bytes_back": min(LARGEST_COUNT, sum(t.bytes_back for t in progress)),
     }
 
 
-def _dropped(rounds: DeletionRounds, request: Request, name: str | None) -> list[DroppedTopic]:
-    said = rounds.requests.dropped.get(request.request_id, {})
-    return [
-        {"topic": t.topic, "topic_id": t.topic_id, "why": said[t.topic_id]}
-        for t in request.topics
-        if t.topic_id in said and name in (None, t.topic)
-    ]
-
-
-def _topic(rounds: DeletionRounds, topic: Topic, known: TopicProgress) -> TopicProgressDoc:
-    replicas = [(replica, rounds.context.replicas[replica]) for replica in known.replicas]
-    states = Counter(progress.state.value for _, progress in replicas)
+def _topic(topic: TopicProgress, *, over: bool) -> TopicProgressDoc:
     return {
-        "topic": known.name,
+        "topic": topic.topic,
         "topic_id": topic.topic_id,
-        "since": instant(known.since),
-        "states": dict(sorted(states.items())),
-        "waits_for": known.waits_for_cluster or next(iter(known.ineligible.values()), None),
-        "missing": [_replica(r, p) for r, p in replicas if p.state is not ReplicaState.SUCCESSFUL],
+        "result": topic.result,
+        "states": {state.value: count for state, count in sorted(topic.states.items()) if count},
+        "partitions": {state.value: count for state, count in sorted(topic.partitions.items()) if count},
+        "waits_for": topic.waits,
+        "strays_left": topic.strays_left,
+        "bytes_quarantined": min(LARGEST_COUNT, topic.bytes_quarantined),
+        "bytes_back": min(LARGEST_COUNT, topic.bytes_back),
+        "missing": [] if over else [_replica(m) for m in topic.missing],
     }
 
 
-def _replica(replica: Replica, progress: ReplicaProgress) -> MissingReplica:
-    reason = progress.reason
+def _replica(m: Missing) -> MissingReplica:
     return {
-        "partition": replica.partition,
-        "node_id": replica.node_id,
-        "log_dir": replica.log_dir,
-        "name": replica.name,
-        "state": progress.state.value,
-        "since": instant(progress.since),
-        "why": reason.why if reason is not None else None,
-        "guard": reason.guard if reason is not None else None,
-        "hint": reason.hint if reason is not None else None,
-    }
+        "partition": m.partition, "node_id": m.node_id, "log_dir": m.log_dir, "name": m.name, "state": m.state.value,
+        "since": m.reason.since, "why": m.reason.why, "claim": m.reason.claim, "hint": m.reason.hint,
+        "next_try_at": m.reason.next_try_at,
+    }  # fmt: skip
 
 
 def show_progress(call: Call, document: TopicsDoc) -> None:
-    """The same for a person: one line per topic, then what is missing."""
-    ignored = document["ignored"]
-    if ignored["files"]:
-        call.say(f"topics: files that are ignored: {ignored['files']}, such as {ignored['example']}")
-    rows, missing = [], []
+    """The same for a person: one line per topic, then what is missing, why, and what ends it."""
+    rows, missing = list[list[str]](), list[list[str]]()
     for r in document["requests"]:
-        if not r["topics"] and not r["dropped"]:
-            rows.append([r["request_id"], r["kind"], r["state"], "", r["on_hold"] or "", *_bytes(r), r["at"]])
-        for d in r["dropped"]:
-            rows.append([r["request_id"], r["kind"], "dropped", d["topic"], d["why"], *_bytes(r), r["at"]])
+        if not r["topics"]:
+            rows.append([r["request_id"][:12], r["kind"], r["state"], "", r["why"], *_bytes(r), r["at"]])
         for t in r["topics"]:
             states = ", ".join(f"{count} {state}" for state, count in t["states"].items())
-            text = r["on_hold"] or t["waits_for"] or states
-            rows.append([r["request_id"], r["kind"], r["state"], t["topic"], text, *_bytes(r), r["at"]])
-            for m in t["missing"]:
+            text = (r["why"] if r["state"] != "done" else "") or t["waits_for"] or states
+            rows.append([r["request_id"][:12], r["kind"], r["state"], t["topic"], text, *_bytes(t), r["at"]])
+            for m in t["missing"][:SHOWN_MISSING] if t["result"] == "deleted" or r["kind"] == "directories" else []:
                 where = f"{m['log_dir']}/{m['name']}" if m["name"] else ""
-                missing.append([f"{t['topic']}-{m['partition']}", str(m["node_id"]), where, m["state"],
-                                m["why"] or "", m["since"]])  # fmt: skip
+                tries = f"; next try at {m['next_try_at']}" if m["next_try_at"] else ""
+                missing.append([f"{t['topic']}-{m['partition']}", str(m["node_id"]), where, m["state"], m["why"],
+                                f"{m['hint'] or ''}{tries}".removeprefix("; ")])  # fmt: skip
     if not rows:
-        call.say("no deletion has been requested yet" if not document["requests"] else "nothing is open")
+        call.say("no deletion has been requested yet")
         return
     columns = [("request", "left"), ("kind", "left"), ("state", "left"), ("topic", "left"), ("replicas", "text"),
-               ("set aside", "right"), ("back", "right"), ("since", "left")]  # fmt: skip
+               ("quarantined", "right"), ("back", "right"), ("since", "left")]  # fmt: skip
     table(f"Deletions of cluster {document['cluster_id']}", columns, rows, color=call.color)
     if missing:
         columns = [("replica", "left"), ("node", "right"), ("directory", "path"), ("state", "left"), ("why", "text"),
-                   ("since", "left")]  # fmt: skip
+                   ("what ends it", "text")]  # fmt: skip
         table("Not done", columns, missing, color=call.color)
+    for r in document["requests"]:
+        who = f"request {r['request_id'][:12]}: carried out by {r['carried_out_by']}" if r["carried_out_by"] else ""
+        for line in filter(None, (who, r["next"] and f"request {r['request_id'][:12]}: {r['next']}")):
+            call.say(f"topics: {line}")
+    if document["cluster"] is not None:
+        call.say(f"topics: the cluster was not asked: {document['cluster']}")
+    for node, why in list(document["unreadable"].items())[:5]:
+        call.say(f"topics: what the agent of node {node} has seen cannot be read: {why}")
 
 
-def _bytes(row: RequestProgress) -> tuple[str, str]:
-    return human_bytes(row["bytes_set_aside"]), human_bytes(row["bytes_removed"])
+def _bytes(row: RequestProgress | TopicProgressDoc) -> tuple[str, str]:
+    return human_bytes(row["bytes_quarantined"]), human_bytes(row["bytes_back"])

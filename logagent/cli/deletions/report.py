@@ -15,8 +15,8 @@ from typing import Literal
 from logagent.errors import LogAgentError, UnreadableError, UsageError
 from logagent.files.safe_open import MARKER, REPORT_TABLE, open_regular, read_regular
 from logagent.model.naming.dir_names import classify
-from logagent.store.deletion import RequestedDirectory
-from logagent.store.orders import checked
+from logagent.store.records import checked
+from logagent.store.requests import RequestedDirectory
 
 MAX_ROWS = 10_000_000
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -41,6 +41,7 @@ class Choice:
     larger: int = 0
     kinds: tuple[str, ...] = ("orphan", "stray")
     ids: tuple[str, ...] = ()
+    window: str | None = None
 
     def takes(self, row: Mapping[str, str], kind: str) -> bool:
         return (
@@ -48,6 +49,7 @@ class Choice:
             and (not self.ids or directory_id_of(row) in self.ids)
             and (self.cluster is None or row["cluster_id"] == self.cluster)
             and (not self.hosts or row["host"] in self.hosts or row["node_id"] in self.hosts)
+            and (self.window is None or row.get("window") == self.window)
             and (not self.reasons or row.get("reason") in self.reasons)
             and int(row["bytes"] or 0) > self.larger - 1
             and (self.topic is None or (bool(row["topic"]) and self.topic.fullmatch(row["topic"]) is not None))
@@ -58,13 +60,16 @@ class Choice:
 class Chosen:
     """The rows chosen from a report; `unusable` lists those that cannot be requested, and why."""
 
-    directories: list[RequestedDirectory] = field(default_factory=list)
+    directories: dict[str, list[RequestedDirectory]] = field(default_factory=dict)
+    """By cluster id."""
     clusters: set[str] = field(default_factory=set)
-    unusable: list[tuple[str, str]] = field(default_factory=list)
+    unusable: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    """What was named and is not chosen, and why."""
     known_ids: set[str] = field(default_factory=set)
     """The ids of all rows that `--id` takes, chosen or not."""
     found_ids: set[str] = field(default_factory=set)
-    dirs_on_host: dict[int, int] = field(default_factory=dict)
+    dirs_on_host: dict[tuple[str, int], int] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
     """Every cluster, host and node id that the report names."""
 
@@ -89,7 +94,7 @@ def choose(report: Path, choice: Choice) -> Chosen:
         for row in rows:
             chosen.named |= {row["cluster_id"], row.get("host") or "", row["node_id"]}
             if row["cluster_id"] in chosen.clusters:
-                chosen.dirs_on_host[int(row["node_id"])] = int(row["dirs"] or 0)
+                chosen.dirs_on_host[row["cluster_id"], int(row["node_id"])] = int(row["dirs"] or 0)
     for option, names in (("--host", choice.hosts), ("--cluster", (choice.cluster,) if choice.cluster else ())):
         unknown = [name for name in names if name not in chosen.named]
         if unknown:
@@ -101,40 +106,36 @@ def choose(report: Path, choice: Choice) -> Chosen:
             hint="it may be of another report: copy the command again from the newest page",
         )
     missing = sorted(set(choice.ids) - chosen.found_ids)
-    chosen.unusable += [(f"--id {one}", "another option excludes it") for one in missing]
+    chosen.left_out += [(f"--id {one}", "another option excludes it") for one in missing]
     return chosen
-
-
-def only_cluster(chosen: Chosen) -> str:
-    """The one cluster that the selected rows belong to. Raises UsageError if there are several, or none."""
-    if not chosen.clusters:
-        raise UsageError("; ".join(f"{what}: {why}" for what, why in chosen.unusable))
-    if len(chosen.clusters) > 1:
-        names = ", ".join(sorted(chosen.clusters))
-        raise UsageError(
-            f"the selected rows belong to {len(chosen.clusters)} clusters: {names}", hint="add --cluster ID"
-        )
-    return next(iter(chosen.clusters))
 
 
 def _take(row: Mapping[str, str], kind: Literal["orphan", "stray"], chosen: Chosen) -> None:
     chosen.clusters.add(row["cluster_id"])
     chosen.found_ids.add(directory_id_of(row))
     where = f"{row['log_dir']}/{row['name']} of node {row['node_id']}"
-    parsed = classify(row["name"])
-    topic = row["topic"] or parsed.topic
+    unusable = chosen.unusable.setdefault(row["cluster_id"], [])
+    topic = row["topic"] or classify(row["name"]).topic
     if not _TOPIC_ID.fullmatch(row["topic_id"] or ""):
-        chosen.unusable.append((where, "it has no topic id: only its host can decide on it (logagent cleanup)"))
+        unusable.append((where, "it has no topic id: only its host can decide on it (logagent cleanup)"))
     elif not topic or not row["partition"]:
-        chosen.unusable.append((where, "its name does not tell its topic"))
+        unusable.append((where, "its name does not tell its topic"))
+    elif not row.get("inode"):
+        why = "the report does not carry its inode: it, or the agent there, is of an earlier version"
+        unusable.append((where, why))
     else:
-        numbers = {"node_id": row["node_id"], "partition": row["partition"], "bytes": row["bytes"] or 0}
+        numbers = {"node_id": row["node_id"], "partition": row["partition"], "bytes": row["bytes"] or 0,
+                   "inode": row["inode"]}  # fmt: skip
+        if row.get("end_offset"):
+            numbers["end_offset"] = row["end_offset"]
         names = {name: row[name] for name in ("log_dir", "name", "topic_id")}
+        if row.get("directory_id"):
+            names["directory_id"] = row["directory_id"]
         try:
             values = {**names, "topic": topic, "kind": kind, **{name: int(text) for name, text in numbers.items()}}
-            chosen.directories.append(checked(RequestedDirectory, values))
+            chosen.directories.setdefault(row["cluster_id"], []).append(checked(RequestedDirectory, values))
         except ValueError as error:
-            chosen.unusable.append((where, f"the report's row cannot be used: {error}"))
+            unusable.append((where, f"the report's row cannot be used: {error}"))
 
 
 def _folder(report: Path) -> Path:

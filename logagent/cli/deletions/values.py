@@ -26,8 +26,20 @@ def seconds(text: str) -> float:
         raise UsageError(str(error)) from error
 
 
+def pause(text: str) -> float:
+    """Seconds between two rounds."""
+    found = seconds(text)
+    if found == 0:
+        raise UsageError(f"--interval {text}: that is no pause at all", hint="--interval 5s")
+    return found
+
+
 def size(text: str | None) -> int:
+    """At least one byte: 0, of a script's variable perhaps, would select everything."""
     try:
-        return 0 if text is None else parse_size(text)
+        found = 0 if text is None else parse_size(text)
     except ValueError as error:
         raise UsageError(f"--larger: {error}") from error
+    if text is not None and found == 0:
+        raise UsageError(f"--larger {text} selects everything", hint="leave it out if that is meant")
+    return found

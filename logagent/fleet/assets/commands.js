@@ -53,12 +53,12 @@ addEventListener("keydown", (event) => {
 // them.
 const LEGAL = /^[A-Za-z0-9._-]+$/;
 const MOST_IDS = 200;
-const REASONS = new Set(["topic-absent", "topic-recreated", "not-a-replica"]);
+const REASONS = new Set(["topic-absent", "topic-recreated", "not-a-replica", "copy-of"]);
 const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`);
 // What needs approval is said before the command is run: a plan with only copies is refused without.
 const placeOf = (table, rows) => {
   const needs = rows.some((row) => table.value(row, "window") === "approval");
-  return `where orders are signed${needs ? "; only copies are among them, so it asks for --approve with the plan's id" : ""}`;
+  return `where orders are signed${needs ? "; only copies are among them, so it asks for --approve with the plan's id and the word only-copy" : ""}`;
 };
 const picked = {
   rows: new Set(),

@@ -5,55 +5,82 @@ files, however many executors ran. A file is taken if its bytes, SHA-256, rows a
 none of its rows is bad; the newest such file of each host counts. Everything else is listed with its reason. Nothing
 ingested before is touched: a run counts once its commit exists (`tables/store.py`).
 
-Which dates are to be ingested, and which may leave landing.
+Rows that Spark cannot parse show as a difference from what `check` counted: that file is rejected with its bad rows,
+the host's next older file takes its place, and no other rows are parsed again. So is a file whose sums or nodes are
+absurd. Whose files are wrong again and again (`MAX_TRIES`) is given up, and nobody else.
 """
 
 from __future__ import annotations
 
-import re
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import date, timedelta
+from uuid import uuid4
 
-from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.errors import LogAgentError, ServiceUnreachable
-from logagent.fleet.ingest.ingest_lock import NAME, IngestLock
-from logagent.fleet.ingest.landing import UNREADABLE, Landed, Landing, Listing, Skipped
-from logagent.fleet.ingest.settle import (
+from logagent.errors import LogAgentError
+from logagent.fleet.ingest.check import (
     ASIDE,
-    DIR_ORDER,
-    ROWS_PER_FILE,
+    BAD_ROWS_KEPT,
+    LARGEST_SIZE,
+    LONGEST_LINE,
+    MOST_LOG_DIRS,
+    MOST_NODES,
+    TOO_MANY_BYTES,
+    TOO_MANY_LOG_DIRS,
+    TOO_MANY_NODES,
     Checked,
     check,
-    frame_of,
-    key_of,
+    choose,
+    groups,
     quarantine,
-    rows_of,
-    settle,
-    without,
+    records,
+    reject,
 )
-from logagent.fleet.page import text as units
-from logagent.fleet.tables.choice import HEARD_DAYS, Choice, ReportScope, chosen_rows, silent_frame
+from logagent.fleet.ingest.landing import Landing, Listing, Problem
+from logagent.fleet.tables.choice import Choice, ReportScope, Row, chosen_rows, happened, silent_frame
 from logagent.fleet.tables.choice import choose as choose_hosts
-from logagent.fleet.tables.frames import happened, local_frame, reject, tune
+from logagent.fleet.tables.files import literal
+from logagent.fleet.tables.frames import (
+    CORRUPT,
+    DIR_LINE,
+    DIR_LINE_1,
+    PARTITION_LINE,
+    STORE,
+    TIMES,
+    at_most,
+    local_frame,
+    real_id,
+    shaped,
+    together,
+    tune,
+)
 from logagent.fleet.tables.parts import KEY, parts, seen, topics
 from logagent.fleet.tables.store import Commit, Run, Store
-from logagent.store.names import ASSIGNMENTS
+from logagent.model.times import FIRST_MS, LAST_MS
+from logagent.store.names import ASSIGNMENTS, publisher_of
 
 MOST_TWICE = 10_000
 """Partitions with two directories on one host that are looked up fast."""
 MAX_AGE = timedelta(hours=26)
 """The maximum age of snapshots in `parts`: a report with another age leaves hosts out, or computes its own."""
 
+
+ROWS_PER_FILE = 2_000_000
+"""Approximate number of partition dirs per Parquet file of the store: what one task reads in a second or two."""
+MAX_TRIES = 3
+"""How many files of a host (of assignments: of a publisher) are tried that turn out to be broken inside: each costs the
+others a rewrite of what is written."""
+MAX_ROUNDS = 20
+"""How often a table is rewritten for broken files: then every host or cluster that still has one is given up."""
+DIR_ORDER = ("cluster_id", "topic", "topic_id", "partition", "node_id", "log_dir", "name")
+
+Key = tuple[str, int | None]
+
 Say = Callable[[str], None]
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +114,9 @@ def ingest(
     `still_ours` raises if another ingest has taken over the store.
     """
     say(f"{day}: checking files")
-    found = check(landing, listing, day, pinned)
     run = store.new_run()
     try:
+        found = check(run, landing, listing, day, pinned)
         _write(store, run, found, landing, say)
         still_ours()
         store.add_commit(run.as_commit(day, store.next_number(day)))
@@ -132,6 +159,340 @@ def _write(store: Store, run: Run, found: Checked, landing: Landing, say: Say) -
     _reconcile(run, found)
 
 
+def settle(run: Run, found: Checked, landing: Landing, table: str, frame: DataFrame) -> list[Row]:
+    """Writes `table` until every file in it has as many good rows as the driver counted; returns sums by log dir, or
+    the replicas of each node.
+
+    A file that has fewer is rejected, and the host's next older file is tried: the others' rows are not parsed again.
+    """
+    kind = "snapshot" if table == "dirs" else "assignments"
+    rounds = 0
+    while True:
+        written = run.write(table, _compacted(frame, table, rows_of(found.chosen(kind))))
+        hosts = len(found.chosen(kind))
+        counts, absurd, sums = _counted_dirs(written, hosts) if table == "dirs" else _counted_partitions(written)
+        wrong = {
+            key_of(e): ("bad-rows", f"{e['counted'] - counts.get(key_of(e), 0)} of {e['rows']} rows")
+            for e in found.chosen(kind)
+            if counts.get(key_of(e), 0) != e["counted"]
+        }
+        wrong = absurd | wrong
+        if not wrong:
+            return sums
+        rounds += 1
+        broken = [e for e in found.chosen(kind) if key_of(e) in wrong]
+        again = _reject_bad(run, found, landing, broken, wrong, last=rounds >= MAX_ROUNDS)
+        frame = without(run, table, broken).unionByName(frame_of(run, again, table))
+
+
+def frame_of(run: Run, entries: list[Row], table: str) -> DataFrame:
+    """Good rows of files, as the table has them."""
+    clean = [e["read_from"] for e in entries if not e["odd"]]
+    odd = [e["read_from"] for e in entries if e["odd"]]
+    kind, good = ("dir", good_dirs) if table == "dirs" else ("partition", good_partitions)
+    frames = [good(frame) for frame in of_files(run.store.spark, clean, odd, kind)]
+    if not frames:
+        return local_frame(run.store.spark, [], STORE[table])
+    return together(shaped(each, STORE[table]) for each in frames)
+
+
+def of_files(spark: SparkSession, clean: list[str], odd: list[str], kind: str) -> list[DataFrame]:
+    """Frames of all lines: of `clean` files the fast way, of `odd` ones (and of old versions) the slow one."""
+    ddl, any_ddl = (DIR_LINE, DIR_LINE_1) if kind == "dir" else (PARTITION_LINE, PARTITION_LINE)
+    frames = [fast(spark, clean, ddl)] if clean else []
+    return frames + ([slow(spark, odd, any_ddl)] if odd else [])
+
+
+_LINES = {
+    "lineSep": "\n",
+    # Longer lines were rejected before; a file that has changed since must not crash the executor.
+    "mapreduce.input.linerecordreader.line.maxlength": str(4 * LONGEST_LINE),
+}
+# Keep the escape of a lone low surrogate as text: Java would replace each with "?", so that two names become one. A
+# pair (an emoji) is left alone.
+_LONE_SURROGATE = r"(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)((?:\\\\)*)\\u([dD][cC-fF][89a-fA-F0-9][0-9a-fA-F])"
+
+
+def fast(spark: SparkSession, paths: list[str], ddl: str) -> DataFrame:
+    """Lines of files through Spark's JSON source: `file_path` and the fields of `ddl`."""
+    reader = spark.read.schema(ddl).options(**_LINES, mode="PERMISSIVE", columnNameOfCorruptRecord=CORRUPT)
+    return reader.json([literal(path) for path in paths]).select("*", fn.col("_metadata.file_path").alias("file_path"))
+
+
+def slow(spark: SparkSession, paths: list[str], ddl: str) -> DataFrame:
+    """The same for files with escapes that Java cannot represent, line by line."""
+    lines = spark.read.options(**_LINES).text([literal(path) for path in paths])
+    escaped = fn.when(
+        fn.lower("value").contains("\\ud"), fn.regexp_replace("value", _LONE_SURROGATE, r"$1\\\\u$2")
+    ).otherwise(fn.col("value"))
+    fields = fn.from_json(escaped, ddl, {"columnNameOfCorruptRecord": CORRUPT})
+    # A generator: a filter on a field of a plain struct would be pushed below, and every line parsed twice.
+    return lines.select(fn.inline(fn.array(fields)), fn.col("_metadata.file_path").alias("file_path"))
+
+
+def placed(frame: DataFrame) -> DataFrame:
+    """Adds `cluster_id, node_id` from a file's path: names there are plain, so nothing has to be decoded."""
+    part = fn.split(fn.substring_index("file_path", "/", -4), "/")
+    return frame.withColumns({"cluster_id": part[0], "node_id": part[2].try_cast("int")}).drop("file_path")
+
+
+_PATH, _NAME, _WORD, _NODES = 6 * 4096, 6 * 255, 1000, 1000
+_LONGEST = {
+    "log_dir": _PATH,
+    **dict.fromkeys(("name", "topic", "full_topic"), _NAME),
+    **dict.fromkeys(("kind", "uuid", "topic_id", "verdict", "reason", "window", "covered", "obstacle"), _WORD),
+    **dict.fromkeys(("claim", "witness"), _WORD),
+}
+"""The longest texts, in bytes: Spark keeps thousands of rows in memory, and a line may have a megabyte. A path has
+at most 4,096 bytes, a name 255, and one that is not UTF-8 is six here."""
+
+
+def is_good_dir() -> Column:
+    """Whether a `dir` row is valid in every field that decides something.
+
+    Times must be in the years that an agent can print (1 to 9999): a file may have a time before 1970. Only `due_at`
+    may be later (any delay can be configured) and is stored as the last of these times.
+    """
+    in_use = fn.col("kind").isin("current", "future")
+    size = fn.col("bytes").between(0, LARGEST_SIZE) & fn.coalesce("allocated", fn.lit(0)).between(0, LARGEST_SIZE)
+    named = fn.col("log_dir").isNotNull() & fn.col("name").isNotNull() & fn.col("kind").isNotNull()
+    partition = fn.col("partition").isNull() | (fn.col("partition") >= 0)
+    whole = ~in_use | (fn.col("topic").isNotNull() & fn.col("partition").isNotNull())
+    good = fn.col(CORRUPT).isNull() & named & size & partition & whole
+    for name in TIMES:
+        # In lines of any version a time may be text that is no number.
+        number = fn.col(name).try_cast("bigint")
+        known = number >= FIRST_MS if name == "due_at" else number.between(FIRST_MS, LAST_MS)
+        good = good & fn.coalesce(known, fn.lit(True))
+    for name, longest in _LONGEST.items():
+        good = good & _is_short(name, longest)
+    return (fn.col("row") == "dir") & fn.coalesce(good, fn.lit(False))
+
+
+def _is_short(name: str, longest: int) -> Column:
+    return fn.coalesce(fn.octet_length(name) <= longest, fn.lit(True))
+
+
+def good_dirs(frame: DataFrame) -> DataFrame:
+    """Directory rows for the store. `topic` is the full name if the directory's own name is truncated."""
+    return placed(frame.where(is_good_dir())).withColumns(
+        {
+            "topic_truncated": fn.coalesce("topic_truncated", fn.lit(False)) & fn.col("full_topic").isNull(),
+            "topic": fn.coalesce("full_topic", "topic"),
+            "topic_id": real_id(),
+            "allocated": fn.coalesce("allocated", fn.lit(0)),
+            **{name: _instant(frame, name) for name in TIMES},
+        }
+    )
+
+
+def _instant(frame: DataFrame, name: str) -> Column:
+    if frame.schema[name].dataType.typeName() == "long":
+        return fn.timestamp_millis(at_most(fn.col(name), LAST_MS))
+    number = at_most(fn.col(name).try_cast("bigint"), LAST_MS)
+    found = fn.coalesce(fn.timestamp_millis(number), fn.try_to_timestamp(fn.col(name)))
+    return fn.when(fn.unix_millis(found).between(FIRST_MS, LAST_MS), found)
+
+
+def is_good_partition() -> Column:
+    """Whether a `partition` row is valid in every field that decides something. Lists have a node, or its directory,
+    each."""
+    replicas = (fn.size("replicas") > 0) & ~fn.exists("replicas", lambda node: node.isNull())
+    good = fn.col(CORRUPT).isNull() & fn.col("topic").isNotNull() & (fn.col("partition") >= 0) & replicas
+    good = good & _is_short("topic", _NAME) & _is_short("topic_id", _WORD)
+    for name in ("replicas", "adding", "removing", "isr", "directories"):
+        good = good & fn.coalesce(fn.size(name) <= _NODES, fn.lit(True))
+    long = fn.exists("directories", lambda one: fn.octet_length(one) > _WORD)
+    good = good & ~fn.coalesce(long, fn.lit(False))
+    return (fn.col("row") == "partition") & fn.coalesce(good, fn.lit(False))
+
+
+def good_partitions(frame: DataFrame) -> DataFrame:
+    """Assigned partitions as the lines have them; `merged` makes one row of repeated ones."""
+    good = placed(frame.where(is_good_partition())).drop("node_id")
+    empty = fn.array().cast("array<int>")
+    ids = {name: fn.coalesce(name, empty) for name in ("adding", "removing", "isr")}
+    return good.withColumns(
+        ids | {"topic_id": real_id(), "replicas": fn.array_distinct("replicas"), "said": fn.lit(1).cast("bigint")}
+    )
+
+
+def _compacted(frame: DataFrame, table: str, count: int) -> DataFrame:
+    """`frame` in sorted files whose number follows from the rows alone. Copies of one partition are stored together,
+    whatever host they are from.
+
+    Rows are placed by a hash of topic and partition block, so that one topic with a million partitions spreads over all
+    files.
+    """
+    number = max(1, -(-count // ROWS_PER_FILE))
+    block = fn.floor(fn.coalesce(fn.col("partition"), fn.lit(0)) / 64)
+    placed = frame.repartition(number, "cluster_id", "topic", block)
+    if table == "dirs":
+        return placed.sortWithinPartitions(*DIR_ORDER)
+    # One row per partition: the grouping needs no further shuffle.
+    return merged(placed).sortWithinPartitions("cluster_id", "topic", "topic_id", "partition")
+
+
+def merged(frame: DataFrame) -> DataFrame:
+    """One row per partition: if it is repeated, the replicas of all count, and the directory ids are unknown."""
+    lists = ("replicas", "adding", "removing", "isr")
+    rows = frame.groupBy("cluster_id", "topic", "topic_id", "partition").agg(
+        fn.collect_list(fn.struct(*lists, "directories")).alias("each"), fn.sum("said").alias("said")
+    )
+    several = fn.size("each") > 1
+
+    def one(name: str) -> Column:
+        all_of = fn.array_distinct(fn.flatten(fn.col(f"each.{name}")))
+        return fn.when(several, all_of).otherwise(fn.col("each")[0][name])
+
+    directories = fn.when(~several, fn.col("each")[0]["directories"])
+    return rows.withColumns({name: one(name) for name in lists} | {"directories": directories}).drop("each")
+
+
+def _counted_partitions(written: DataFrame) -> tuple[dict[Key, int], dict[Key, Problem], list[Row]]:
+    """Rows of each cluster in the written table, what is wrong with a cluster as a whole, and the replicas that each of
+    its nodes has."""
+    said = written.groupBy("cluster_id").agg(fn.sum("said").alias("said")).collect()
+    nodes = (
+        written.select("cluster_id", fn.explode("replicas").alias("node_id")).groupBy("cluster_id", "node_id").count()
+    )
+    most = MOST_NODES * len(said)
+    found = [row.asDict() for row in nodes.limit(most + 1).collect()]
+    per_cluster = Counter(row["cluster_id"] for row in found)
+    if len(found) > most:
+        per_cluster = Counter(
+            {row["cluster_id"]: row["count"] for row in nodes.groupBy("cluster_id").count().collect()}
+        )
+    absurd: dict[Key, Problem] = {
+        (cluster, None): (TOO_MANY_NODES, f"it names {count} nodes, more than {MOST_NODES}")
+        for cluster, count in per_cluster.items()
+        if count > MOST_NODES
+    }
+    return {(row["cluster_id"], None): row["said"] for row in said}, absurd, found
+
+
+def _counted_dirs(written: DataFrame, hosts: int) -> tuple[dict[Key, int], dict[Key, Problem], list[Row]]:
+    """Rows of each of the hosts in the written table, what is wrong with a host as a whole, and sums by log dir."""
+    sums = [fn.try_sum(name).alias(name) for name in ("bytes", "allocated")]
+    by = written.groupBy("cluster_id", "node_id", "log_dir").agg(fn.count("*").alias("dirs"), *sums)
+    most = MOST_LOG_DIRS * hosts
+    found = [row.asDict() for row in by.limit(most + 1).collect()]
+    if len(found) > most:
+        # Names that one host made up: nothing of it is kept, so only the number is needed.
+        of_host = by.groupBy("cluster_id", "node_id").agg(fn.sum("dirs").alias("dirs"), fn.count("*").alias("log_dirs"))
+        each = of_host.collect()
+        many = {(r["cluster_id"], r["node_id"]): r["log_dirs"] for r in each if r["log_dirs"] > MOST_LOG_DIRS}
+        return {(r["cluster_id"], r["node_id"]): r["dirs"] for r in each}, _many_log_dirs(many), []
+    many = Counter((row["cluster_id"], row["node_id"]) for row in found)
+    counts: Counter[Key] = Counter()
+    bytes_of: Counter[tuple[Key, str]] = Counter()
+    for row in found:
+        key = row["cluster_id"], row["node_id"]
+        counts[key] += row["dirs"]
+        for name in ("bytes", "allocated"):
+            # Null: the sum of the log dir alone is too much.
+            bytes_of[key, name] += LARGEST_SIZE + 1 if row[name] is None else row[name]
+    says = f"its directories add up to more than {LARGEST_SIZE} bytes"
+    absurd = {key: (TOO_MANY_BYTES, says) for (key, _), size in bytes_of.items() if size > LARGEST_SIZE}
+    return dict(counts), absurd | _many_log_dirs(many), found
+
+
+def _many_log_dirs(log_dirs: Mapping[Key, int]) -> dict[Key, Problem]:
+    return {
+        key: (TOO_MANY_LOG_DIRS, f"its directories are in {count} log dirs, more than {MOST_LOG_DIRS}")
+        for key, count in log_dirs.items()
+        if count > MOST_LOG_DIRS
+    }
+
+
+def _reject_bad(
+    run: Run, found: Checked, landing: Landing, broken: list[Row], wrong: dict[Key, Problem], *, last: bool
+) -> list[Row]:
+    """Rejects files for what is wrong with them, lists their bad rows, and takes the next older files, which it
+    returns; none if this is the last round."""
+    kind = broken[0]["kind"]
+    row_kind, good = ("dir", is_good_dir()) if kind == "snapshot" else ("partition", is_good_partition())
+    paths = [e["read_from"] for e in broken]
+    by_key: dict[Key, list[tuple[str, str]]] = {}
+    for frame in of_files(run.store.spark, [], paths, row_kind):
+        bad = rejected_rows(frame, good, row_kind).orderBy("cluster_id", "node_id", "record", "detail")
+        for row in bad.limit(BAD_ROWS_KEPT * 100).collect():
+            by_key.setdefault((row.cluster_id, row.node_id), []).append((row.detail, row.record))
+    for entry in broken:
+        found.records += records(entry, by_key.get(key_of(entry), []))
+        reject(entry, *wrong[key_of(entry)])
+    # Only a file that was taken has been counted.
+    tried = Counter(_sender(e) for e in found.entries if e["status"] == "rejected" and "counted" in e)
+    again: list[Row] = []
+    for entry in broken:
+        group = [
+            e for e in found.entries if key_of(e) == key_of(entry) and e["kind"] == kind and e["status"] == "superseded"
+        ]
+        for each in group:
+            each["status"] = "whole"
+            if last or tried[_sender(each)] >= MAX_TRIES:
+                sender = "host" if kind == "snapshot" else "publisher"
+                why = f"{tried[_sender(each)]} newer files of this {sender} are broken inside"
+                reject(each, "not-tried", "too many files were broken inside" if last else why)
+        for candidates in groups(group):
+            choose(landing, found, candidates)
+        again += [e for e in group if e["status"] == "taken"]
+    return again
+
+
+def _sender(entry: Row) -> tuple[str, str, int | None]:
+    """Who is answerable for a file: the host, of assignments the node that published them."""
+    node = publisher_of(entry["stem"]) if entry["kind"] == ASSIGNMENTS else entry["node_id"]
+    return entry["kind"], entry["cluster_id"], node
+
+
+RECORD_SHOWN = 200
+"""Characters of a bad row that are kept with the reason."""
+
+
+def rejected_rows(frame: DataFrame, good: Column, kind: str) -> DataFrame:
+    """`cluster_id, node_id, detail, record` of bad rows, for files that have any."""
+    readable = fn.col(CORRUPT).isNull()
+    detail = fn.when(readable, f"{kind}: a required field is missing or bad").otherwise(
+        "not JSON, or a field of the wrong type"
+    )
+    record = fn.coalesce(CORRUPT, fn.to_json(fn.struct(*(c for c in frame.columns if c not in (CORRUPT, "file_path")))))
+    wrong = frame.where(~good & ((fn.col("row") == kind) | ~readable))
+    return placed(wrong.withColumns({"detail": detail, "record": fn.substring(record, 1, RECORD_SHOWN)})).select(
+        "cluster_id", "node_id", "detail", "record"
+    )
+
+
+def without(run: Run, table: str, entries: list[Row]) -> DataFrame:
+    """What was written of `table`, without the rows of some files; copied elsewhere, because `table` is rewritten from
+    it."""
+    keys = [{"c": e["cluster_id"], "n": e["node_id"]} for e in entries]
+    same = fn.col("cluster_id") == fn.col("c")
+    if table == "dirs":
+        same = same & (fn.col("node_id") == fn.col("n"))
+    gone = fn.broadcast(local_frame(run.store.spark, keys, "c string, n int"))
+    aside = Run(run.store, f"{run.name}/{ASIDE}/{uuid4().hex}")
+    return aside.write(table, run.read(table).join(gone, same, how="left_anti"))
+
+
+def key_of(entry: Row) -> Key:
+    return entry["cluster_id"], entry["node_id"]
+
+
+def rows_of(entries: list[Row]) -> int:
+    return sum(e["counted"] for e in entries)
+
+
+def _nodes(found: Checked, replicas: list[Row]) -> list[Row]:
+    """Every node that the assignments name: as a registered broker, as a replica, or both."""
+    counted = {(row["cluster_id"], row["node_id"]): row["count"] for row in replicas}
+    registered = {(e["cluster_id"], n) for e in found.chosen("assignments") for n in found.brokers[e["file"]]}
+    return [
+        {"cluster_id": c, "node_id": n, "registered": (c, n) in registered, "replicas": counted.get((c, n), 0)}
+        for c, n in sorted(registered | counted.keys())
+    ]
+
+
 def _listed_twice(run: Run) -> dict[tuple[str, int | None], str]:
     """Hosts whose snapshot lists a directory of the same log dir and name twice, each with such a name."""
     place = ["cluster_id", "node_id", "log_dir", "name"]
@@ -158,32 +519,18 @@ def _one_file(frame: DataFrame, order: tuple[str, ...]) -> DataFrame:
     return frame.coalesce(1).sortWithinPartitions(*order)
 
 
-def _nodes(found: Checked, replicas: list[Row]) -> list[Row]:
-    """Every node that the assignments name: as a registered broker, as a replica, or both."""
-    counted = {(row["cluster_id"], row["node_id"]): row["count"] for row in replicas}
-    registered = {(e["cluster_id"], n) for e in found.chosen("assignments") for n in found.brokers[e["file"]]}
-    return [
-        {"cluster_id": c, "node_id": n, "registered": (c, n) in registered, "replicas": counted.get((c, n), 0)}
-        for c, n in sorted(registered | counted.keys())
-    ]
-
-
 def _choice(store: Store, run: Run, found: Checked) -> Choice:
     """The newest snapshots of this date and of earlier dates that were still fresh when the last one arrived."""
     whole = [e for e in found.entries if e["status"] == "taken"]
     as_of = max((happened(e) for e in whole), default=0)
     asked = ReportScope(found.day, as_of, MAX_AGE)
-    commits = _commits(store, asked, found.day)
+    known = {day: store.commit_of(day) for day in asked.heard if day != found.day}
+    commits = {day: commit for day, commit in known.items() if commit is not None}
     files = {day: store.small("files", commit) for day, commit in commits.items()}
     nodes = {day: store.small("nodes", commit) for day, commit in commits.items()}
     files[found.day] = found.files()
     nodes[found.day] = store.small("nodes", run.as_commit(found.day, 0))
     return choose_hosts(asked, files, nodes)
-
-
-def _commits(store: Store, asked: ReportScope, but: date) -> dict[date, Commit]:
-    known = {day: store.commit_of(day) for day in asked.heard if day != but and day in store.dates()}
-    return {day: commit for day, commit in known.items() if commit is not None}
 
 
 def _parts(store: Store, run: Run, found: Checked, chosen: Choice) -> None:
@@ -222,246 +569,3 @@ def _reconcile(run: Run, found: Checked) -> None:
             f"{found.day}: {run.count('dirs')} of {expected} directories were written",
             hint="run `logagent fleet ingest` again; nothing has changed",
         )
-
-
-KEEP_RUNS = timedelta(hours=24)
-"""A superseded or uncommitted run is kept this long: a report may still be reading it."""
-LONG_AGO = timedelta(days=400)
-"""Dates so much older than the newest one in landing are ingested only by name (`--date`): each of them costs seconds,
-and one host can make thousands of them."""
-AHEAD = timedelta(days=2)
-"""Nor are dates that are later than this from now: the clock of their host is wrong."""
-MOST_LATE = 1000
-_RUN = re.compile(r"([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{12}")
-
-
-def ingest_dates(
-    store: Store, day: date | None, *, say: Say = lambda _: None, pinned: frozenset[int] | None = None
-) -> list[Ingested]:
-    """Ingests `day`, or every date in landing whose files have changed since they were ingested (`in_order`).
-
-    Raises `ServiceUnreachable` if there is no landing, `LogAgentError` for a date that is missing from landing or was
-    trimmed, and while another ingest of this store is running.
-    """
-    _need_landing(store)
-    with IngestLock(store, say) as lock, Landing(store) as landing:
-        store.refresh()
-        sweep(store, datetime.now(UTC))
-        listing = landing.listed(day)
-        commits = {each: store.commit_of(each) for each in store.dates()}
-        trimmed = {each for each, commit in commits.items() if commit is not None and commit.trimmed}
-        if day is not None and day in trimmed:
-            raise LogAgentError(
-                f"{day} was removed from landing after it was ingested", hint="its result in the store stays"
-            )
-        if day is not None and day not in with_files(listing):
-            raise LogAgentError(f"landing has nothing for {day}", hint="omit --date to ingest what is there")
-        wanted = [day] if day is not None else _wanted(store, listing, trimmed, say)
-        done: list[Ingested] = []
-        bytes_of = {each: sum(one.data.bytes for one in listing.landed[each] if one.data) for each in wanted}
-        began = time.monotonic()
-        for each in wanted:
-            if done:
-                read = sum(bytes_of[one] for one in wanted[: len(done)])
-                say(pace(len(done), len(wanted), read, sum(bytes_of.values()), time.monotonic() - began))
-            store.spark.sparkContext.setJobDescription(f"logagent fleet ingest {each}")
-            done.append(ingest(store, each, landing, listing, say=say, still_ours=lock.check, pinned=pinned))
-        for each in sorted(trimmed & listing.landed.keys()):
-            _late(store, each, listing.landed[each], say)
-        return done
-
-
-def with_files(listing: Listing) -> set[date]:
-    """Dates with a file, or with a host's folder that cannot be read. Anybody can make empty folders: they say
-    nothing."""
-    unread = {s.day for s in listing.skipped if None not in (s.day, s.node_id) and s.reason == UNREADABLE}
-    return {day for day, landed in listing.landed.items() if landed or day in unread}
-
-
-def _wanted(store: Store, listing: Listing, trimmed: set[date], say: Say) -> list[date]:
-    """The dates to ingest. What is left out goes to `listing.skipped`, which the reports of these dates list."""
-    stale = set(changed(store, listing)) - trimmed
-    wanted = [day for day in in_order(with_files(listing), datetime.now(UTC).date()) if day in stale]
-    left_out: dict[str, set[date]] = {}
-    for day in stale.difference(wanted):
-        for each in listing.landed[day]:
-            left_out.setdefault(each.cluster_id, set()).add(day)
-    for cluster, days in sorted(left_out.items()):
-        what = f"dates in the future, or over {LONG_AGO.days} days before the newest one, are not ingested: {len(days)}"
-        says = f"{what}; to ingest them nevertheless name each with --date"
-        listing.skipped.append(Skipped(f"{cluster}/{min(days)}", "not-this-date", says, cluster))
-        say(f"{cluster}/{min(days)}: {says}")
-    return wanted
-
-
-def in_order(days: Iterable[date], today: date) -> list[date]:
-    """Which of these dates are ingested, in this order: the last ones first, the older of them before the newer, whose
-    comparison uses them; then those before them. Pure."""
-    near = [day for day in days if day <= today + AHEAD]
-    newest = max((day for day in near if day <= today), default=max(near, default=today))
-    recent = newest - timedelta(days=HEARD_DAYS)
-    return sorted((day for day in near if day >= newest - LONG_AGO), key=lambda day: (day < recent, day))
-
-
-def pace(done: int, dates: int, read: int, size: int, seconds: float) -> str:
-    """Progress of an ingest, its speed, and how long the rest will take at that speed. Sizes are of landing."""
-    rate = read / seconds if seconds > 0 else 0
-    left = f", about {units.age((size - read) / rate)} left" if rate else ""
-    return f"{done} of {dates} dates, {units.size(read)} of {units.size(size)}, {units.size(int(rate))}/s{left}"
-
-
-def _need_landing(store: Store) -> None:
-    if not store.files.exists(store.landing):
-        raise ServiceUnreachable(
-            f"there is no landing/ in {store.uri}", hint="check --store; agents publish into it with publish.store"
-        )
-
-
-def changed(store: Store, listing: Listing) -> list[date]:
-    """Dates whose files, by name, size and time, differ from those that were ingested; oldest first."""
-    found = []
-    for day in with_files(listing):
-        landed = listing.landed[day]
-        commit = store.commit_of(day)
-        if commit is None or {_seen(each) for each in landed} != _ingested(store, commit):
-            found.append(day)
-    return sorted(found)
-
-
-_State = tuple[str, int | None, int | None, bool]
-
-
-def _seen(landed: Landed) -> _State:
-    received = landed.data or landed.manifest
-    size = landed.data.bytes if landed.data else None
-    return landed.file, size, received.modified_ms if received else None, landed.manifest is not None
-
-
-def _ingested(store: Store, commit: Commit) -> set[_State]:
-    return {
-        (row["file"], row["bytes"], row["received_at"], bool(row["received_manifest"]))
-        for row in store.small("files", commit)
-        if row["received_at"] is not None
-    }
-
-
-def _left_by_trim(store: Store, commit: Commit, landed: list[Landed]) -> list[Landed]:
-    """Those files of a trimmed date that are in the store: a trim was killed before it removed them (their manifests
-    go first), or could not."""
-    taken = {state[:3] for state in _ingested(store, commit)}
-    return [each for each in landed if _seen(each)[:3] in taken]
-
-
-def _late(store: Store, day: date, landed: list[Landed], say: Say) -> None:
-    """Files that arrived after their date was trimmed: reported, and listed as not taken."""
-    commit = store.commit_of(day)
-    if commit is None:
-        return
-    left = {each.file for each in _left_by_trim(store, commit, landed)}
-    landed = [each for each in landed if each.file not in left]
-    late: list[Row] = [
-        {
-            "cluster_id": each.cluster_id,
-            "node_id": each.node_id,
-            "kind": ASSIGNMENTS if each.place == ASSIGNMENTS else "snapshot",
-            "file": each.file,
-            "reason": "late",
-            "detail": f"it came after {day} was removed from landing",
-            "record": None,
-        }
-        for each in sorted(landed, key=lambda one: one.file)[:MOST_LATE]
-    ]
-    if late and late != commit.late:
-        say(f"{day}: {len(landed)} files came after the date was removed from landing: not taken")
-        store.add_commit(replace(commit, number=store.next_number(day), late=late))
-
-
-def trim_landing(store: Store, before: date, *, say: Say = lambda _: None, warn: Say = lambda _: None) -> list[date]:
-    """Removes from landing the dates before `before` that are ingested and unchanged since; returns those dates.
-
-    A date is removed as a whole, and only files that were listed. A date with files that were not taken stays: somebody
-    should look at them. What an earlier trim left is removed too. What cannot be removed is told to `warn` and left to
-    the next trim: it holds up no other file. Raises `LogAgentError` while another ingest of this store is running.
-    """
-    _need_landing(store)
-    with IngestLock(store, say) as lock, Landing(store) as landing:
-        store.refresh()
-        listing = landing.listed()
-        stays = set(changed(store, listing))
-        gone = []
-        for day, folders in sorted(listing.folders.items()):
-            commit = store.commit_of(day) if day < before else None
-            landed = listing.landed.get(day, [])
-            if commit is not None and commit.trimmed:
-                lock.check()
-                _remove(landing, day, _left_by_trim(store, commit, landed) if landed else [], folders, warn)
-            elif commit is not None and landed and day not in stays and not _has_refused(store, commit):
-                say(f"{day}: removing from landing")
-                lock.check()
-                store.add_commit(replace(commit, number=store.next_number(day), trimmed=True))
-                _remove(landing, day, landed, folders, warn)
-                gone.append(day)
-        return gone
-
-
-def _remove(landing: Landing, day: date, landed: list[Landed], folders: list[list[str]], warn: Say) -> None:
-    """Removes these files, and these folders where they are empty. Any host may have made one that nobody else may
-    remove."""
-    kept: list[str] = []
-    for each in landed:
-        try:
-            landing.remove(each)
-        except (OSError, Py4JError) as error:
-            kept.append(f"{each.file}: {str(error).splitlines()[0]}")
-    for folder in folders:
-        with suppress(OSError):
-            landing.remove_empty(folder)
-    if kept:
-        warn(f"{day}: {len(kept)} of {len(landed)} files could not be removed from landing, the first one {kept[0]}")
-
-
-def _has_refused(store: Store, commit: Commit) -> bool:
-    return any(row["status"] in ("rejected", "waiting") for row in store.small("files", commit))
-
-
-def sweep(store: Store, now: datetime, say: Callable[[str], None] = lambda _: None) -> list[str]:
-    """Removes runs that no valid commit names, `KEEP_RUNS` after they were superseded, or created but never committed;
-    and private files of killed ingests.
-
-    Returns their names. Only the holder of the ingest lock does this, so no current run is taken for garbage.
-    """
-    idle_since: dict[str, datetime] = {}
-    in_force = set()
-    for day in store.dates():
-        last = store.commit_of(day)
-        if last is not None:
-            in_force.add(last.run)
-            for number in range(1, last.number):
-                old = store.commit_of(day, number)
-                if old is not None:
-                    idle_since[old.run] = datetime.fromisoformat(last.at)
-    gone = []
-    for name in store.files.names(f"{store.uri}/runs"):
-        made = _RUN.fullmatch(name)
-        if made is None or name in in_force:
-            continue
-        at = datetime.strptime(made.group(1), "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-        if now - idle_since.get(name, at) > KEEP_RUNS:
-            say(f"removing run {name}: no date needs it")
-            store.files.delete(f"{store.uri}/runs/{name}")
-            gone.append(name)
-    _sweep_private(store, now)
-    return gone
-
-
-def _sweep_private(store: Store, now: datetime) -> None:
-    """Removes the private files of killed ingests (`Files.create_new`, a lock that was being taken over), `KEEP_RUNS`
-    after their last write."""
-    places = {store.uri: rf"{re.escape(NAME)}\.[0-9a-f]{{32}}(\.tmp)?"}
-    places |= {f"{store.uri}/commits/{day}": r"[0-9]+\.json\.[0-9a-f]{32}\.tmp" for day in store.dates()}
-    for folder, private in places.items():
-        for name in store.files.names(folder):
-            if re.fullmatch(private, name):
-                with suppress(OSError, Py4JError):
-                    if now.timestamp() - store.files.modified_ms(f"{folder}/{name}") / 1000 > KEEP_RUNS.total_seconds():
-                        store.files.delete(f"{folder}/{name}")

@@ -3,25 +3,15 @@
 Local and mounted stores are walked below their root without following symlinks; other stores have none. A name that is
 not ours is skipped and reported; a folder that cannot be read makes only that host unknown.
 
-A data file read once, on the driver, before Spark sees it: does it match its manifest, and is it safe to unpack?
-
-Computed while reading: SHA-256, unpacked bytes, lines, the longest line. The few rows that are not directories (or
-assigned partitions) are parsed here, and what the fleet uses of them (`_KEPT`) is kept; those that Spark reads are only
-counted. A file with an invalid gzip end, one that unpacks to too much, or one with a line of a megabyte or more gets no
-further.
-
-What a manifest says about its file, and what is wrong with either, before the file is read. No I/O.
-
-Problems are checked in this order, and the first one is the reason: place, manifest, file, identity.
+A manifest vouches for each file. What is wrong with either, before the file is read, is said in this order: place,
+manifest, file, identity.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import stat
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -33,176 +23,20 @@ from logagent.files.safe_open import parse_json
 from logagent.files.whole_file import PART
 from logagent.fleet.tables.store import Store
 from logagent.model.times import FIRST_MS, LAST_MS
-from logagent.store.contract import LEDGER
 from logagent.store.names import (
     ASSIGNMENTS,
     DATA,
+    DELTA,
     MANIFEST,
+    SNAPSHOT_KINDS,
     as_date,
     as_node,
     is_place,
     is_plain,
     stem_and_suffix,
 )
+from logagent.store.snapshots import Base, base_named
 from logagent.store.tree import LANDING, StoreTree
-
-LARGEST_PACKED = 256 << 20
-LARGEST_UNPACKED = 2 << 30
-LARGEST_RATIO = 100
-SMALLEST_LIMIT = 64 << 20
-"""Small files may unpack to this much whatever their ratio, because one host's rows are repetitive."""
-LONGEST_LINE = 1 << 20
-MOST_OTHER_ROWS = 50_000
-"""Rows of a file that the driver parses: header, log dirs, brokers, and kinds of later versions."""
-MOST_KEPT = 16 << 20
-"""Characters of them that are kept: no host says so much of its log dirs."""
-_LEDGER = dict.fromkeys(LEDGER)
-_HEADER = dict.fromkeys(("schema", "cluster_id", "at", "agent_version", "kafka_version", "source", "offset", "boot_id"))
-_KEPT: dict[str, dict[str, Any]] = {
-    "snapshot": _HEADER | {"node_id": None, "snapshot_id": None, "host": None, "assignments": {"at": None}},
-    "assignments": _HEADER | dict.fromkeys(("host", "known_until", "metadata_version")),
-    "broker": {"node_id": None},
-    "uncommitted": {"topic_id": None, "partition": None},
-    "log_dir": dict.fromkeys(("path", "health", "directory_id", "reason")) | {"ledger": _LEDGER},
-}
-"""What is kept of a row that the driver parses, by kind: a few kilobytes packed may be gigabytes of objects."""
-_READ = 1 << 18
-_PIECE = 1 << 20
-# A byte of a name that is not UTF-8 arrives as the escape of a lone low surrogate, which Java cannot encode in UTF-8.
-_SURROGATE = re.compile(rb"\\u[dD][cCdDeEfF]")
-
-
-@dataclass(slots=True)
-class Unpacked:
-    """The content of a file. `counted`: the rows for Spark; `odd`: it has escapes that only the slow reader keeps.
-    `others`: what is kept of the rows of other kinds, `kept` characters; `parsed`: how many of these there are, unknown
-    kinds too."""
-
-    sha256: str = ""
-    rows: int = 0
-    counted: int = 0
-    parsed: int = 0
-    kept: int = 0
-    others: list[dict[str, Any]] = field(default_factory=list)
-    bad: list[str] = field(default_factory=list)
-    odd: bool = False
-    problem: tuple[str, str] | None = None
-
-
-def limit_of(packed: int) -> int:
-    """The number of bytes that a file with `packed` compressed bytes may unpack to."""
-    return min(LARGEST_UNPACKED, max(SMALLEST_LIMIT, LARGEST_RATIO * packed))
-
-
-def sha256_of(file: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    while piece := file.read(_READ):
-        digest.update(piece)
-    return digest.hexdigest()
-
-
-def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
-    """Reads `file` to its end or to the first thing that is wrong with it. `counted`: the kind of row Spark reads.
-
-    Raises OSError.
-    """
-    seen = Unpacked()
-    digest = hashlib.sha256()
-    prefixes = tuple(f'{{"row":{space}"{counted}"'.encode() for space in ("", " "))
-    limit, total, carry = limit_of(packed), 0, b""
-    try:
-        for piece in _pieces(file, digest):
-            total += len(piece)
-            if total > limit:
-                seen.problem = ("too-large", f"it unpacks to more than {limit} bytes from {packed}")
-                return seen
-            block = carry + piece
-            end = block.rfind(b"\n") + 1
-            carry = block[end:]
-            if len(carry) > LONGEST_LINE or block.find(b"\n") > LONGEST_LINE:
-                seen.problem = ("line-too-long", f"line {seen.rows + 1} has more than {LONGEST_LINE} bytes")
-                return seen
-            _count(seen, block[:end], prefixes, counted)
-            if seen.parsed > MOST_OTHER_ROWS:
-                seen.problem = ("too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not of kind {counted}")
-                return seen
-            if seen.kept > MOST_KEPT:
-                seen.problem = (
-                    "too-large",
-                    f"its rows that are not of kind {counted} have over {MOST_KEPT} characters",
-                )
-                return seen
-    except (zlib.error, EOFError) as error:
-        seen.problem = ("unreadable", f"not complete gzip: {error}")
-        while rest := file.read(_READ):
-            digest.update(rest)
-        seen.sha256 = digest.hexdigest()
-        return seen
-    if carry:
-        _count(seen, carry + b"\n", prefixes, counted)
-    seen.sha256 = digest.hexdigest()
-    return seen
-
-
-def _pieces(file: IO[bytes], digest: Any) -> Iterator[bytes]:
-    """The unpacked content in pieces of at most 1 MiB, through every member. Raises zlib.error, EOFError."""
-    member = zlib.decompressobj(31)
-    started = False
-    while packed := file.read(_READ):
-        digest.update(packed)
-        while packed:
-            if member.eof:
-                member = zlib.decompressobj(31)
-            started = True
-            piece = member.decompress(packed, _PIECE)
-            yield piece
-            packed = member.unused_data if member.eof else member.unconsumed_tail
-            while not member.eof and not packed and len(piece) == _PIECE:
-                piece = member.decompress(b"", _PIECE)
-                yield piece
-    if not started or not member.eof:
-        raise EOFError("it ends abruptly")
-
-
-def _count(seen: Unpacked, block: bytes, prefixes: tuple[bytes, ...], counted: str) -> None:
-    """Adds a block of whole lines."""
-    lines = block.count(b"\n")
-    plain = sum(block.count(b"\n" + prefix) + block.startswith(prefix) for prefix in prefixes)
-    seen.odd = seen.odd or (b"\\u" in block and _SURROGATE.search(block) is not None)
-    seen.rows += lines
-    seen.counted += plain
-    if plain == lines:
-        return
-    for line in block[:-1].split(b"\n"):
-        if line.startswith(prefixes):
-            continue
-        try:
-            row = parse_json(line)
-            if not isinstance(row["row"], str):
-                raise ValueError
-        except (ValueError, KeyError, TypeError):
-            seen.bad.append(line[:200].decode(errors="backslashreplace"))
-            seen.parsed += 1
-            continue
-        kind = row["row"]
-        seen.counted += kind == counted
-        seen.parsed += kind != counted
-        if kind in _KEPT and kind != counted:
-            seen.others.append({"row": kind, **_only(row, _KEPT[kind])})
-            seen.kept += len(str(seen.others[-1]))
-
-
-def _only(row: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a row that are kept. A list or an object where a plain value belongs is emptied: it stays wrong."""
-    found: dict[str, Any] = {}
-    for name, inner in kept.items():
-        value = row.get(name)
-        if isinstance(value, dict) and inner is not None:
-            found[name] = _only(value, inner)
-        elif name in row:
-            found[name] = type(value)() if isinstance(value, list | dict) else value
-    return found
-
 
 SHOWN_SKIPPED = 1000
 UNREADABLE = "unreadable"
@@ -263,6 +97,7 @@ class Landing:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.uri = store.landing
         local = store.files.local(store.uri)
         self._tree = StoreTree(local) if local is not None else None
 
@@ -391,9 +226,10 @@ def _unreadable(names: list[str], day: date | None, error: BaseException, node_i
     return Skipped("/".join(names), UNREADABLE, f"the folder cannot be read: {why}", names[0], day, node_id)
 
 
+Problem = tuple[str, str]
+LARGEST_PACKED = 256 << 20
 LARGEST_MANIFEST = 64 << 10
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-Problem = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +243,7 @@ class Manifest:
     rows: int
     bytes: int
     sha256: str
+    base: Base | None
 
 
 def millis(value: object) -> int | None:
@@ -431,13 +268,15 @@ def parsed(content: bytes) -> Manifest | None:
         node, host = read.get("node_id"), read.get("host")
         texts = [read[name] for name in ("schema", "snapshot_id", "kind", "cluster_id", "sha256")]
         numbers = [read["rows"], read["bytes"]]
+        base = base_named(read)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     whole = (
         at is not None
         and all(isinstance(text, str) for text in texts)
         and texts[0].startswith("logagent.manifest/")
-        and texts[2] in ("snapshot", ASSIGNMENTS)
+        and texts[2] in (*SNAPSHOT_KINDS, ASSIGNMENTS)
+        and (texts[2] == DELTA) == (base is not None)
         and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers)
         and (node is None or (isinstance(node, int) and not isinstance(node, bool)))
         and (host is None or isinstance(host, str))
@@ -445,29 +284,30 @@ def parsed(content: bytes) -> Manifest | None:
     )
     if not whole or at is None:
         return None
-    return Manifest(texts[1], texts[2], texts[3], node, host, at, numbers[0], numbers[1], texts[4].lower())
+    return Manifest(texts[1], texts[2], texts[3], node, host, at, numbers[0], numbers[1], texts[4].lower(), base)
 
 
 def problem_of(landed: Landed, manifest: Manifest | None) -> Problem | None:
     """What is wrong with a file that has not been read yet."""
-    kind = ASSIGNMENTS if landed.place == ASSIGNMENTS else "snapshot"
     if landed.manifest is None:
         return "no-manifest", "not complete yet: the manifest is written last"
     if manifest is None:
         return "bad-manifest", "the manifest is damaged, incomplete or of an unknown schema"
-    if landed.data is None or landed.data.bytes == 0:
-        return "no-data-file", "its file is missing or empty"
-    size = landed.data.bytes
-    if size > LARGEST_PACKED:
-        return "too-large", f"{size} bytes"
-    if size != manifest.bytes:
-        return "bytes-differ", f"{size} bytes, its manifest says {manifest.bytes}"
-    if kind != manifest.kind:
-        return "wrong-kind", f"manifest of {manifest.kind}"
-    if landed.cluster_id != manifest.cluster_id:
-        return "wrong-cluster", f"manifest of cluster {manifest.cluster_id}"
-    if kind == "snapshot" and landed.node_id != manifest.node_id:
-        return "wrong-host", f"manifest of node {manifest.node_id}"
-    if kind == "snapshot" and landed.stem != manifest.snapshot_id:
-        return "wrong-snapshot", f"manifest of snapshot {manifest.snapshot_id}"
-    return None
+    size = landed.data.bytes if landed.data is not None else 0
+    kinds = (ASSIGNMENTS,) if landed.place == ASSIGNMENTS else SNAPSHOT_KINDS
+    node_id, snapshot_id = manifest.node_id, manifest.snapshot_id
+    wrong = (
+        (size == 0, "no-data-file", "its file is missing or empty"),
+        (size > LARGEST_PACKED, "too-large", f"{size} bytes"),
+        (size != manifest.bytes, "bytes-differ", f"{size} bytes, its manifest says {manifest.bytes}"),
+        (manifest.kind not in kinds, "wrong-kind", f"manifest of {manifest.kind}"),
+        (landed.cluster_id != manifest.cluster_id, "wrong-cluster", f"manifest of cluster {manifest.cluster_id}"),
+        (landed.node_id not in (None, node_id), "wrong-host", f"manifest of node {node_id}"),
+        (landed.stem != snapshot_id and landed.node_id is not None, "wrong-snapshot", f"manifest of {snapshot_id}"),
+    )
+    return first_of(wrong)
+
+
+def first_of(wrong: Iterable[tuple[bool, str, str]]) -> Problem | None:
+    """The first that applies."""
+    return next(((reason, detail) for applies, reason, detail in wrong if applies), None)

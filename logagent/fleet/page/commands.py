@@ -9,7 +9,6 @@ from typing import Any
 
 from logagent.fleet.page.text import can_be_pasted
 
-MOST_CLUSTERS = 8
 ON_HOST = "logagent cleanup"
 """Run on the host itself: its agent knows the log dirs, its own configuration and what is due."""
 
@@ -26,23 +25,18 @@ def place_to_paste(report: Mapping[str, Any]) -> str | None:
     return place if can_be_pasted(place) else None
 
 
-def purge(report: Mapping[str, Any], cluster_id: str, *options: str) -> str | None:
-    """`topics purge` for the rows of this report that `options` select, in one cluster."""
+def purge(report: Mapping[str, Any], cluster_id: str | None, *options: str) -> str | None:
+    """`topics purge` for the rows of this report that `options` select, in one cluster or (None) in all."""
     place = place_to_paste(report)
     if place is None:
         return None
-    words = ["logagent", "topics", "purge", "--report", place, "--cluster", cluster_id, *options]
-    return " ".join(map(shlex.quote, words))
+    cluster = () if cluster_id is None else ("--cluster", cluster_id)
+    return " ".join(map(shlex.quote, ("logagent", "topics", "purge", "--report", place, *cluster, *options)))
 
 
-def by_window(report: Mapping[str, Any], window: str, clusters: list[str]) -> str | None:
-    """For the whole fleet, one command a cluster: strays come back now, orphans at the next start. None if somebody has
-    to look first, or if there are too many clusters to paste."""
-    kind = {"now": "stray", "restart": "orphan"}.get(window)
-    if kind is None or not clusters or len(clusters) > MOST_CLUSTERS or not all(map(is_plain, clusters)):
-        return None
-    lines = [line for cluster in clusters if (line := purge(report, cluster, "--kind", kind)) is not None]
-    return "\n".join(lines) or None
+def by_window(report: Mapping[str, Any], window: str) -> str | None:
+    """For the whole fleet, exactly what the figure counts that can be requested; None if somebody has to look first."""
+    return purge(report, None, "--window", window) if window in ("now", "restart") else None
 
 
 def of_topic(report: Mapping[str, Any], cluster_id: str, topic: str) -> str | None:

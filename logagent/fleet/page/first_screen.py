@@ -133,8 +133,7 @@ def _histogram(bins: Sequence[int]) -> str:
 def _reclaim(report: Report) -> str:
     found = report["answers"]["reclaim"]
     whole = sum(found[window]["bytes"] for window, _ in WINDOWS)
-    clusters = [cluster["cluster_id"] for cluster in report["clusters"]]
-    rows = "".join(_window(report, window, label, found[window], clusters) for window, label in WINDOWS)
+    rows = "".join(_window(report, window, label, found[window]) for window, label in WINDOWS)
     hidden = ", ".join(
         link("usage_log_dirs", f"{label} {size(found[key])}", sort=f"-{column}")
         for key, column, label in (
@@ -154,11 +153,11 @@ def _reclaim(report: Report) -> str:
     )
 
 
-def _window(report: Report, window: str, label: str, found: Mapping[str, Any], clusters: list[str]) -> str:
+def _window(report: Report, window: str, label: str, found: Mapping[str, Any]) -> str:
     size_html = figure(found["dirs"], "directories", _exactly(found["bytes"]), window=window, sort="-bytes")
     act = ""
     if found["dirs"] and window in ("now", "restart"):
-        command = commands.by_window(report, window, clusters) if found["requestable"] else None
+        command = commands.by_window(report, window) if found["requestable"] else None
         act = copy_html(command, "where orders are signed")
         act = act or link("usage_clusters", "By cluster", sort=f"-reclaim_{window}")
     elif found["dirs"] and window == "approval":

@@ -167,6 +167,7 @@ READING: tuple[tuple[str, str], ...] = (
         "Orphan",
         "topic-absent: the topic id is not in the cluster. topic-recreated: the name is, with another id. "
         "not-a-replica: this broker holds none of its replicas. "
+        "copy-of: made by hand from a living partition, under another name. "
         "__cluster_metadata and caches are never orphans.",
     ),
     (

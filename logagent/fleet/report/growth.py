@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.fleet.report.scope import Scope
-from logagent.fleet.report.usage import fitted
+from logagent.fleet.report.usage import fitted, total
 from logagent.fleet.tables.choice import Row
 from logagent.fleet.tables.frames import local_frame, together, whose
 from logagent.fleet.tables.store import Commit, Store
@@ -57,7 +57,7 @@ class Ledgers:
             empty = {"cluster_id": cluster, "date": day.isoformat(), "bytes": 0, "used": 0, "size": 0}
             one = self.sums.setdefault((cluster, day), empty)
             for name in ("bytes", "used", "size"):
-                one[name] += row[name] or 0
+                one[name] += total([row], name) or 0
             key = (cluster, row["node_id"], row["log_dir"])
             if row["health"] in ("online", None):
                 self.ill.pop(key, None)
@@ -193,13 +193,13 @@ def _disks(now: list[Row], then: list[Row]) -> Row:
     """Used bytes of the log dirs with a figure on both dates, and the log dirs that went offline between them."""
     before = {(r["cluster_id"], r["node_id"], r["log_dir"]): r for r in then}
     pairs = [(r, before.get((r["cluster_id"], r["node_id"], r["log_dir"]))) for r in now]
-    known = [
-        (r["used"], old["used"])
-        for r, old in pairs
-        if old is not None and r["used"] is not None and old["used"] is not None
-    ]
+    known = [(r, old) for r, old in pairs if old and r["used"] is not None and old["used"] is not None]
     offline = sum(old is not None and r["health"] == "offline" != old["health"] for r, old in pairs)
-    return {"log_dirs": len(known), "used": sum(new - old for new, old in known), "offline": offline}
+    return {
+        "log_dirs": len(known),
+        "used": sum(new["used"] - old["used"] for new, old in known if not new.get("shares_with")),
+        "offline": offline,
+    }
 
 
 def _directories(scope: Scope, then: Commit, both: set[tuple[str, int]]) -> Row:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope
-from logagent.fleet.report.verdicts import HOST, LIVE, WHOSE, SuspectPartitions
+from logagent.fleet.report.verdicts import HOST, LIVE, WHOSE, SuspectPartitions, directory_ids
 from logagent.fleet.tables.frames import at_least, local_frame
 from logagent.settings import CleanupSettings
 
@@ -93,6 +93,7 @@ def duplicates(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
 OVERDUE_SECONDS = 60 + CleanupSettings().leftover_grace // 1000
 """`-delete` dirs older than Kafka's default delay (60 s) plus that of `cleanup.leftover_grace` are overdue."""
 _COLUMNS = [*HOST, "host", "log_dir", "name", "kind", "topic", "topic_id", "partition", "bytes", "allocated"]
+_COLUMNS += ["directory_id", "inode", "end_offset"]
 
 
 def leftovers(scope: Scope, judged: DataFrame) -> DataFrame:
@@ -101,6 +102,7 @@ def leftovers(scope: Scope, judged: DataFrame) -> DataFrame:
     Ages are on the host's own clock; a `-delete` dir without a known time of marking is listed with unknown age.
     """
     rows = scope.others.where(fn.col("kind").isin("stray", "delete")).join(scope.host_frame, HOST, how="inner")
+    rows = rows.join(directory_ids(scope), [*HOST, "log_dir"], how="left")
     age = (fn.col("at_ms") - fn.unix_millis("marked_at")) / 1000
     aged = rows.withColumn("age_seconds", at_least(fn.round(age, 3), 0.0))
     due = (fn.col("kind") == "stray") | fn.coalesce(fn.col("age_seconds") > OVERDUE_SECONDS, fn.lit(True))

@@ -18,7 +18,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.report.scope import Scope
 from logagent.fleet.tables.choice import Choice, Row
-from logagent.store.contract import CLOCKS_APART, LEDGER, WINDOWS
+from logagent.store.contract import CLOCKS_APART, LEDGER, OF_FILE_SYSTEM, WINDOWS
 
 Places = Mapping[tuple[str, int, str], Mapping[str, int]]
 """Sums of `reclaim.SUMS` by cluster, node and log dir."""
@@ -26,8 +26,9 @@ WASTE = ("orphans", "orphan_bytes", *(f"reclaim_{window}" for window in WINDOWS)
 
 
 def total(rows: Iterable[Row], name: str) -> int | None:
-    """The sum of a column; null if every value is."""
-    known = [row[name] for row in rows if row.get(name) is not None]
+    """The sum of a column, of a file system once (`tables.store.by_file_system`); null if every value is."""
+    once = name in OF_FILE_SYSTEM
+    known = [row[name] for row in rows if row.get(name) is not None and not (once and row.get("shares_with"))]
     return sum(known) if known else None
 
 

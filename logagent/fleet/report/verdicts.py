@@ -83,6 +83,7 @@ def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
     The first line that applies decides. `tests/verdict_table.py` holds these lines and those of `decide` equal.
     """
     lives, namesake = fn.col("living_topic").isNotNull(), fn.col("namesake")
+    renamed = lives & (fn.col("living_topic") != fn.col("topic"))
     assigned = fn.array_contains("replicas", fn.col("node_id"))
     said_gone = fn.col("reason").isin("topic-absent", "topic-recreated")
     proven = fn.coalesce((fn.col("verdict") == "orphan") & said_gone, fn.lit(False))
@@ -90,7 +91,8 @@ def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
         fn.when(~fn.col("has_replicas") & ~(fn.col("registered") & fn.col("complete")), "no-assignments")
         .when(fn.col("topic") == METADATA_TOPIC, "internal")
         .when(fn.col("topic_id").isNull(), "no-topic-id")
-        .when(lives & (fn.col("living_topic") != fn.col("topic")), "sources-disagree")
+        .when(renamed & (namesake | fn.col("replicas").isNull() | (fn.col("kind") == "future")), "sources-disagree")
+        .when(renamed, fn.when(fn.col("complete"), "copy-of").otherwise("no-assignments"))
         .when(lives & fn.col("replicas").isNull(), "no-assignments")
         .when(lives & assigned & (fn.col("kind") == "current") & _is_elsewhere(), "wrong-directory")
         .when(lives & assigned, fn.lit(None))
@@ -101,9 +103,9 @@ def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
         .when(namesake, "topic-recreated")
         .otherwise("topic-absent")
     )
-    orphan = fn.col("why").isin("not-a-replica", "topic-recreated", "topic-absent")
+    orphan = fn.col("why").isin("copy-of", "not-a-replica", "topic-recreated", "topic-absent")
     # A broker applies only committed records: if its agent says that the topic is gone, its removal is committed.
-    settled = proven & (fn.col("why") != "not-a-replica")
+    settled = proven & ~fn.col("why").isin("copy-of", "not-a-replica")
     agent_knows = (fn.col("verdict") == "assigned") & (fn.col("own_image_ms") >= fn.col("image_ms"))
     held_back = (
         fn.when(fn.col("topic").isin(*sorted(INTERNAL_TOPICS)), "internal")
@@ -166,7 +168,7 @@ def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
     whole = (
         live.join(_images(scope), "cluster_id", how="inner")
         .join(scope.host_frame, HOST, how="inner")
-        .join(_directory_ids(scope), [*HOST, "log_dir"], how="left")
+        .join(directory_ids(scope), [*HOST, "log_dir"], how="left")
         .join(size(partition_rows), ["cluster_id", "topic_id", "partition"], how="left")
         .join(size(by_id.agg(fn.max("topic").alias("living_topic"))), ["cluster_id", "topic_id"], how="left")
         .join(size(namesakes), ["cluster_id", "topic"], how="left")
@@ -192,7 +194,8 @@ def _images(scope: Scope) -> DataFrame:
     return fn.broadcast(local_frame(scope.store.spark, rows, ddl))
 
 
-def _directory_ids(scope: Scope) -> DataFrame:
+def directory_ids(scope: Scope) -> DataFrame:
+    """`directory.id` by host and log dir."""
     names = (*HOST, "log_dir", "directory_id")
     rows = [{name: row[name] for name in names} for row in scope.log_dirs if row.get("directory_id") is not None]
     ddl = "cluster_id string, node_id int, log_dir string, directory_id string"

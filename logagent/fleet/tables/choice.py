@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from logagent.fleet.tables.frames import STORE, claimants, happened, local_frame, newest_first, together
+from logagent.fleet.tables.frames import STORE, local_frame, together
 from logagent.fleet.tables.store import Commit, Store
 from logagent.store.names import ASSIGNMENTS
 
@@ -64,7 +64,32 @@ def silent_frame(store: Store, choice: Choice) -> DataFrame | None:
 HEARD_DAYS = 7
 """A host that sent something within this many days before the report is reported as missing if it is silent."""
 Row = dict[str, Any]
+"""An entry is a row of the `files` table. The newest is the latest by the earlier of the host's clock and the arrival,
+so that a fast clock does not outrank newer files."""
 Host = tuple[str, int]
+
+
+def happened(entry: Row) -> int:
+    return int(min(entry["at"], entry["received_at"]))
+
+
+def newest_first(entries: Iterable[Row]) -> list[Row]:
+    return sorted(entries, key=lambda e: (happened(e), e["at"], e["snapshot_id"], e["file"]), reverse=True)
+
+
+def claimants(entries: list[Row]) -> str | None:
+    """Why it is unclear which machine the intact snapshots of a node id come from; None if it is clear. Newest first.
+
+    Two host names on one date; or two boot ids that alternate: a machine never returns to an earlier boot.
+    """
+    hosts = sorted({str(e["host"]) for e in entries if e["host"] is not None})
+    if len(hosts) > 1:
+        return f"{len(hosts)} hosts claim this node id: {', '.join(hosts[:3])}"
+    boots = [e["boot_id"] for e in reversed(entries) if e.get("boot_id")]
+    turns = [boot for n, boot in enumerate(boots) if n == 0 or boot != boots[n - 1]]
+    if len(turns) != len(set(turns)):
+        return "two machines with the same host name claim this node id: their boot ids alternate"
+    return None
 
 
 @dataclass(frozen=True)

@@ -155,11 +155,11 @@ class Files:
             return
         self._write(*self._at(uri), content)
 
-    def write(self, uri: str, content: bytes) -> None:
+    def write(self, uri: str, content: bytes, *, durable: bool = True) -> None:
         """Writes a file atomically, under a temporary name first."""
         if (local := self.local(uri)) is not None:
             local.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(local) as file:
+            with whole_file(local, durable=durable) as file:
                 file.write(content)
             return
         self._write(*self._at(uri + ".tmp"), content)

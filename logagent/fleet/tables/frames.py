@@ -2,15 +2,10 @@
 
 Bounds of columns. Unlike Spark's `least` and `greatest`, which skip nulls: what is unknown stays unknown.
 
-Which of the files of one date, and which rows of assignments, to trust. Pure: entries in, reasons out.
-
-An entry is a row of the `files` table. The newest is the latest by the earlier of the host's clock and the arrival, so
-that a fast clock does not outrank newer files.
-
 What Spark reads in `landing/` and keeps in the store: explicit schemas, never inferred ones.
 
 The line schemas contain the fields of a directory and of an assigned partition that the fleet uses; the other kinds of
-row are few, and the driver reads them (`ingest/unpack.py`). Fields of newer schema versions are ignored, a missing
+row are few, and the driver reads them (`ingest/check.py`). Fields of newer schema versions are ignored, a missing
 required one makes the row a bad row. The store schemas are `select` lists with casts: every table leaves its module
 through one.
 """
@@ -32,7 +27,6 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.tables.files import Files, literal
 from logagent.model.naming.topic_ids import ZERO_ID
-from logagent.store.names import publisher_of
 
 
 def at_most(value: Column, most: float) -> Column:
@@ -118,63 +112,7 @@ def tune(spark: SparkSession, rows: int) -> None:
         spark.conf.set("spark.sql.shuffle.partitions", str(parts))
 
 
-AHEAD_MS = 3_600_000
 _ID = re.compile(r"[A-Za-z0-9_-]{22}")
-Row = dict[str, Any]
-
-
-def happened(entry: Row) -> int:
-    return int(min(entry["at"], entry["received_at"]))
-
-
-def newest_first(entries: Iterable[Row]) -> list[Row]:
-    return sorted(entries, key=lambda e: (happened(e), e["at"], e["snapshot_id"], e["file"]), reverse=True)
-
-
-def reject_implausible(entries: list[Row], pinned: frozenset[int] | None) -> None:
-    """Rejects assignments that decide nothing: from a publisher that is not pinned, or more than an hour newer than
-    every snapshot of their cluster unless another node has published some within that hour."""
-    snapshots: dict[str, int] = {}
-    for entry in entries:
-        if entry["kind"] == "snapshot" and entry["status"] == "whole":
-            cluster = entry["cluster_id"]
-            snapshots[cluster] = max(snapshots.get(cluster, 0), happened(entry))
-    images = [e for e in entries if e["kind"] == "assignments" and e["status"] == "whole"]
-    for entry in images:
-        publisher = publisher_of(entry["stem"])
-        if pinned is not None and publisher not in pinned:
-            reject(entry, "not-a-publisher", f"node {publisher} is not one of --assignments-from")
-            continue
-        limit = int(snapshots.get(entry["cluster_id"]) or entry["received_at"]) + AHEAD_MS
-        if entry["at"] > limit:
-            others = (
-                e
-                for e in images
-                if e["cluster_id"] == entry["cluster_id"]
-                and publisher_of(e["stem"]) != publisher
-                and abs(e["at"] - entry["at"]) <= AHEAD_MS
-            )
-            if next(others, None) is None:
-                reject(entry, "from-the-future", "over 1 h newer than every snapshot, and no other source confirms it")
-
-
-def reject(entry: Row, reason: str, detail: str) -> None:
-    entry.update(status="rejected", reason=reason, detail=detail)
-
-
-def claimants(entries: list[Row]) -> str | None:
-    """Why it is unclear which machine the intact snapshots of a node id come from; None if it is clear. Newest first.
-
-    Two host names on one date; or two boot ids that alternate: a machine never returns to an earlier boot.
-    """
-    hosts = sorted({str(e["host"]) for e in entries if e["host"] is not None})
-    if len(hosts) > 1:
-        return f"{len(hosts)} hosts claim this node id: {', '.join(hosts[:3])}"
-    boots = [e["boot_id"] for e in reversed(entries) if e.get("boot_id")]
-    turns = [boot for n, boot in enumerate(boots) if n == 0 or boot != boots[n - 1]]
-    if len(turns) != len(set(turns)):
-        return "two machines with the same host name claim this node id: their boot ids alternate"
-    return None
 
 
 def is_removal(topic_id: object, partition: object) -> bool:
@@ -194,10 +132,10 @@ _DIR = """
     partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
     newest_mtime {time}, marked_at {time}, first_offset bigint, last_segment_offset bigint, sightings bigint,
     first_seen {time}, in_use boolean, verdict string, reason string, window string, due_at {time}, covered string,
-    obstacle string, _corrupt_record string
+    obstacle string, claim string, witness string, inode bigint, end_offset bigint, _corrupt_record string
 """
 DIR_LINE = _DIR.format(time="bigint")
-"""Lines of `logagent.snapshot/2`: times are milliseconds since 1970."""
+"""Lines from `logagent.snapshot/2` on: times are milliseconds since 1970."""
 DIR_LINE_1 = _DIR.format(time="string")
 """Lines of any version: times are as in the line, RFC 3339 or milliseconds."""
 
@@ -211,7 +149,7 @@ DIRS = """
     partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
     newest_mtime timestamp, marked_at timestamp, first_offset bigint, last_segment_offset bigint, sightings bigint,
     first_seen timestamp, in_use boolean, verdict string, reason string, window string, due_at timestamp,
-    covered string, obstacle string
+    covered string, obstacle string, claim string, witness string, inode bigint, end_offset bigint
 """
 
 ASSIGNMENTS = """

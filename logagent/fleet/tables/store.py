@@ -29,7 +29,7 @@ from logagent.errors import Busy, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import STORE, local_frame, shaped
-from logagent.store.contract import LEDGER
+from logagent.store.contract import LEDGER, OWN_LEDGER
 from logagent.store.names import as_date
 
 COMMIT_SCHEMA = "logagent.commit/1"
@@ -184,8 +184,25 @@ class Store:
 
     def log_dirs(self, commit: Commit) -> list[Row]:
         """Rows of `log_dirs`. A log dir of which only directories were listed has no ledger and no health: null."""
-        none = dict.fromkeys((*LEDGER, "directory_id", "health", "reason"))
-        return [none | row for row in self.small("log_dirs", commit)]
+        none = dict.fromkeys((*LEDGER, "directory_id", "health", "reason", "device"))
+        return by_file_system([none | row for row in self.small("log_dirs", commit)])
+
+
+def by_file_system(rows: list[Row]) -> list[Row]:
+    """Ledgers in which what log dirs have in common counts once. Of log dirs of a host on one file system (agents that
+    do not say which count as before), all but the first name that one in `shares_with`; it alone has what is
+    unexplained on the file system: what is used there and in none of them. (Agents before that said so had each call
+    the others' directories unexplained, so what they said of it is not used.)"""
+    together: dict[tuple[str, int, int], list[Row]] = {}
+    for row in rows:
+        if row["device"] is not None and row["used"] is not None and row["unexplained"] is not None:
+            together.setdefault((row["cluster_id"], row["node_id"], row["device"]), []).append(row)
+    for first, *others in together.values():
+        known = sum(row.get(name) or 0 for row in (first, *others) for name in OWN_LEDGER)
+        first["unexplained"] = first["used"] - known
+        for row in others:
+            row |= {"unexplained": 0, "shares_with": first["log_dir"]}
+    return rows
 
 
 def _damaged(day: date, what: str) -> UnreadableError:

@@ -48,7 +48,7 @@ class BrokerProcess:
         return " ".join((program, *rest)) if start is None else " ".join((program, "...", *rest[start:]))
 
 
-def look_at_process(pid: int, start_time_ms: int | None = None) -> BrokerProcess | None:
+def inspect_process(pid: int, start_time_ms: int | None = None) -> BrokerProcess | None:
     """The process `pid`; None if it does not exist or (with `start_time_ms`) is a different process with the same PID.
 
     A process is identified by PID and start time, because PIDs are reused. Start times may differ by a second, because

@@ -133,7 +133,7 @@ def named_config(launch: Launch, pid: int, user: int, root: str, time_limits: Ti
         except OSError:
             return None
     try:
-        seen = time_limits.ask(user, lambda: _look(config, process, root))
+        seen = time_limits.ask(user, lambda: _read_config(config, process, root))
     except OSError:
         return NamedConfig(under(root, config), answers=False)
     if seen is None:
@@ -148,7 +148,7 @@ def _log_dirs(launch: Launch | None, configured: Sequence[str], root: str) -> tu
     return tuple(under(root, d) for d in [d for d in override.split(",") if d] or configured)
 
 
-def _look(config: str, process: str, root: str) -> dict[str, Any] | None:
+def _read_config(config: str, process: str, root: str) -> dict[str, Any] | None:
     """Runs in the child."""
     here = under(root, config)
     if ".." in config.split("/"):
@@ -255,7 +255,7 @@ _SILENT = "its configuration does not answer, or its user names too many paths t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfigLook:
+class BrokerConfigRead:
     """One configuration of a broker, and how it was found.
 
     pid, user: the running process that was started with it. unit: the service that starts it. launch: the command line
@@ -296,25 +296,25 @@ class BrokerConfigLook:
         return ", ".join(words)
 
 
-def find_brokers(root: str = "/") -> list[BrokerConfigLook]:
+def find_brokers(root: str = "/") -> list[BrokerConfigRead]:
     """Every broker configuration on the host whose root directory is `root`, those in use first. Raises nothing."""
     units = broker_units(root)
     time_limits = TimeLimits({0, os.geteuid(), *users_of(units)})
-    on_host: list[BrokerConfigLook] = []
+    on_host: list[BrokerConfigRead] = []
     for unit in units:
         config = under(root, unit.launch.config)
         if os.path.isabs(unit.launch.config) and os.path.exists(config):
-            _add(on_host, _judged(BrokerConfigLook(config=config, unit=unit, launch=unit.launch), root))
+            _add(on_host, _judged(BrokerConfigRead(config=config, unit=unit, launch=unit.launch), root))
     for path in _files(root, USUAL_SERVER_PROPERTIES):
-        _add(on_host, _judged(BrokerConfigLook(config=path, usual=True), root))
+        _add(on_host, _judged(BrokerConfigRead(config=path, usual=True), root))
     found = _with_processes(on_host, running_brokers(root, time_limits), units, time_limits)
     if not brokers_of(found):
         for path in _files(root, UNPACKED_SERVER_PROPERTIES):
-            _add(found, _judged(BrokerConfigLook(config=path, usual=True), root))
+            _add(found, _judged(BrokerConfigRead(config=path, usual=True), root))
     return found
 
 
-def brokers_of(found: Iterable[BrokerConfigLook]) -> list[BrokerConfigLook]:
+def brokers_of(found: Iterable[BrokerConfigRead]) -> list[BrokerConfigRead]:
     """Those of `found` that a broker uses or may use: no controllers, and samples only if there is nothing else.
 
     A configuration named only by a process that is not believed is left out.
@@ -323,7 +323,7 @@ def brokers_of(found: Iterable[BrokerConfigLook]) -> list[BrokerConfigLook]:
     return [b for b in brokers if not b.sample] or brokers
 
 
-def only_broker(found: Iterable[BrokerConfigLook]) -> BrokerConfigLook | None:
+def only_broker(found: Iterable[BrokerConfigRead]) -> BrokerConfigRead | None:
     """The broker, if `found` contains exactly one, even under several paths."""
     brokers = {os.path.realpath(b.config): b for b in reversed(brokers_of(found))}
     return next(iter(brokers.values())) if len(brokers) == 1 else None
@@ -356,7 +356,7 @@ def find_server_properties(configured: str | None, root: str = "/") -> str:
     )
 
 
-def running_brokers(root: str, time_limits: TimeLimits) -> Iterator[BrokerConfigLook]:
+def running_brokers(root: str, time_limits: TimeLimits) -> Iterator[BrokerConfigRead]:
     """The brokers among the visible processes, by the configuration on their command lines.
 
     A process whose configuration is not found at that path (it runs in a container, or its working directory cannot be
@@ -376,7 +376,7 @@ def running_brokers(root: str, time_limits: TimeLimits) -> Iterator[BrokerConfig
         launch = launch_of_java(words)
         named = named_config(launch, int(name), user, root, time_limits) if launch is not None else None
         if named is not None:
-            yield BrokerConfigLook(
+            yield BrokerConfigRead(
                 config=named.path,
                 pid=int(name),
                 user=user,
@@ -408,7 +408,7 @@ def start_scripts(config: str, root: str = "/") -> frozenset[str]:
     )
 
 
-def _add(found: list[BrokerConfigLook], new: BrokerConfigLook) -> None:
+def _add(found: list[BrokerConfigRead], new: BrokerConfigRead) -> None:
     """Add `new`, or merge what it adds into the entry already found for the same file."""
     for n, known in enumerate(found):
         if known.ignored is None and _same_file(known, new):
@@ -417,7 +417,7 @@ def _add(found: list[BrokerConfigLook], new: BrokerConfigLook) -> None:
     found.append(new)
 
 
-def _judged(broker: BrokerConfigLook, root: str) -> BrokerConfigLook:
+def _judged(broker: BrokerConfigRead, root: str) -> BrokerConfigRead:
     try:
         server = read_server_properties(broker.config)
     except LogAgentError:
@@ -429,11 +429,11 @@ def _judged(broker: BrokerConfigLook, root: str) -> BrokerConfigLook:
 
 
 def _with_processes(
-    on_host: list[BrokerConfigLook],
-    running: Iterable[BrokerConfigLook],
+    on_host: list[BrokerConfigRead],
+    running: Iterable[BrokerConfigRead],
     units: list[BrokerUnit],
     time_limits: TimeLimits,
-) -> list[BrokerConfigLook]:
+) -> list[BrokerConfigRead]:
     """`on_host`, with the processes that run with those configurations or with a file of their own. Processes that any
     local user could have made up are marked, and nothing they say is merged into the other entries.
 
@@ -442,7 +442,7 @@ def _with_processes(
     """
     known = [b.log_dirs for b in on_host if not b.sample and not b.controller]
     judge = GenuineBrokers(units, known, time_limits)
-    left, told, ignored = list(on_host), list[BrokerConfigLook](), list[BrokerConfigLook]()
+    left, told, ignored = list(on_host), list[BrokerConfigRead](), list[BrokerConfigRead]()
     for b in running:
         assert b.named is not None and b.user is not None
         same = next((host for host in on_host if _same_file(host, b)), None)
@@ -463,7 +463,7 @@ def _files(root: str, patterns: Iterable[str]) -> Iterator[str]:
         yield from (p for p in (sorted(glob.glob(path)) if "*" in pattern else [path]) if os.path.isfile(p))
 
 
-def _same_file(one: BrokerConfigLook, other: BrokerConfigLook) -> bool:
+def _same_file(one: BrokerConfigRead, other: BrokerConfigRead) -> bool:
     files = [_identity(b) for b in (one, other)]
     return files[0] == files[1] if None not in files else one.config == other.config
 
@@ -473,7 +473,7 @@ def same_file(one: str, other: str) -> bool:
     return one == other or (_file(one) is not None and _file(one) == _file(other))
 
 
-def _identity(broker: BrokerConfigLook) -> tuple[int, int] | None:
+def _identity(broker: BrokerConfigRead) -> tuple[int, int] | None:
     return broker.named.file if broker.named is not None else _file(broker.config)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from logagent.broker.process.lock import LOCK_FILE, look, process_named
+from logagent.broker.process.lock import LOCK_FILE, process_named, query_lock
 from logagent.host.brokers.proc_scan import ProcScan, Watched
 from logagent.host.linux.proc import mount_namespace, process_start_ticks, process_start_time_ms
 from logagent.host.log_dir.log_dir import OpenLogDir
@@ -37,7 +37,7 @@ class OpenFiles:
     something open in it that we cannot see. These are unreadable processes that may be its broker (a JVM of its
     owner, or one of root with a broker's main class; nothing else on a command line counts, because every host has
     processes that its agent cannot read, such as systemd's `(sd-pam)` or ssh-agent, and refusing for each of them
-    would mean refusing always), and readable ones with a file on its device that cannot be found by its path.
+    would mean refusing always), and readable ones with a removed file on its device that may have been in it.
     removed_bytes: per log dir, the allocated bytes of files that were removed while a process had them open; the
     space is freed when they are closed. (Files that are only mapped cannot be measured and are missing.)
     removed_files: these files, one for each process that has it open.
@@ -47,7 +47,7 @@ class OpenFiles:
     dir_pids: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
     read: frozenset[int] = frozenset()
     unreadable: frozenset[int] = frozenset()
-    doubtful: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    doubtful: Mapping[str, Mapping[int, str | None]] = field(default_factory=dict)
     removed_bytes: Mapping[str, int] = field(default_factory=dict)
     removed_files: Mapping[str, tuple[RemovedFile, ...]] = field(default_factory=dict)
 
@@ -58,6 +58,16 @@ class OpenFiles:
     def occupants(self, log_dir: str) -> frozenset[int]:
         """PIDs that have `.lock` of `log_dir`, or anything in one of its directories, open or mapped."""
         return self.lock_pids.get(log_dir, frozenset()).union(*self.dir_pids.get(log_dir, {}).values())
+
+    def doubt(self, log_dir: str) -> tuple[int, str] | None:
+        """A process of which it is not known whether it uses the log dir, and why, in words."""
+        doubtful = self.doubtful.get(log_dir, {})
+        if not doubtful:
+            return None
+        pid = min(doubtful)
+        if (path := doubtful[pid]) is None:
+            return pid, f"the open files of process {pid}, which may be a broker, cannot be read"
+        return pid, f"process {pid} has {path} open, and nobody can tell whether it was in this log dir"
 
     def could_read(self, pid: int | None) -> bool:
         """Whether everything that `pid` has open was seen. False if the process was not found."""
@@ -87,7 +97,7 @@ def scan_open_files(
         dir_pids={w.path: {name: frozenset(pids) for name, pids in w.dir_pids.items()} for w in scan.watched},
         read=frozenset(scan.read),
         unreadable=frozenset(scan.unreadable),
-        doubtful={w.path: frozenset(w.doubtful) for w in scan.watched},
+        doubtful={w.path: dict(w.doubtful) for w in scan.watched},
         removed_bytes={w.path: w.removed_bytes for w in scan.watched},
         removed_files={w.path: tuple(w.removed.values()) for w in scan.watched},
     )
@@ -100,7 +110,7 @@ def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:
     the lock, but one has `.lock` (perhaps an unlinked one) or files below the log dir open. UNREADABLE: `.lock` cannot
     be read, or the files of a process that may be this log dir's broker cannot.
     """
-    seen = look(dir_fd)
+    seen = query_lock(dir_fd)
     if not seen.readable:
         why = os.strerror(seen.errno) if seen.errno is not None else "it is not a regular file"
         return Holder(HolderState.UNREADABLE, detail=f"{LOCK_FILE} cannot be read: {why}")
@@ -121,12 +131,9 @@ def holder_of(dir_fd: int, log_dir: str, open_files: OpenFiles) -> Holder:
         detail = f"process {pid}{others} has {what} open, without the lock"
         lock_open_by = tuple(sorted(open_files.lock_pids.get(log_dir, frozenset())))
         return Holder(HolderState.HIDDEN, pid, _start_time_or_none(pid), detail, lock_open_by, shared)
-    doubtful = open_files.doubtful.get(log_dir, frozenset())
-    if doubtful:
-        pid = min(doubtful)
-        return Holder(
-            HolderState.UNREADABLE, pid, _start_time_or_none(pid), f"open files of process {pid} cannot be read"
-        )
+    doubt = open_files.doubt(log_dir)
+    if doubt is not None:
+        return Holder(HolderState.UNREADABLE, doubt[0], _start_time_or_none(doubt[0]), doubt[1])
     return Holder(HolderState.FREE, shared_lock=shared)
 
 

@@ -1,6 +1,10 @@
 """Scans `/proc` for open and mapped files, process by process, and matches them against the watched log dirs.
 
 It reads links by descriptor, not through psutil (several times slower for a broker's 20,000 files).
+
+By path, where that leads to the same directory from here. A process of another mount namespace may have paths that do
+not (`nsenter`, `docker exec`, the standard output of a container): what it has open is then compared with every file of
+the log dirs, by device and inode.
 """
 
 from __future__ import annotations
@@ -8,12 +12,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from logagent.broker.files.segment_files import LOG, is_segment_file
 from logagent.broker.process.lock import LOCK_FILE
 from logagent.files.safe_open import opened_directory
-from logagent.host.linux.mounts import RemoteMounts
+from logagent.host.linux.mounts import RemoteMounts, mount_of, mounts
 from logagent.host.linux.proc import (
     ancestors,
     command_line,
@@ -25,7 +30,7 @@ from logagent.host.linux.proc import (
     mount_namespace,
 )
 from logagent.host.linux.syscalls import device_unasked
-from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
+from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OpenLogDir
 from logagent.model.records import Identity, RemovedFile
 
 # What the kernel appends to the name of a removed file.
@@ -50,9 +55,29 @@ class Watched:
         self.owner = found.st_uid
         self.lock_pids: set[int] = set()
         self.dir_pids: dict[str, set[int]] = {}
-        self.doubtful: set[int] = set()
+        # By process: a file of which nobody knows where it is, or None where none of its files can be read.
+        self.doubtful: dict[int, str | None] = {}
         # By process and file: the same one may be open several times, and a process is looked at twice if in doubt.
         self.removed: dict[tuple[int, Identity], RemovedFile] = {}
+
+    def names_by_inode(self) -> dict[int, str]:
+        """The inodes of its `.lock` and of everything in its directories, by that file's or directory's name. Touches
+        the disk; raises OSError."""
+        found: dict[int, str] = {}
+        waiting = [(self.real, "")]
+        while waiting:
+            path, child = waiting.pop()
+            try:
+                with os.scandir(path) as entries:
+                    for entry in entries:
+                        name, is_dir = child or entry.name, entry.is_dir(follow_symlinks=False)
+                        if is_dir:
+                            waiting.append((entry.path, name))
+                        if child or is_dir or name == LOCK_FILE:
+                            found[entry.inode()] = name
+            except FileNotFoundError:
+                continue  # removed since
+        return found
 
     @property
     def removed_bytes(self) -> int:
@@ -80,7 +105,9 @@ class Watched:
 
 # Never a file of a log dir. Everything else that is not a path (socket:, pipe:, anon_inode:) has no leading slash.
 _PSEUDO = ("/proc/", "/sys/", "/memfd:")
-_MAPPED = re.compile(rb"^\S+ \S+ \S+ ([0-9a-f]+):([0-9a-f]+) \d+ +(/.*)$", re.MULTILINE)
+_MAPPED = re.compile(rb"^(\S+) \S+ \S+ ([0-9a-f]+:[0-9a-f]+) (\d+) +(/.*)$", re.MULTILINE)
+# Where a file is, if its path does not tell: device (None: not known) and inode.
+_Place = tuple[int | None, int]
 
 
 class ProcScan:
@@ -93,44 +120,61 @@ class ProcScan:
         self._remote: dict[int, RemoteMounts] = {}
         self.prefixes = tuple(w.prefix for w in self.watched)
         self.devices = {w.identity.device for w in self.watched}
-        # As /proc/PID/maps prints them. A cheap filter, so that most processes' maps are never split into lines.
-        self.map_tokens = tuple(f" {os.major(d):02x}:{os.minor(d):02x} ".encode() for d in self.devices) + tuple(
-            os.fsencode(w.prefix.replace("\n", "\\012")) for w in self.watched
+        # A cheap filter, so that most processes' maps are never split into lines.
+        self.map_devices = _devices_in_maps(self.watched)
+        self.map_tokens = tuple(os.fsencode(w.prefix.replace("\n", "\\012")) for w in self.watched) + tuple(
+            b" " if device is None else b" %b " % device for device in self.map_devices
         )
         self.read: set[int] = set()
         self.unreadable: set[int] = set()
         self._our_namespace = mount_namespace("self")
         self._above_us = ancestors()
         self._ancestors: dict[tuple[object, str], list[tuple[Watched, str]]] = {}
-        self._lost: set[str] = set()
+        self._lost: dict[str, _Place] = {}
+        self._inodes: dict[str, dict[int, str]] = {}
         # (mount namespace, directory) that were seen to be there: what processes have mapped is much the same.
         self._there: set[tuple[int, str]] = set()
         self._roots: dict[int, str] = {self._our_namespace: ""}
 
     def process(self, pid: int) -> None:
+        """Raises OSError if a log dir cannot be read."""
         try:
             namespace = mount_namespace(pid)
             lost = self._look(pid, namespace)
-            if lost and not lost.isdisjoint(self._look(pid, namespace)):
-                # Not merely renamed since: it is open on the device of a log dir, at a place that cannot be found.
-                for watched in self.watched:
-                    watched.doubtful.add(pid)
+            if lost:  # not merely renamed since?
+                lost = {path: place for path, place in self._look(pid, namespace).items() if path in lost}
         except PermissionError:
             if is_kernel_thread(pid):
                 return
             self.unreadable.add(pid)
             self._judge_unreadable(pid)
+            return
         except (FileNotFoundError, ProcessLookupError):
             return  # it has ended
-        else:
-            self.read.add(pid)
+        self.read.add(pid)
+        self._find(pid, lost)
 
-    def _look(self, pid: int, namespace: int) -> set[str]:
-        """Note what the process has open and mapped; returns the paths that cannot be resolved."""
-        self._lost = set()
+    def _look(self, pid: int, namespace: int) -> dict[str, _Place]:
+        """Note what the process has open and mapped; returns the paths that do not lead anywhere from here."""
+        self._lost = {}
         self._descriptors(pid, namespace)
         self._maps(pid, namespace)
         return self._lost
+
+    def _find(self, pid: int, lost: Mapping[str, _Place]) -> None:
+        """Note those that are in a log dir after all, by device and inode. In doubt only: what was removed, and may
+        have been a broker's."""
+        for path, (device, inode) in lost.items():
+            for watched in (w for w in self.watched if device in (None, w.identity.device)):
+                if watched.path not in self._inodes:
+                    self._inodes[watched.path] = watched.names_by_inode()
+                name = self._inodes[watched.path].get(inode)
+                if name == LOCK_FILE:
+                    watched.lock_pids.add(pid)
+                elif name is not None:
+                    watched.dir_pids.setdefault(name, set()).add(pid)
+                elif path.endswith(DELETED) and _may_be_a_brokers(path.removesuffix(DELETED)):
+                    watched.doubtful[pid] = path
 
     def _descriptors(self, pid: int, namespace: int) -> None:
         same = namespace == self._our_namespace
@@ -140,7 +184,7 @@ class ProcScan:
             self._remote[namespace] = RemoteMounts("self" if same else pid, self.devices)
         hangs = self._remote[namespace].holds
         ours: set[str] = set()
-        others: set[str] = set()
+        others: dict[str, _Place] = {}
         removed: list[tuple[str, str, os.stat_result]] = []
         with opened_directory(f"/proc/{pid}/fd") as directory:
             for number in os.listdir(directory):
@@ -156,9 +200,10 @@ class ProcScan:
                         and not hangs(link)
                         and device_unasked(number, directory) in self.devices
                     ):
-                        others.add(link)
+                        found = os.stat(number, dir_fd=directory)
+                        others[link] = found.st_dev, found.st_ino
                         if link.endswith(DELETED):
-                            removed.append((number, link, os.stat(number, dir_fd=directory)))
+                            removed.append((number, link, found))
                 except (FileNotFoundError, ProcessLookupError):
                     continue  # closed since
                 except OSError as error:
@@ -168,23 +213,15 @@ class ProcScan:
                         raise
                     # Else it is on a failing disk, though not one of ours, which has just been opened.
         self._note(pid, namespace, ours, others)
-        for number, link, found in removed:
-            self._note_removed_elsewhere(pid, namespace, number, link, found)
+        for number, link, seen in removed:
+            self._note_removed_elsewhere(pid, namespace, number, link, seen)
 
     def _judge_nameless(self, pid: int, number: str, directory: int) -> None:
-        """A path of over 4096 bytes cannot be read. If the file is on a log dir's device it may be in that log dir,
-        unless it is a directory whose parents can be followed upwards."""
-        try:
-            device = device_unasked(number, directory)
-        except OSError:
-            return  # closed since, or on a failing disk
-        there = [w for w in self.watched if w.identity.device == device]
-        if not there:
-            return
-        above = _directories_above(number, directory)
-        for watched in there:
-            if above is None or watched.identity in above:
-                watched.doubtful.add(pid)
+        """A path of over 4096 bytes cannot be read."""
+        with suppress(OSError):  # closed since, or on a failing disk
+            if device_unasked(number, directory) in self.devices:
+                found = os.stat(number, dir_fd=directory)
+                self._lost[f"descriptor {number}"] = found.st_dev, found.st_ino
 
     def _note_removed(self, pid: int, number: str, link: str, found: os.stat_result) -> None:
         """A removed file whose blocks stay allocated while it is open. The kernel gives the name that it had last, also
@@ -219,17 +256,20 @@ class ProcScan:
             return
         prefixes = self.prefixes if namespace == self._our_namespace else ()
         ours: set[str] = set()
-        others: set[str] = set()
-        for major, minor, raw in set(_MAPPED.findall(maps)):
+        others: dict[str, tuple[bytes, int]] = {}
+        for address, device, inode, raw in _MAPPED.findall(maps):
             # The kernel escapes only the newline (as \012), so both readings are possible: note both.
             for path in {os.fsdecode(raw), os.fsdecode(raw.replace(b"\\012", b"\n"))}:
                 if path.startswith(prefixes):
                     ours.add(path)
-                elif os.makedev(int(major, 16), int(minor, 16)) in self.devices:
-                    others.add(path)
-        self._note(pid, namespace, ours, others)
+                elif not self.map_devices.isdisjoint((None, device)) and not path.startswith(_PSEUDO):
+                    others[path] = address, int(inode)
+        before = self._lost
+        self._lost = {}
+        self._note(pid, namespace, ours, dict.fromkeys(others, (None, 0)))
+        self._lost = before | {path: _mapped(pid, *others[path]) for path in self._lost}
 
-    def _note(self, pid: int, namespace: int, ours: set[str], others: set[str]) -> None:
+    def _note(self, pid: int, namespace: int, ours: set[str], others: Mapping[str, _Place]) -> None:
         for path in ours:
             for watched in self.watched:
                 if path.startswith(watched.prefix):
@@ -237,10 +277,13 @@ class ProcScan:
         if not others:
             return
         root = self._root(pid, namespace)
-        for path in others:
+        for path, place in others.items():
             directory, _, file = path.rpartition("/")
-            if root is None or not (path.endswith(DELETED) or self._is_there(root, namespace, directory)):
-                self._lost.add(path)
+            removed = path.endswith(DELETED)
+            if root is None or (
+                _is_covered(root, directory, place[0]) if removed else not self._is_there(root, namespace, directory)
+            ):
+                self._lost[path] = place
                 continue
             for watched, below in self._reached(root, namespace, directory):
                 watched.note(f"{below}/{file}" if below else file, pid)
@@ -298,25 +341,45 @@ class ProcScan:
             return
         for watched in self.watched:
             if user == watched.owner or (user == 0 and may_be_a_broker(words)):
-                watched.doubtful.add(pid)
+                watched.doubtful[pid] = None
 
 
-def _directories_above(name: str, dir_fd: int) -> set[Identity] | None:
-    """The directory `name` and all its parents; None if it is not a directory, or the parents cannot be followed."""
-    above: set[Identity] = set()
-    try:
-        fd = os.open(name, OPEN_DIRECTORY, dir_fd=dir_fd)
+def _devices_in_maps(watched: Iterable[Watched]) -> frozenset[bytes | None]:
+    """How /proc/PID/maps prints the devices of the log dirs: the file system's own, which on btrfs is not that of
+    `stat` (each subvolume has one). None where it may print any (overlay)."""
+    table = mounts()
+    found: set[bytes | None] = set()
+    for w in watched:
+        mount = mount_of(w.real, table)
+        known = {w.identity.device} if mount is None else {w.identity.device, mount.device}
+        found.update(f"{os.major(d):02x}:{os.minor(d):02x}".encode() for d in known)
+        if mount is None or mount.kind == "overlay":
+            found.add(None)
+    return frozenset(found)
+
+
+def _is_covered(root: str, directory: str, device: int | None) -> bool:
+    """Whether a removed file of that device was not below `directory` as it is now: something is mounted over it."""
+    if device is None:
+        return False
+    while directory:
         try:
-            while True:
-                found = os.fstat(fd)
-                identity = Identity(found.st_dev, found.st_ino)
-                if identity in above:
-                    return above
-                above.add(identity)
-                up = os.open("..", OPEN_DIRECTORY, dir_fd=fd)
-                os.close(fd)
-                fd = up
-        finally:
-            os.close(fd)
+            return os.stat(root + directory).st_dev != device
+        except OSError:
+            directory = directory.rpartition("/")[0]
+    return os.stat(root + "/").st_dev != device
+
+
+def _mapped(pid: int, address: bytes, inode: int) -> _Place:
+    """Where a mapped file is. Only root may follow such a link; the inode is in the table of maps, too."""
+    start, _, end = address.partition(b"-")
+    try:
+        found = os.stat(f"/proc/{pid}/map_files/{int(start, 16):x}-{int(end, 16):x}")
     except OSError:
-        return None
+        return None, inode
+    return found.st_dev, found.st_ino
+
+
+def _may_be_a_brokers(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name == LOCK_FILE or any(is_segment_file(name, suffix) for suffix in (LOG, ".index", ".timeindex"))

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from io import StringIO
 
-from logagent.broker.process.lock import look
+from logagent.broker.process.lock import query_lock
 from logagent.host.inventory.partition import TAIL_INDEXES, Known, PartitionReader
 from logagent.host.linux.mounts import mounted_children
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
@@ -184,7 +184,7 @@ class _Scan:
         """Note the lock's holder; whether all indexes must be looked at because a broker may have started or stopped
         since the last scan."""
         result = self._result
-        seen = look(self._log_dir.fd)
+        seen = query_lock(self._log_dir.fd)
         result.holder = (seen.held, seen.pid)
         if previous is None or previous.holder != result.holder:
             result.holder_since_ns = result.at_ns

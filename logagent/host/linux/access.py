@@ -14,7 +14,7 @@ import os
 import pwd
 import stat
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from logagent.errors import LogAgentError
@@ -64,16 +64,16 @@ def _walk(path: str, owners: Collection[int] | None, others_may_write: bool) -> 
         if name in ("", ".", ".."):
             trail = trail[:-1] if name == ".." else trail
             continue
-        here = "/" + "/".join([*trail, name])
-        found = _check(here, owners, others_may_write)
-        seen.add(found.st_uid)
-        if not stat.S_ISLNK(found.st_mode):
+        step = "/" + "/".join([*trail, name])
+        status = _check(step, owners, others_may_write)
+        seen.add(status.st_uid)
+        if not stat.S_ISLNK(status.st_mode):
             trail.append(name)
             continue
         links += 1
         if links > _MOST_LINKS:
             raise Untrusted(f"{path}: too many symlinks")
-        target = os.readlink(here)
+        target = os.readlink(step)
         trail = [] if target.startswith("/") else trail
         rest.extendleft(reversed(target.split("/")))
     return "/" + "/".join(trail), seen
@@ -88,18 +88,19 @@ _HINT = "make root (or the broker's user) its owner, and let nobody else write t
 
 
 def _check(path: str, owners: Collection[int] | None, may_be_writable: bool) -> os.stat_result:
-    found = os.lstat(path)
-    if owners is not None and found.st_uid not in owners:
-        raise Untrusted(f"{path} belongs to user {found.st_uid}", hint=_HINT)
+    status = os.lstat(path)
+    if owners is not None and status.st_uid not in owners:
+        raise Untrusted(f"{path} belongs to user {status.st_uid}", hint=_HINT)
     # The mode of a symlink is always 0777 and means nothing.
-    if found.st_mode & _WRITABLE_BY_OTHERS and not (may_be_writable or stat.S_ISLNK(found.st_mode)):
-        raise Untrusted(f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o})", hint=_HINT)
-    return found
+    if status.st_mode & _WRITABLE_BY_OTHERS and not (may_be_writable or stat.S_ISLNK(status.st_mode)):
+        raise Untrusted(f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):04o})", hint=_HINT)
+    return status
 
 
 READ, WRITE, SEARCH = os.R_OK, os.W_OK, os.X_OK
 _WORDS = ((READ, "read"), (WRITE, "write"), (SEARCH, "search"))
 _CAP_DAC_OVERRIDE = 1 << 1
+_CAP_FOWNER = 1 << 3
 _ACL = "system.posix_acl_access"
 
 
@@ -116,38 +117,41 @@ class User:
     name: str
     known_by: str
 
-    def lacks(self, found: os.stat_result, wants: int) -> int:
-        """The bits of `wants` that the owner and mode in `found` do not grant this user."""
+    def lacks(self, status: os.stat_result, wants: int) -> int:
+        """The bits of `wants` that the owner and mode in `status` do not grant this user."""
         if self.privileged:
             return 0
-        if found.st_uid == self.uid:
-            given = found.st_mode >> 6
-        elif found.st_gid in self.gids:
-            given = found.st_mode >> 3
+        if status.st_uid == self.uid:
+            given = status.st_mode >> 6
+        elif status.st_gid in self.gids:
+            given = status.st_mode >> 3
         else:
-            given = found.st_mode
+            given = status.st_mode
         return wants & ~given
 
 
 def user_named(text: str) -> User:
     """The user with this name or number, and its groups on this host. Raises LookupError."""
+    if text.isdecimal():
+        return _user(int(text), (), "--broker-user")
     try:
-        entry = pwd.getpwuid(int(text)) if text.isdecimal() else pwd.getpwnam(text)
+        return _user(pwd.getpwnam(text).pw_uid, (), "--broker-user")
     except KeyError:
-        if not text.isdecimal():
-            raise LookupError(f"there is no user {text!r} on this host") from None
-        return User(int(text), frozenset(), int(text) == 0, text, "--broker-user")
-    return _of_entry(entry.pw_name, entry.pw_uid, entry.pw_gid, "--broker-user")
+        raise LookupError(f"there is no user {text!r} on this host") from None
 
 
-def owner_of(found: os.stat_result, path: str) -> User:
+def owner_of(status: os.stat_result, path: str) -> User:
     """The user that owns `path`, the best guess while no broker runs."""
+    return _user(status.st_uid, (status.st_gid,), f"owner of {path}")
+
+
+def _user(uid: int, gids: Iterable[int], known_by: str) -> User:
+    """`gids`: those of a user that this host does not know."""
     try:
-        entry = pwd.getpwuid(found.st_uid)
+        entry = pwd.getpwuid(uid)
     except KeyError:
-        gids = frozenset({found.st_gid})
-        return User(found.st_uid, gids, found.st_uid == 0, str(found.st_uid), f"owner of {path}")
-    return _of_entry(entry.pw_name, entry.pw_uid, entry.pw_gid, f"owner of {path}")
+        return User(uid, frozenset(gids), uid == 0, str(uid), known_by)
+    return User(uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)), uid == 0, entry.pw_name, known_by)
 
 
 def user_of_process(pid: int) -> User | None:
@@ -160,14 +164,24 @@ def user_of_process(pid: int) -> User | None:
         privileged = bool(int(fields["CapEff"], 16) & _CAP_DAC_OVERRIDE)
     except (OSError, KeyError, ValueError):
         return None
-    return User(uid, gids, privileged, _name(uid), f"process {pid}")
+    return User(uid, gids, privileged, user_name(uid), f"process {pid}")
 
 
-def denied(user: User, dir_fd: int, name: str, path: str, found: os.stat_result, wants: int) -> Iterator[Denied]:
-    """What `user` lacks on `name` in `dir_fd` (whose status is `found`), unless an access control list may grant it."""
-    lacks = user.lacks(found, wants)
+def may_as_any_owner() -> bool:
+    """Whether we may do with every file what only its owner may (CAP_FOWNER)."""
+    try:
+        with open("/proc/thread-self/status", encoding="utf-8", errors="replace") as file:
+            bits = next(line.split()[1] for line in file if line.startswith("CapEff:"))
+        return bool(int(bits, 16) & _CAP_FOWNER)
+    except (OSError, StopIteration, ValueError):
+        return os.geteuid() == 0
+
+
+def denied(user: User, dir_fd: int, name: str, path: str, status: os.stat_result, wants: int) -> Iterator[Denied]:
+    """What `user` lacks on `name` in `dir_fd`, unless an access control list may grant it."""
+    lacks = user.lacks(status, wants)
     if lacks and not _has_acl(dir_fd, name):
-        yield Denied(path, in_words(lacks), found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+        yield Denied(path, in_words(lacks), status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
 
 def in_words(bits: int) -> str:
@@ -175,11 +189,8 @@ def in_words(bits: int) -> str:
     return " and ".join(word for bit, word in _WORDS if bits & bit)
 
 
-def _of_entry(name: str, uid: int, gid: int, known_by: str) -> User:
-    return User(uid, frozenset(os.getgrouplist(name, gid)), uid == 0, name, known_by)
-
-
-def _name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """The name of a user, or the number where this host has none for it."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -69,7 +69,7 @@ class Child:
         answer = bytearray()
         try:
             while True:
-                # An answer that has already arrived counts, however late we look.
+                # An answer that has already arrived counts, however late it is read.
                 if not select.select([self._reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
                     raise TimeoutError(f"no answer within {timeout:g} s")
                 part = os.read(self._reader, 1 << 16)
@@ -84,7 +84,7 @@ class Child:
 
     def end(self) -> None:
         os.close(self._reader)
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # it has ended by itself
             os.kill(self.pid, signal.SIGKILL)
         # A child stuck in a call to a hung disk cannot be ended; it is left behind.
         deadline = time.monotonic() + self._reap_seconds
@@ -94,7 +94,7 @@ class Child:
 
 def ask_as(identity: Identity | None, question: Callable[[], Any], timeout: float) -> Any:
     """What `question` returns (anything that JSON can hold) when `identity` asks it; None for ourselves. The question
-    must only look: list, call `access(2)`, perhaps bind a port for a moment. Raises as `Child.answer` does."""
+    must only read: list, call `access(2)`, perhaps bind a port for a moment. Raises as `Child.answer` does."""
     return json.loads(Child(lambda: json.dumps(question(), ensure_ascii=True).encode(), identity).answer(timeout))
 
 
@@ -173,7 +173,7 @@ def _answer(parent: int, identity: Identity | None, question: Callable[[], bytes
 
 def unlistable(path: str, most: int) -> tuple[int, str | None]:
     """How many directories in `path` may not be emptied by the asking process, and one of them; (0, None) if that
-    cannot be determined. Looks at `most` names."""
+    cannot be determined. Reads `most` names."""
     count, example = 0, None
     try:
         with os.scandir(path) as entries:

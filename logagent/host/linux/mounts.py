@@ -82,10 +82,10 @@ class RemoteMounts:
         """Whether `path`, as that process sees it, is on one of them."""
         if not f"{path}/".startswith(self._prefixes):
             return False
-        here = path
-        while here not in self._remote and here != "/":
-            here = os.path.dirname(here)
-        return self._remote.get(here, False)
+        place = path
+        while place not in self._remote and place != "/":
+            place = os.path.dirname(place)
+        return self._remote.get(place, False)
 
 
 def _mount(line: bytes) -> Mount | None:
@@ -116,17 +116,17 @@ def mount_points(unit_dirs: Iterable[str], content: Callable[[str], bytes]) -> l
     `content` reads a file; it returns nothing for one that cannot or must not be read. Raises OSError if the current
     mounts cannot be read.
     """
-    found = [mount.point for mount in mounts()]
+    points = [mount.point for mount in mounts()]
     for line in _lines(content("/etc/fstab")):
         fields = line.split()
         if len(fields) > 2 and not fields[0].startswith("#"):
-            found.append(_FSTAB_ESCAPE.sub(lambda m: chr(int(m[1], 8)), fields[1]))
+            points.append(_FSTAB_ESCAPE.sub(lambda m: chr(int(m[1], 8)), fields[1]))
     for folder in unit_dirs:
         for name in listed(folder):
             if name.endswith(".mount"):
                 lines = _lines(content(f"{folder}/{name}"))
-                found += [line.partition("=")[2].strip() for line in lines if line.startswith("Where=")]
-    return list(dict.fromkeys(os.path.normpath(m) for m in found if m.startswith("/")))
+                points += [line.partition("=")[2].strip() for line in lines if line.startswith("Where=")]
+    return list(dict.fromkeys(os.path.normpath(m) for m in points if m.startswith("/")))
 
 
 def _lines(data: bytes) -> list[str]:

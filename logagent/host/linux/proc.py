@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 
 # In the flags of /proc/PID/stat.
@@ -58,15 +59,15 @@ def command_line(pid: int) -> list[bytes]:
 
 def ancestors() -> frozenset[int]:
     """The visible ancestors of this process: shells, `sudo`, the service manager."""
-    found: set[int] = set()
+    pids: set[int] = set()
     pid = os.getppid()
-    while pid > 0 and pid not in found:
-        found.add(pid)
+    while pid > 0 and pid not in pids:
+        pids.add(pid)
         try:
             pid = int(_stat_fields(pid)[1])
         except (OSError, ValueError, IndexError):
             break
-    return frozenset(found)
+    return frozenset(pids)
 
 
 def is_java(command: str, words: list[bytes]) -> bool:
@@ -101,12 +102,13 @@ def mount_namespace(pid: int | str) -> int:
 
 def thread_states(pid: int, proc: str = "/proc") -> str:
     """The kernel's state letters of all threads of a process (`R`, `S`, `D` …); empty if there is no such process."""
-    found = ""
+    states = ""
+    # Threads and processes end at any time; the states of the others still count.
     with suppress(OSError):
         for thread in os.listdir(f"{proc}/{pid}/task"):
             with suppress(OSError, IndexError), open(f"{proc}/{pid}/task/{thread}/stat", "rb") as file:
-                found += file.read(4096).rpartition(b")")[2].split()[0].decode("ascii", "replace")
-    return found
+                states += file.read(4096).rpartition(b")")[2].split()[0].decode("ascii", "replace")
+    return states
 
 
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
@@ -126,23 +128,34 @@ def process_listens(pid: int, port: int) -> bool:
         return False
 
 
-def _listening_inodes(pid: int, port: int) -> frozenset[str]:
-    found: set[str] = set()
+def listening_processes(port: int) -> Iterator[int]:
+    """The processes that listen on the TCP port `port` of our network namespace, as far as we may see."""
+    wanted = _listening_inodes("self", port)
+    for name in os.listdir("/proc") if wanted else ():
+        # Another user's process, or one that has just ended, is not seen.
+        with suppress(OSError):
+            if name.isdecimal() and not wanted.isdisjoint(_socket_inodes(int(name))):
+                yield int(name)
+
+
+def _listening_inodes(pid: int | str, port: int) -> frozenset[str]:
+    inodes: set[str] = set()
     for table in ("tcp", "tcp6"):
+        # A kernel without IPv6 has no tcp6.
         with suppress(FileNotFoundError), open(f"/proc/{pid}/net/{table}", encoding="ascii") as lines:
             for fields in (line.split() for line in lines):
                 # sl, local address, remote address, state, queues, timer, retransmits, uid, timeout, inode
                 if len(fields) > 9 and fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                    found.add(fields[9])
-    return frozenset(found)
+                    inodes.add(fields[9])
+    return frozenset(inodes)
 
 
 def _socket_inodes(pid: int) -> set[str]:
     directory = f"/proc/{pid}/fd"
-    found: set[str] = set()
+    inodes: set[str] = set()
     for number in os.listdir(directory):
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # closed meanwhile
             link = os.readlink(f"{directory}/{number}")
             if link.startswith("socket:["):
-                found.add(link[len("socket:[") : -1])
-    return found
+                inodes.add(link[len("socket:[") : -1])
+    return inodes

@@ -26,7 +26,7 @@ class Notifier:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as s:
                 s.sendto(message, self._address)
         except OSError:
-            pass
+            pass  # nobody listens; systemd's own timeouts see to the rest
 
     def ready(self, status: str) -> None:
         self.send(READY="1", STATUS=status)

@@ -1,9 +1,10 @@
-"""The Linux calls that Python lacks: `renameat2` with its flags, `statx` for mount ids and birth times, and `FIEMAP`.
+"""The Linux calls that Python lacks: `renameat2` with its flags, `statx` for mount ids and attributes, `FIEMAP`, and
+`name_to_handle_at`, which says on which layer of an overlay a directory is.
 
 They take file descriptors, so that no path is resolved twice. `ctypes` is imported on first use, because commands that
 only read do not need it.
 
-And what else only the system can tell or do: who holds an `flock` (every user who may read a file or directory may
+And what else only the system knows or does: who holds an `flock` (every user who may read a file or directory may
 lock it, too), and returning freed memory (glibc only).
 """
 
@@ -17,16 +18,23 @@ import struct
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from logagent.host.linux.proc import effective_user
 
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 _AT_EMPTY_PATH = 0x1000
+_AT_SYMLINK_NOFOLLOW = 0x100
+_AT_HANDLE_FID = 0x200
 _AT_STATX_DONT_SYNC = 0x4000
 _STATX_MNT_ID = 0x1000
+_STATX_BASIC = 0x7FF
 _STATX_SIZE = 256
+# In struct statx: stx_attributes, stx_nlink, stx_uid, stx_mode, stx_size and stx_blocks.
+_ATTRIBUTES = struct.Struct("=8xQII4xH10xQQ")
+_IMMUTABLE = 0x10
+_APPEND_ONLY = 0x20
 # Offsets in struct statx: stx_mask, stx_btime (seconds), stx_dev (major, minor) and stx_mnt_id (Linux 5.8).
 _MASK = struct.Struct("=I")
 _MNT_ID = struct.Struct("=Q")
@@ -36,6 +44,10 @@ _DEVICE_OFFSET = 136
 # struct fiemap without extents: start, length, flags, mapped extents, room for extents, reserved.
 _FIEMAP = struct.Struct("=QQIIII")
 _FS_IOC_FIEMAP = 0xC020660B
+# struct file_handle (bytes, type), then overlayfs's own: 3 bytes of padding, version, magic, length, flags.
+_HANDLE = struct.Struct("=Ii3xxBxB")
+_HANDLE_BYTES = 128
+_OVERLAY_TYPE, _OVERLAY_MAGIC, _ON_UPPER_LAYER = 0xF8, 0xFB, 4
 
 
 @cache
@@ -105,6 +117,51 @@ def _statx_of(fd: int, mask: int) -> bytes | None:
     return answer if isinstance(answer, bytes) and _MASK.unpack_from(answer)[0] & mask else None
 
 
+class Attributes(NamedTuple):
+    """What decides whether a file may be removed, and its size. `fixed`: "immutable" or "append-only" if it is."""
+
+    fixed: str | None
+    links: int
+    uid: int
+    mode: int
+    size: int
+    blocks: int
+
+
+def attributes(dir_fd: int, name: str = "") -> Attributes:
+    """Of `name` in the open directory, or of the directory itself; no symlink is followed. Raises `OSError`.
+
+    Where there is no `statx` (or a file system that does not tell), nothing is known to be immutable.
+    """
+    statx = _statx()
+    flags = _AT_SYMLINK_NOFOLLOW if name else _AT_EMPTY_PATH
+    answer = statx(dir_fd, os.fsencode(name), flags, _STATX_BASIC) if statx is not None else errno.ENOSYS
+    if isinstance(answer, bytes):
+        bits, *rest = _ATTRIBUTES.unpack_from(answer)
+        fixed = "immutable" if bits & _IMMUTABLE else "append-only" if bits & _APPEND_ONLY else None
+        return Attributes(fixed, *rest)
+    if answer in (errno.ENOSYS, errno.EPERM):
+        found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False) if name else os.fstat(dir_fd)
+        return Attributes(None, found.st_nlink, found.st_uid, found.st_mode, found.st_size, found.st_blocks)
+    raise OSError(answer, os.strerror(answer), name or None)
+
+
+def on_lower_layer(fd: int) -> bool:
+    """Whether the open directory comes from a lower layer of an overlay file system, alone or merged with one above it.
+
+    Its file handle says so, from Linux 6.6 on. False where nothing does: an older kernel, another file system.
+    """
+    ask = getattr(_libc(), "name_to_handle_at", None)
+    if ask is None:
+        return False
+    handle = ctypes.create_string_buffer(struct.pack("=I", _HANDLE_BYTES), 8 + _HANDLE_BYTES)
+    flags = _AT_EMPTY_PATH | _AT_HANDLE_FID
+    if ask(ctypes.c_int(fd), b"", handle, ctypes.byref(ctypes.c_int()), ctypes.c_int(flags)) != 0:
+        return False
+    _, kind, magic, bits = _HANDLE.unpack_from(handle.raw)
+    return (kind, magic) == (_OVERLAY_TYPE, _OVERLAY_MAGIC) and not bits & _ON_UPPER_LAYER
+
+
 def device_unasked(name: str, dir_fd: int) -> int:
     """The device (`st_dev`) of `name`, from what the kernel knows: the server behind a network or FUSE file system is
     not asked, because it may never answer. Symlinks are followed; only those of `/proc/PID/fd` lead to an open file
@@ -133,8 +190,8 @@ def mount_id(fd: int) -> int:
 
 def is_hole(fd: int, start: int, end: int) -> bool:
     """Whether no disk space is allocated to the file from `start` to `end`. Space that was allocated in advance
-    (`fallocate`) and never written is no hole, although SEEK_DATA says so: that is asked only where FIEMAP is not
-    supported (tmpfs). False if the file system tells neither."""
+    (`fallocate`) and never written is no hole, although SEEK_DATA says so: that is used only where FIEMAP is not
+    supported (tmpfs). False if the file system supports neither."""
     try:
         answer = fcntl.ioctl(fd, _FS_IOC_FIEMAP, _FIEMAP.pack(start, end - start, 0, 0, 0, 0))
         return int(_FIEMAP.unpack(answer)[3]) == 0
@@ -158,7 +215,7 @@ def _fdinfo_mount_id(fd: int) -> int:
 def close_unlocked(fd: int) -> None:
     """Close a descriptor with which an `flock` may have been taken. A child of ours that hangs (`host.linux.child`) has
     it open, too, and would keep the lock."""
-    with suppress(OSError):
+    with suppress(OSError):  # on a dead disk; closing it releases what nobody else has open
         fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
 
@@ -166,8 +223,8 @@ def close_unlocked(fd: int) -> None:
 def flock_holders(fd: int) -> list[int]:
     """The visible processes that took an `flock` on the file open as `fd`. A process that has ended is still listed
     while a child of it keeps the descriptor open."""
-    found = os.fstat(fd)
-    device, inode = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}", str(found.st_ino)
+    status = os.fstat(fd)
+    device, inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", str(status.st_ino)
     with open("/proc/locks", encoding="ascii", errors="replace") as file:
         rows = [words for line in file if len(words := line.split()) >= 6 and words[1] == "FLOCK"]
     same = [(words[4], *words[5].rpartition(":")) for words in rows]
@@ -187,7 +244,7 @@ def _is_stranger(pid: int, users: Collection[int]) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass
+        pass  # it exists, and belongs to another user
     try:
         return effective_user(pid) not in users
     except OSError:

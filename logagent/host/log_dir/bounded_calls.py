@@ -62,10 +62,10 @@ class Task(Generic[T]):
 _WAKE_SECONDS = 0.2
 # A call whose log dir has just gone offline usually returns by itself, with that error or because of `stop`.
 _GRACE_SECONDS = 1.0
-# Work that has not asked for this long whether to stop may hang where no prober looks (the journal's disk): its waiter
+# Work that has not called `stop` for this long may hang where nothing is probed (the journal's disk): its waiter
 # no longer reports that all is well.
 _QUIET_SECONDS = 60.0
-# A question that hangs (on a disk not known to hang) is asked again of the other disks, but not forever.
+# A call of `ask` that hangs (on a disk not known to hang) is repeated for the other disks, but not forever.
 _MOST_QUESTIONS = 3
 
 
@@ -90,7 +90,7 @@ class _Call(Task[T]):
         self._undo = undo
 
     def offline(self) -> str | None:
-        """Why one of its log dirs is offline, or was since the call began."""
+        """Why one of its log dirs is offline, or was since the call started."""
         for path, since in self._since.items():
             reason = self._failures.reason(path, since)
             if reason is not None:
@@ -98,7 +98,7 @@ class _Call(Task[T]):
         return None
 
     def stop(self) -> bool:
-        """Asked by the work itself, which shows that it is alive."""
+        """Called by the work itself, which shows that it is alive."""
         self.asked = self._owner.monotonic()
         return self.is_over()
 
@@ -121,7 +121,7 @@ class _Call(Task[T]):
 class BoundedCalls:
     """Calls in separate threads, abandoned when their log dir goes offline. Thread-safe; calls may be nested.
 
-    limit_seconds: how long a short look may take before its log dir is marked offline. The waiter calls `beat` several
+    limit_seconds: how long a short call may take before its log dir is marked offline. The waiter calls `beat` several
     times a second as long as the work shows signs of life.
     """
 
@@ -143,17 +143,17 @@ class BoundedCalls:
         self._active: dict[str, list[_Call[Any]]] = {}
         self._closing: list[tuple[frozenset[str], Callable[[], None]]] = []
 
-    def look(self, path: str, fn: Callable[[], T]) -> T:
-        """As `DiskCalls.look`. When the limit is over it marks the log dir offline and raises KafkaStorageError."""
-        (result,) = self.looks({path: fn}).values()
+    def call(self, path: str, fn: Callable[[], T]) -> T:
+        """As `DiskCalls.call`. When the limit is over it marks the log dir offline and raises KafkaStorageError."""
+        (result,) = self.call_each({path: fn}).values()
         if isinstance(result, LogAgentError):
             raise result
         return result
 
-    def looks(
+    def call_each(
         self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
     ) -> dict[str, T | LogAgentError]:
-        """As `DiskCalls.looks`; marks a log dir offline if its look takes longer than the limit."""
+        """As `DiskCalls.call_each`; marks a log dir offline if its call takes longer than the limit."""
         started = {path: self._begin(path, lambda stop, fn=fn: fn(), undo) for path, fn in jobs.items()}  # type: ignore[misc]
         late = self._wait([call for call in started.values() if isinstance(call, _Call)], self.limit_seconds)
         for call in late:
@@ -200,7 +200,7 @@ class BoundedCalls:
             closer.start()
         except RuntimeError:
             # The thread limit. Left open, the log dir would stay locked by us (`hold_log_dirs`) as long as we run.
-            with suppress(OSError):
+            with suppress(OSError):  # of a dead disk; the descriptor is gone all the same
                 close()
             return
         if all(self.failures.reason(path) is None for path in paths):
@@ -273,10 +273,10 @@ class BoundedCalls:
             closing = [close for users, close in self._closing if users.isdisjoint(self._active)]
             self._closing = [pair for pair in self._closing if not pair[0].isdisjoint(self._active)]
         for close in closing:
-            with suppress(OSError):
+            with suppress(OSError):  # of a dead disk; the descriptor is gone all the same
                 close()
 
 
 def _outcomes(started: Mapping[str, _Call[T] | LogAgentError]) -> dict[str, T | LogAgentError]:
-    """Results and our own errors; raises the first error that is not ours."""
+    """Results and LogAgentErrors; raises the first error that is none."""
     return {path: caught(call.outcome) if isinstance(call, _Call) else call for path, call in started.items()}

@@ -1,11 +1,11 @@
 """Calls to disks that may never answer: who waits for them, for how long, and what happens to a call that is given up.
 
 A call to a hung disk cannot be ended. So the daemon makes each one in a separate thread and waits until it is done,
-until the prober marks the log dir offline, or, for a short look, until the limit is over. Then the call is **given
+until the prober marks the log dir offline, or, for a short call, until the limit is over. Then the call is **given
 up**: its waiter gets `KafkaStorageError`, and the thread is left behind. Three things keep the thread from doing harm
 when the disk comes back after all:
 
-- its `stop()` is true from then on, and the interlock that is asked before each change (`StoppableInterlock`) permits
+- its `stop()` is true from then on, and the interlock that is checked before each change (`StoppableInterlock`) permits
   none;
 - no descriptor of its log dir is closed before the call has returned (`close`): otherwise the number could be reused
   for another directory, and the thread would act on that;
@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Protocol, TypeVar
 
-from logagent.broker.process.lock import HolderWatch, Interlock, LockLook
+from logagent.broker.process.lock import HolderWatch, Interlock, LockState
 from logagent.errors import KafkaStorageError, LogAgentError
 
 T = TypeVar("T")
@@ -35,23 +35,23 @@ class DiskCalls(Protocol):
     # Whether log dirs are worked on in parallel.
     parallel: bool
 
-    def look(self, path: str, fn: Callable[[], T]) -> T:
+    def call(self, path: str, fn: Callable[[], T]) -> T:
         """`fn()`, which must be short."""
         ...
 
-    def looks(
+    def call_each(
         self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
     ) -> dict[str, T | LogAgentError]:
-        """Short looks at several log dirs, by path: each one's result or our error, in the order of `jobs`.
+        """Short calls on several log dirs, by path: each one's result or LogAgentError, in the order of `jobs`.
 
-        `undo(result)` is called for a look that returns after its waiter has given up. Other errors are raised once all
+        `undo(result)` is called for a call that returns after its waiter has given up. Other errors are raised once all
         have ended.
         """
         ...
 
     def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
-        """As `looks`, for work without a time limit while its log dir is online: `fn(stop)` asks `stop` before each
-        change, and ends when it is true."""
+        """As `call_each`, for work without a time limit while its log dir is online: `fn(stop)` calls `stop` before
+        each change, and ends when it is true."""
         ...
 
     def ask(
@@ -103,17 +103,17 @@ class DirectCalls:
             self._under_way.pop()
             self._note(self._under_way[-1] if self._under_way else None)
 
-    def look(self, path: str, fn: Callable[[], T]) -> T:
+    def call(self, path: str, fn: Callable[[], T]) -> T:
         with self.at(path):
             return fn()
 
-    def looks(
+    def call_each(
         self, jobs: Mapping[str, Callable[[], T]], *, undo: Callable[[T], None] | None = None
     ) -> dict[str, T | LogAgentError]:
-        return {path: caught(partial(self.look, path, job)) for path, job in jobs.items()}
+        return {path: caught(partial(self.call, path, job)) for path, job in jobs.items()}
 
     def work(self, jobs: Mapping[str, Callable[[Stop], T]]) -> dict[str, T | LogAgentError]:
-        return self.looks({path: partial(job, never) for path, job in jobs.items()})
+        return self.call_each({path: partial(job, never) for path, job in jobs.items()})
 
     def ask(
         self,
@@ -124,7 +124,7 @@ class DirectCalls:
         limit: float,
         undo: Callable[[T], None] | None = None,
     ) -> T:
-        return self.look(what, fn)
+        return self.call(what, fn)
 
     def close(self, paths: Sequence[str], close: Callable[[], None]) -> None:
         close()
@@ -147,7 +147,8 @@ def never() -> bool:
 class StoppableInterlock(Interlock):
     """An interlock that permits nothing once `stop()` is true, for a call that was given up and then wakes up.
 
-    `stop` is asked at each look, and a look is valid for 2 ms, so it adds no cost to the removal of a file.
+    `stop` is called at each check of the lock, and a check is valid for 2 ms, so it adds no cost to the removal of a
+    file.
     """
 
     __slots__ = ("_stop",)
@@ -156,7 +157,7 @@ class StoppableInterlock(Interlock):
         super().__init__(dir_fd, log_dir)
         self._stop = stop
 
-    def _judge(self, seen: LockLook) -> None:
+    def _judge(self, seen: LockState) -> None:
         refuse_if(self._stop, self._log_dir)
         super()._judge(seen)
 
@@ -170,7 +171,7 @@ class StoppableHolderWatch(HolderWatch):
         super().__init__(dir_fd, log_dir, pid)
         self._stop = stop
 
-    def _judge(self, seen: LockLook) -> None:
+    def _judge(self, seen: LockState) -> None:
         refuse_if(self._stop, self._log_dir)
         super()._judge(seen)
 

@@ -55,8 +55,8 @@ class LogDirFailures:
             self._reasons[path] = reason
             self._counts[path] = self._counts.get(path, 0) + 1
             listeners = list(self._listeners)
-        for tell in listeners:
-            tell(path, reason)
+        for listener in listeners:
+            listener(path, reason)
         return True
 
     def recovered(self, path: str, reason: str | None = None) -> None:

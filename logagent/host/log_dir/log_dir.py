@@ -56,7 +56,7 @@ def exchange(one: Place, other: Place, interlock: Watch) -> None:
     """`renameat2(RENAME_EXCHANGE)` of two directories, if they are the ones that were planned; no fsync. The current
     name exists at every moment.
 
-    `interlock.before()` is the last check before the call. If a process swapped one of them between our look and the
+    `interlock.before()` is the last check before the call. If a process swapped one of them between our check and the
     call, they are exchanged back. Raises NotAsPlanned, BrokerHoldsLogDir, ItemFailed (EXDEV: they are on two file
     systems; nothing was renamed) or KafkaStorageError.
     """
@@ -80,8 +80,8 @@ def exchange(one: Place, other: Place, interlock: Watch) -> None:
 
 
 def _stands(log_dir: OpenLogDir, name: str, identity: Identity) -> bool:
-    found = os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
-    return (found.st_dev, found.st_ino) == (identity.device, identity.inode)
+    status = os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
+    return (status.st_dev, status.st_ino) == (identity.device, identity.inode)
 
 
 # If the log dir itself cannot be opened, these errors are our own shortage and say nothing about it.
@@ -98,7 +98,8 @@ _HINTS = {
     errno.EINVAL: "this file system cannot rename without replacing (renameat2 with RENAME_NOREPLACE),"
     " and nothing less is safe enough",
     errno.ENOSYS: "renameat2 is needed (Linux 3.15, glibc 2.28); nothing less is safe enough",
-    errno.EXDEV: "the two names are on different file systems; nothing is ever copied",
+    errno.EXDEV: "the two names are on different file systems or mounts, or it is in the lower layer of an overlay;"
+    " nothing is ever copied",
     errno.ENOSPC: "even this needs a little free space on the file system",
 }
 
@@ -134,8 +135,8 @@ class OpenLogDir:
             self.fd = os.open(self.path, OPEN_DIRECTORY)
             try:
                 self.failures.note_real_path(self.path, os.readlink(f"/proc/self/fd/{self.fd}"))
-                found = os.fstat(self.fd)
-                self.identity = Identity(found.st_dev, found.st_ino)
+                status = os.fstat(self.fd)
+                self.identity = Identity(status.st_dev, status.st_ino)
                 self.mount_id = mount_id(self.fd)
             except BaseException:
                 self.close()
@@ -181,14 +182,14 @@ class OpenLogDir:
     def explain(self, error: OSError, what: str, name: str | None) -> KafkaStorageError | ItemFailed:
         """Our error for `error`; marks the log dir offline if the disk is failing."""
         path = self.path if name is None else f"{self.path}/{name}"
-        said = error.strerror or str(error)
+        reason = error.strerror or str(error)
         # Errors of calls on a descriptor name only its number.
         if isinstance(error.filename, str | bytes) and error.filename != name:
-            said = f"{said}: {os.fsdecode(error.filename)}"
+            reason = f"{reason}: {os.fsdecode(error.filename)}"
         if error.errno in OFFLINE_ERRNOS:
-            return self._offline(f"{what} of {path} failed ({said})")
+            return self._offline(f"{what} of {path} failed ({reason})")
         hint = _HINTS.get(error.errno) if error.errno is not None else None
-        return ItemFailed(f"{what} of {path} failed: {said}", path=path, errno=error.errno, hint=hint)
+        return ItemFailed(f"{what} of {path} failed: {reason}", path=path, errno=error.errno, hint=hint)
 
     def _offline(self, reason: str) -> KafkaStorageError:
         self.failures.mark_offline(self.path, reason)
@@ -228,13 +229,13 @@ class OpenLogDir:
         return fd
 
     def _check_child(self, fd: int, path: str, expect: Identity | None) -> None:
-        found = os.fstat(fd)
-        if expect is not None and (found.st_dev, found.st_ino) != (expect.device, expect.inode):
+        status = os.fstat(fd)
+        if expect is not None and (status.st_dev, status.st_ino) != (expect.device, expect.inode):
             raise NotAsPlanned(
-                f"{path} is not the directory that was planned (inode {found.st_ino}, not {expect.inode})",
+                f"{path} is not the directory that was planned (inode {status.st_ino}, not {expect.inode})",
                 hint="look again and make a new plan",
             )
-        if found.st_dev != self.identity.device or mount_id(fd) != self.mount_id:
+        if status.st_dev != self.identity.device or mount_id(fd) != self.mount_id:
             raise NotAsPlanned(f"{path} is a mount point", hint="mount points are never touched; unmount it first")
 
     def rename(
@@ -256,7 +257,7 @@ class OpenLogDir:
         and raises if it must not be renamed after all; `interlock.before()` is the last check before the call. The
         caller then asks `interlock.after_rename()`, when it knows that this rename is done.
 
-        A process may swap the directory between our look at it and the rename. Nothing prevents that, so the result is
+        A process may swap the directory between our check of it and the rename. Nothing prevents that, so the result is
         checked, and the wrong directory is renamed back (again replacing nothing).
 
         Raises `NotAsPlanned`, `BrokerHoldsLogDir`, `ItemFailed` (EEXIST, EINVAL, EXDEV, EBUSY ...: nothing was
@@ -277,10 +278,10 @@ class OpenLogDir:
 
     def _check_renamed(self, name: str, new_name: str, expect: Identity, interlock: Watch, target: OpenLogDir) -> None:
         try:
-            found = os.stat(new_name, dir_fd=target.fd, follow_symlinks=False)
+            status = os.stat(new_name, dir_fd=target.fd, follow_symlinks=False)
         except FileNotFoundError as error:
             raise NotAsPlanned(f"{target.path}/{new_name} was moved away right after it got its name") from error
-        if (found.st_dev, found.st_ino) == (expect.device, expect.inode) and stat.S_ISDIR(found.st_mode):
+        if (status.st_dev, status.st_ino) == (expect.device, expect.inode) and stat.S_ISDIR(status.st_mode):
             return
         swapped = f"{self.path}/{name} was replaced by something else while being renamed"
         try:
@@ -308,10 +309,10 @@ def changed_ms(log_dir: OpenLogDir) -> list[int]:
     """The ctimes (ms) of the log dir itself and of those of the broker's own files that exist in it: the kernel's own
     times, which nobody can set. Raises KafkaStorageError or ItemFailed."""
     with log_dir.acting("look"):
-        found = [os.fstat(log_dir.fd).st_ctime_ns]
+        ctimes = [os.fstat(log_dir.fd).st_ctime_ns]
         for name in BROKER_FILES:
             try:
-                found.append(os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False).st_ctime_ns)
+                ctimes.append(os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False).st_ctime_ns)
             except FileNotFoundError:
                 continue
-    return [at // 1_000_000 for at in found]
+    return [at // 1_000_000 for at in ctimes]

@@ -19,14 +19,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from logagent.broker.files.meta_properties import META_PROPERTIES, look_at_meta
-from logagent.broker.process.lock import LockLook, look
+from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_file
+from logagent.broker.process.lock import LockState, query_lock
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import opened_directory, opened_regular
 from logagent.host.log_dir.bounded_calls import Task
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
-from logagent.model.assignments.identity import MetaLook
+from logagent.model.assignments.identity import MetaRead
 from logagent.model.health.states import ProbeOutcome, ProbeResult
 from logagent.model.records import Identity
 
@@ -37,7 +37,7 @@ _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
 # The log dir itself cannot be opened; see the table in `logagent.host.log_dir.log_dir`.
 _NOT_OURS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP}) | _NOT_ALLOWED
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Entries looked at if the probe can only read.
+# Entries read if the probe can only read.
 _READ_ENTRIES = 16
 
 
@@ -57,8 +57,8 @@ class Visit:
     result: ProbeResult
     identity: Identity | None = None
     real: str | None = None
-    meta: MetaLook | None = None
-    lock: LockLook | None = None
+    meta: MetaRead | None = None
+    lock: LockState | None = None
 
 
 class Prober:
@@ -111,7 +111,7 @@ class Prober:
 
 
 def _visit_of(path: str) -> Callable[[], Visit]:
-    """One visit: opens, looks, probes, closes."""
+    """One visit: opens, reads, probes, closes."""
 
     def visit() -> Visit:
         started = time.monotonic()
@@ -123,19 +123,19 @@ def _visit_of(path: str) -> Callable[[], Visit]:
                 seen = ProbeOutcome.FAILED, f"it cannot be opened ({error.strerror})", False, None, error.errno
             return Visit(_result(path, started, seen))
         try:
-            return _look(path, fd, started)
+            return _visit_open(path, fd, started)
         finally:
             os.close(fd)
 
     return visit
 
 
-def _look(path: str, fd: int, started: float) -> Visit:
+def _visit_open(path: str, fd: int, started: float) -> Visit:
     try:
-        found = os.fstat(fd)
-        identity, real = Identity(found.st_dev, found.st_ino), os.readlink(f"/proc/self/fd/{fd}")
-        meta, lock = look_at_meta(fd), look(fd)
-        seen = _Probe(path, fd, identity).look()
+        status = os.fstat(fd)
+        identity, real = Identity(status.st_dev, status.st_ino), os.readlink(f"/proc/self/fd/{fd}")
+        meta, lock = read_meta_file(fd), query_lock(fd)
+        seen = _Probe(path, fd, identity).run()
     except OSError as error:
         return Visit(_result(path, started, _failure(error)))
     return Visit(_result(path, started, seen), identity, real, meta, lock)
@@ -149,7 +149,7 @@ def _probe_of(log_dir: OpenLogDir) -> Callable[[], Visit]:
     def run() -> Visit:
         started = time.monotonic()
         try:
-            seen = _Probe(path, fd, identity).look()
+            seen = _Probe(path, fd, identity).run()
         except OSError as error:
             seen = _failure(error)
         finally:
@@ -167,12 +167,12 @@ class _Probe:
         self._fd = fd
         self._identity = identity
 
-    def look(self) -> _Seen:
+    def run(self) -> _Seen:
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError as error:
             return ProbeOutcome.FAILED, f"its path cannot be followed ({error.strerror})", False, None, error.errno
-        if Identity(found.st_dev, found.st_ino) != self._identity:
+        if Identity(status.st_dev, status.st_ino) != self._identity:
             reason = "its path now leads to another directory (was it unmounted, or mounted over?)"
             return ProbeOutcome.FAILED, reason, False, None, None
         room = os.fstatvfs(self._fd)
@@ -188,11 +188,11 @@ class _Probe:
         try:
             _write_and_read_back(self._fd)
         except OSError as error:
-            said = error.strerror or str(error)
+            reason = error.strerror or str(error)
             if error.errno in _NO_ROOM:
-                return self._read(ProbeOutcome.FULL, f"cannot write to it ({said})")
+                return self._read(ProbeOutcome.FULL, f"cannot write to it ({reason})")
             if error.errno == errno.EROFS:
-                return self._read(ProbeOutcome.READ_ONLY, f"cannot write to it ({said})")
+                return self._read(ProbeOutcome.READ_ONLY, f"cannot write to it ({reason})")
             if error.errno in _NO_TMPFILE:
                 return self._read(limited="its file system has no O_TMPFILE, so nothing is written to it")
             if error.errno in _NOT_ALLOWED:
@@ -226,11 +226,11 @@ def _result(path: str, started: float, seen: _Seen) -> ProbeResult:
 
 
 def _failure(error: OSError) -> _Seen:
-    said = error.strerror or str(error)
+    reason = error.strerror or str(error)
     if error.errno in OFFLINE_ERRNOS or error.errno == errno.ENOENT:
-        return ProbeOutcome.FAILED, f"the probe failed ({said})", False, None, error.errno
+        return ProbeOutcome.FAILED, f"the probe failed ({reason})", False, None, error.errno
     # EMFILE, ENOMEM and the like are our own shortage and say nothing about the disk.
-    return ProbeOutcome.GOOD, None, False, f"it could not be probed ({said})", error.errno
+    return ProbeOutcome.GOOD, None, False, f"it could not be probed ({reason})", error.errno
 
 
 def _write_and_read_back(dir_fd: int) -> None:
@@ -251,9 +251,9 @@ def _write_and_read_back(dir_fd: int) -> None:
 
 
 def _read_meta(dir_fd: int) -> None:
-    """From the disk, not the cache. Only whether it can be read counts here; `look_at_meta` reads its content."""
+    """From the disk, not the cache. Only whether it can be read counts here; `read_meta_file` reads its content."""
     with (
-        suppress(FileNotFoundError, UnreadableError),
+        suppress(FileNotFoundError, UnreadableError),  # `check` and the guards judge its content
         opened_regular(META_PROPERTIES, limits.META_PROPERTIES, dir_fd=dir_fd) as fd,
     ):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -7,22 +7,27 @@ big files are truncated in steps, so that no single call works on more than 64 M
 before its index files, so that a broker that takes over finds no half segment to rebuild; the small files that identify
 the directory are removed last. Before the first of them the directory is marked (`started_mark`), so that half of it is
 never restored. Everything is idempotent: after a kill at any point the same call starts again.
+
+A batch of directories can be marked first (`mark_dir`), so that one sync writes all marks; what of it is not reached is
+unmarked again (`unmark_dirs`).
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from logagent.broker.process.lock import Watch
 from logagent.errors import NotAsPlanned
 from logagent.host.linux.syscalls import mount_id
 from logagent.host.log_dir.log_dir import OPEN_CHILD, OpenLogDir
-from logagent.host.log_dir.started_mark import mark_started
+from logagent.host.log_dir.started_mark import clear_mark, mark_started, set_mark
 from logagent.host.removal.unlink import FileRemover, one_at_a_time, removal_order, remove_segments
 from logagent.host.removal.work_control import WorkControl
+from logagent.model.naming.dir_names import leftovers
 from logagent.model.records import Identity, PartitionDir
 
 UNCONTROLLED = WorkControl()
@@ -31,8 +36,9 @@ REMOVABLE_SUFFIXES = ("-delete", "-stray")
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a removal removed: files (of any type but directories), the sum of their sizes, and the bytes freed at once
-    (not those of files with another link, nor of files that the holder keeps open)."""
+    """What a removal removed: files (of any type but directories), the sum of their sizes, and the bytes freed at once,
+    as `statvfs` shows them: blocks, with those of the directories (not those of files with another link, nor of files
+    that the holder keeps open)."""
 
     files: int
     bytes: int
@@ -41,10 +47,12 @@ class Removed:
 
 @dataclass(slots=True)
 class _Level:
-    """One directory on the way down; only the deepest one is open. `pending` is taken from the end."""
+    """One directory on the way down; only the deepest one is open. `allocated`: its own blocks, before its entries go
+    (some file systems give blocks back with those). `pending` is taken from the end."""
 
     name: str
     identity: tuple[int, int]
+    allocated: int
     pending: list[str]
 
 
@@ -80,11 +88,64 @@ def remove_dir(
     workers = [FileRemover(log_dir, watch, control) for watch in watches]
     # Not if one of its files may be large enough to be truncated first, or several workers share them.
     plain = seen is not None and seen.plain and not control.held and len(watches) == 1
-    if plain and seen is not None and max(seen.bytes, seen.allocated) > control.chunk:
+    if plain and seen is not None and seen.allocated > control.chunk:
         plain = False
     with log_dir.acting("removal", name):
         _Walk(log_dir, workers, control, seen if plain else None).remove(name, expect, check)
     return Removed(sum(w.files for w in workers), sum(w.bytes for w in workers), sum(w.freed for w in workers))
+
+
+def remove_leftovers(
+    log_dir: OpenLogDir,
+    d: PartitionDir,
+    names: Sequence[str],
+    watch: Watch,
+    control: WorkControl,
+    check: Callable[[int], None],
+) -> int:
+    """Remove those of the files `names` that are still what a start drops, and nothing else, from a directory that
+    stays; returns the bytes that were freed. Arguments and errors are those of `remove_dir`."""
+    with _opened(log_dir, d.name, d.identity, "removal") as fd:
+        check(fd)
+        still = set(leftovers(os.listdir(fd)))
+        worker = FileRemover(log_dir, watch, control)
+        below = worker.remove_files(fd, [name for name in reversed(names) if name in still])
+        if below is not None:
+            raise NotAsPlanned(f"{log_dir.path}/{d.name}/{below} is a directory")
+        os.fsync(fd)
+        return worker.freed
+
+
+def mark_dir(
+    log_dir: OpenLogDir, name: str, expect: Identity, watch: Watch, check: Callable[[int], None] | None = None
+) -> bool:
+    """Mark the directory `name` ahead of its removal (`remove_dir`, which makes the mark durable), as that would.
+    Returns False if it has the mark already. Raises as `remove_dir` does."""
+    with _opened(log_dir, name, expect, "mark") as fd:
+        if check is not None:
+            check(fd)
+        return set_mark(fd, watch.before)
+
+
+def unmark_dirs(log_dir: OpenLogDir, dirs: Sequence[tuple[str, Identity]], watch: Watch) -> None:
+    """Take back what `mark_dir` set on directories that were not reached, durably. Raises as `remove_dir` does."""
+    for name, expect in dirs:
+        with _opened(log_dir, name, expect, "unmark") as fd:
+            clear_mark(fd, watch.before)
+    # In a second turn: the first sync writes what was changed in all of them.
+    for name, expect in dirs:
+        with _opened(log_dir, name, expect, "unmark") as fd:
+            os.fsync(fd)
+
+
+@contextmanager
+def _opened(log_dir: OpenLogDir, name: str, expect: Identity, what: str) -> Iterator[int]:
+    with log_dir.acting(what, name):
+        fd = log_dir.open_child(name, expect)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
 
 class _Walk:
@@ -115,9 +176,9 @@ class _Walk:
             except BaseException:
                 os.close(fd)
                 raise
-            self._empty(fd, (expect.device, expect.inode))
+            allocated = self._empty(fd)
             self._check_still(name, expect)
-            if self._rmdir(self._log_dir.fd, name):
+            if self._rmdir(self._log_dir.fd, name, allocated):
                 return
 
     def _check_still(self, name: str, expect: Identity) -> None:
@@ -129,13 +190,15 @@ class _Walk:
         if (found.st_dev, found.st_ino) != (expect.device, expect.inode):
             raise NotAsPlanned(f"{self._log_dir.path}/{name} was replaced by something else while being removed")
 
-    def _empty(self, fd: int, identity: tuple[int, int]) -> None:
-        """Remove everything below the open directory `fd`, and close it. One descriptor at a time, no recursion."""
+    def _empty(self, fd: int) -> int:
+        """Remove everything below the open directory `fd`, and close it. One descriptor at a time, no recursion.
+        Returns what the directory itself had allocated."""
         levels: list[_Level] = []
         try:
-            levels.append(_Level("", identity, self._pending(fd)))
+            found = os.fstat(fd)
+            levels.append(_Level("", (found.st_dev, found.st_ino), found.st_blocks * 512, self._pending(fd)))
             if self._plain is not None:
-                self._remove_plain(fd, levels[0].pending, self._plain)
+                self._remove_plain(fd, found, levels[0], self._plain)
                 self._plain = None
             if len(self._workers) > 1:
                 remove_segments(self._workers, fd, levels[0].pending)
@@ -149,13 +212,13 @@ class _Walk:
                         fd, deeper = below
                         levels.append(deeper)
                 elif len(levels) == 1:
-                    return
+                    return level.allocated
                 else:
                     levels.pop()
                     up = self._go_up(fd, levels[-1].identity)
                     os.close(fd)
                     fd = up
-                    if not self._rmdir(fd, level.name):
+                    if not self._rmdir(fd, level.name, level.allocated):
                         levels[-1].pending.append(level.name)
         except OSError as error:
             names = [level.name for level in levels[1:9]] + [error.filename] * isinstance(error.filename, str)
@@ -164,15 +227,14 @@ class _Walk:
         finally:
             os.close(fd)
 
-    def _remove_plain(self, fd: int, pending: list[str], plain: PartitionDir) -> None:
+    def _remove_plain(self, fd: int, found: os.stat_result, level: _Level, plain: PartitionDir) -> None:
         """Remove what the inventory has already looked at, if the directory is unchanged."""
-        found = os.fstat(fd)
-        if found.st_mtime_ns != plain.mtime_ns or len(pending) != plain.files:
+        if found.st_mtime_ns != plain.mtime_ns or len(level.pending) != plain.files:
             return
         self._control.wait_for_budget(plain.allocated, self._first.before)
-        self._first.remove_plain(fd, pending)
-        if not pending:
-            self._first.count_plain(plain.bytes, plain.allocated - found.st_blocks * 512)
+        self._first.remove_plain(fd, level.pending)
+        if not level.pending:
+            self._first.count_plain(plain.bytes, plain.allocated - level.allocated)
 
     @staticmethod
     def _pending(fd: int) -> list[str]:
@@ -197,7 +259,8 @@ class _Walk:
                     f"there is a mount point ({name}) in a directory to be removed in {self._log_dir.path}",
                     hint="mount points are never crossed; unmount it first",
                 )
-            return below, _Level(name, (found.st_dev, found.st_ino), self._pending(below))
+            identity = (found.st_dev, found.st_ino)
+            return below, _Level(name, identity, found.st_blocks * 512, self._pending(below))
         except BaseException:
             os.close(below)
             raise
@@ -210,8 +273,8 @@ class _Walk:
             raise NotAsPlanned(f"a directory was moved away in {self._log_dir.path} while being removed")
         return up
 
-    def _rmdir(self, parent: int, name: str) -> bool:
-        """Remove the empty directory `name`; False if it has to be looked at again."""
+    def _rmdir(self, parent: int, name: str, allocated: int) -> bool:
+        """Remove the empty directory `name`, which had so much allocated; False if it has to be looked at again."""
         self._first.before()
         try:
             os.rmdir(name, dir_fd=parent)
@@ -222,4 +285,5 @@ class _Walk:
                 raise
             self._first.surprise(name)
             return False
+        self._first.count_directory(allocated)
         return True

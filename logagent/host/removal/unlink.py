@@ -98,11 +98,12 @@ class Shortener:
             # Drop the pages from the cache in a separate call: that makes the truncate several times faster.
             os.posix_fadvise(fd, target, size - target, os.POSIX_FADV_DONTNEED)
             self._before()
-            if os.fstat(fd).st_nlink != 1:
+            found = os.fstat(fd)
+            if found.st_nlink != 1:
                 return size
             os.ftruncate(fd, target)
             if self._control.on_progress is not None:
-                self._control.on_progress(0, size - target)
+                self._control.on_progress(0, 512 * (found.st_blocks - os.fstat(fd).st_blocks))
             size = target
         return size
 
@@ -147,7 +148,8 @@ def removal_order(names: list[str]) -> list[str]:
 class FileRemover:
     """One worker of a removal, with its own `interlock`. Counts what it removed.
 
-    files: entries that are not directories. bytes: their sizes. freed: the blocks freed at once.
+    files: entries that are not directories. bytes: their sizes. freed: the blocks freed at once, and those of the
+    directories themselves.
     """
 
     def __init__(
@@ -184,7 +186,7 @@ class FileRemover:
                     found = lstat(name, dir_fd=fd)
                     if stat.S_ISDIR(found.st_mode):
                         return name
-                    left, frees = found.st_size, found.st_blocks * 512
+                    left = frees = found.st_blocks * 512
                     if always_prepare or frees > chunk or found.st_nlink != 1:
                         left, frees = self._prepare(fd, name, found)
                     before()
@@ -234,12 +236,19 @@ class FileRemover:
         self.bytes += size
         self.freed += freed
         if self._control.on_progress is not None:
-            self._control.on_progress(0, size)
+            self._control.on_progress(0, freed)
+
+    def count_directory(self, freed: int) -> None:
+        """Count the blocks of a directory that was removed itself."""
+        self.freed += freed
+        if self._control.on_progress is not None:
+            self._control.on_progress(0, freed)
 
     def _prepare(self, fd: int, name: str, found: os.stat_result) -> tuple[int, int]:
-        """Truncate the file if necessary, and wait for the budget; returns its size after that, and the bytes it will
-        free."""
-        size, frees = found.st_size, found.st_blocks * 512
+        """Truncate the file if necessary, and wait for the budget; returns what it has allocated after that, and the
+        bytes that are free once it is gone."""
+        size = found.st_size
+        whole = frees = found.st_blocks * 512
         if found.st_nlink != 1 or not stat.S_ISREG(found.st_mode):
             frees = 0
         elif self._control.held:
@@ -252,7 +261,7 @@ class FileRemover:
             size = self._shortener.shorten(fd, name, found, keep=self._shortener.chunk)
         # More blocks than bytes: some are allocated beyond the end.
         self._control.wait_for_budget(frees if size == found.st_size else min(size, frees), self.before)
-        return size, frees
+        return whole if size == found.st_size else min(size, whole), frees
 
     def surprise(self, name: str) -> None:
         """Something has changed since a moment ago; raises `ItemFailed` if that happens too often."""
@@ -337,9 +346,9 @@ def _together(workers: list[FileRemover], fd: int, shares: list[list[str]]) -> l
 
 
 def gives_back(dir_fd: int, *, held: bool = False, truncates_held: bool = False) -> Space:
-    """What is freed at once when everything in the open directory, and the directory itself, is removed. Bytes are
-    counted as `remove.Removed` counts them, without the blocks of the directory itself, so that a removal frees at
-    least what was promised.
+    """What is freed at once when everything in the open directory, and the directory itself, is removed, counted as
+    `remove.Removed` counts it. Where nothing in it frees anything, its own blocks are not counted either: for those
+    alone nothing is removed.
 
     A file with another hard link frees nothing. `held`: a serving broker has its files open; then only the `.log` files
     that are truncated before they are unlinked (`truncates_held`) free their bytes now, the rest when it closes them.
@@ -349,7 +358,8 @@ def gives_back(dir_fd: int, *, held: bool = False, truncates_held: bool = False)
     stay: only the extents of each file tell, one call per file and more for each that is fragmented. `remove.Removed`
     counts the same, so only `statvfs` afterwards shows it.
     """
-    total, device = Space(0, 1), os.fstat(dir_fd).st_dev
+    own = os.fstat(dir_fd)
+    total, device = Space(0, 1), own.st_dev
     for name in os.listdir(dir_fd):
         try:
             found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
@@ -359,4 +369,4 @@ def gives_back(dir_fd: int, *, held: bool = False, truncates_held: bool = False)
             total += nested_usage(dir_fd, name, device).alone
         elif found.st_nlink == 1 and (not held or (truncates_held and name.endswith(".log"))):
             total += Space(found.st_blocks * 512, 0 if held else 1)
-    return total
+    return total + Space(own.st_blocks * 512, 0) if total.bytes else total

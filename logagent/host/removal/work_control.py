@@ -41,11 +41,11 @@ class ByteBudget:
         self._mutex = threading.Lock()
         self.chunk = min(MAX_CHUNK, max(MIB, bytes_per_second // 10 // MIB * MIB))
 
-    def take(self, count: int, stop: Callable[[], bool], look: Callable[[], None] = lambda: None) -> bool:
+    def take(self, count: int, stop: Callable[[], bool], check_again: Callable[[], None] = lambda: None) -> bool:
         """Wait until `count` bytes may be freed. False if `stop` became true first.
 
-        At a low rate one step can take minutes, so `stop` is asked and `look` called ten times a second. What they
-        prevent, by returning true or raising, is not charged.
+        At a low rate one step can take minutes, so `stop` is asked and `check_again` called ten times a second. What
+        they prevent, by returning true or raising, is not charged.
         """
         with self._mutex:
             start = max(self._monotonic(), self._paid_until)
@@ -57,7 +57,7 @@ class ByteBudget:
                 if left <= 0:
                     granted = True
                     break
-                look()
+                check_again()
                 self._sleep(min(left, _NAP_SECONDS))
         finally:
             if not granted:
@@ -76,7 +76,7 @@ class WorkControl:
     stop: asked between two actions and between two files; work ends there, and the rest stays queued. given_up: asked
     before each change, even in the middle of a file; true when nobody waits for this work any more because its log dir
     hung. budget: bytes per second, shared by all workers. workers: threads for one large directory. on_progress(files,
-    bytes): what was removed since its last call.
+    bytes): what was removed since its last call, and the blocks that it had.
 
     held: the exception of guard `in-use` for a `-stray` directory that a serving broker has open: `.log` files with one
     link are truncated to nothing first (truncate_held=False: unlinked only, for brokers with which that is untested),
@@ -101,8 +101,8 @@ class WorkControl:
         if self.stop():
             raise RemovalStopped("stopped on request; the rest stays queued")
 
-    def wait_for_budget(self, count: int, look: Callable[[], None]) -> None:
-        """Wait until `count` bytes may be freed; meanwhile `look` is called again and again, to raise if a broker
-        starts. Raises RemovalStopped if work must end first."""
-        if self.budget is not None and not self.budget.take(count, self.stop, look):
+    def wait_for_budget(self, count: int, check_again: Callable[[], None]) -> None:
+        """Wait until `count` bytes may be freed; meanwhile `check_again` is called again and again, to raise if a
+        broker starts. Raises RemovalStopped if work must end first."""
+        if self.budget is not None and not self.budget.take(count, self.stop, check_again):
             raise RemovalStopped("stopped on request; the rest stays queued")

@@ -105,11 +105,11 @@ class ExecutorLock:
     def _write_holder(self) -> None:
         """For processes that are refused the lock. If there is no space to write it, the lock holds all the same."""
         at = b"" if self._at is None else os.fsencode(self._at).replace(b"\n", b"?") + b"\n"
-        said = f"{os.getpid()} {self._who}\n".encode() + at
+        text = f"{os.getpid()} {self._who}\n".encode() + at
         try:
             # Never empty in between, for a concurrent reader.
-            os.pwrite(self._fd, said, 0)
-            os.ftruncate(self._fd, len(said))
+            os.pwrite(self._fd, text, 0)
+            os.ftruncate(self._fd, len(text))
         except OSError as e:
             if e.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -123,7 +123,7 @@ class ExecutorLock:
                 if e.errno in (errno.ENOSPC, errno.EDQUOT):
                     return
                 raise
-        with suppress(BlockingIOError):
+        with suppress(BlockingIOError):  # `somebody_waits` is testing it at this moment; the next round tries again
             fcntl.flock(self._waiting_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def _close(self) -> None:
@@ -132,7 +132,7 @@ class ExecutorLock:
 
 
 def waits_for_disk(pid: str) -> bool:
-    """Whether a thread of the process is in a disk call (the kernel's state D) at two looks in a row: a healthy disk
+    """Whether a thread of the process is in a disk call (the kernel's state D) twice in a row: a healthy disk
     answers within moments."""
     for attempt in range(2):
         if attempt:
@@ -181,7 +181,7 @@ def hold_log_dirs(
 ) -> None:
     """Keep any other logagent from acting on these log dirs while they are open, whatever state dir it uses.
 
-    An `flock` on each directory itself, which no broker looks at (Kafka's lock is a record lock on `.lock`). Two state
+    An `flock` on each directory itself, which no broker reads (Kafka's lock is a record lock on `.lock`). Two state
     dirs mean two executor locks: one process could rename the checkpoint temp file of the other while it is being
     written. On file systems that cannot lock a directory (some network ones) only the executor lock protects; so it
     does if the only lock holders are users who cannot write to the log dir (anyone who may list a directory may lock
@@ -198,7 +198,7 @@ def hold_log_dirs(
 def _locked(log_dir: OpenLogDir, calls: DiskCalls) -> bool:
     """True also for a log dir that went offline: nothing more is done there."""
     try:
-        return calls.look(log_dir.path, lambda: _flock(log_dir))
+        return calls.call(log_dir.path, lambda: _flock(log_dir))
     except KafkaStorageError:
         return True
 
@@ -206,7 +206,7 @@ def _locked(log_dir: OpenLogDir, calls: DiskCalls) -> bool:
 def _locked_by_another(log_dir: OpenLogDir) -> LogAgentError:
     pids = flock_holders(log_dir.fd)
     if pids == [os.getpid()]:
-        # No other logagent that will have finished soon: it must not be told as one.
+        # No other logagent that will have finished soon: it must not be reported as one.
         return ItemFailed(
             f"this process itself still has {log_dir.path} locked: something of an earlier cycle has not ended",
             path=log_dir.path,
@@ -240,11 +240,12 @@ def _flock(log_dir: OpenLogDir) -> bool:
 
 
 def _beside_strangers(fd: int, users: Collection[int]) -> bool:
-    """Take a shared lock beside theirs, so that the next logagent sees this one; False if one did so meanwhile."""
+    """Take a shared lock beside the strangers', so that the next logagent sees this one; False if one did so
+    meanwhile."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True  # theirs is exclusive: only the executor lock protects
+        return True  # the strangers' lock is exclusive: only the executor lock protects
     others = [pid for pid in flock_holders(fd) if pid != os.getpid()]
     if not others or only_strangers(others, users):
         return True

@@ -1,7 +1,7 @@
 """The journal: what we intended to do, the outcome, and what we have seen. SQLite, WAL, `synchronous=FULL`.
 
 Guarantees. `begin` returns only when the intents are on disk; an intent without an outcome after a crash is therefore
-an action that may or may not have happened, and `recovery.py` settles it by looking at the disk. Text that is not UTF-8
+an action that may or may not have happened, and `recovery.py` settles it by what is on the disk. Text that is not UTF-8
 (directory names can contain anything) is stored as a BLOB of the original bytes, everything else as TEXT, so that
 `sqlite3 journal.db` stays readable. Every failure is a JournalError, and without a journal nothing is done (guard
 "journal").
@@ -27,6 +27,7 @@ from logagent.host.state.journal_schema import (
     Intent,
     as_journal_error,
     bring_up_to_date,
+    claims_text,
     connect,
     entry_of,
     identity_of,
@@ -65,12 +66,6 @@ __all__ = [
 
 # Enough to know the ones before a broker's start; each start adds one.
 _INCARNATIONS_KEPT = 20
-
-
-def _put_clocks(db: sqlite3.Connection, clocks: Clocks) -> None:
-    values = (clocks.boot_id, clocks.wall_ms, clocks.boottime_ms)
-    db.execute("INSERT OR REPLACE INTO last_cycle VALUES (1,?,?,?)", values)
-    db.execute("DELETE FROM clock_doubt")
 
 
 def _up_to_date_copy(db: sqlite3.Connection, version: int) -> sqlite3.Connection:
@@ -183,7 +178,7 @@ class Journal:
             if self.read_only:
                 raise JournalError(f"{self.path} is open for reading only")
             joined = self._db.in_transaction
-            if joined:  # Ours, because we have the lock: the outer caller commits or rolls back.
+            if joined:  # This thread's own, because it has the lock: the outer caller commits or rolls back.
                 yield self._db
                 return
             self._db.execute("BEGIN IMMEDIATE")
@@ -199,15 +194,18 @@ class Journal:
         with self._lock, as_journal_error(self.path):
             return self._db.execute(sql, values).fetchall()
 
+    def _write(self, sql: str, values: Sequence[Any]) -> None:
+        with self._transaction() as db:
+            db.execute(sql, values)
+
     # Failed removals
 
     def record_failure(self, log_dir: str, name: str, error: str, now_ms: int) -> None:
-        with self._transaction() as db:
-            db.execute(
-                "INSERT INTO failures VALUES (?,?,1,?,?) ON CONFLICT (log_dir, name) DO UPDATE SET"
-                " attempts=attempts+1, last_at_ms=excluded.last_at_ms, last_error=excluded.last_error",
-                (put(log_dir), put(name), now_ms, put(error)),
-            )
+        self._write(
+            "INSERT INTO failures VALUES (?,?,1,?,?) ON CONFLICT (log_dir, name) DO UPDATE SET"
+            " attempts=attempts+1, last_at_ms=excluded.last_at_ms, last_error=excluded.last_error",
+            (put(log_dir), put(name), now_ms, put(error)),
+        )
 
     def clear_failures(self, gone: Iterable[DirKey]) -> None:
         keys = [(put(log_dir), put(name)) for log_dir, name in gone]
@@ -229,7 +227,7 @@ class Journal:
             "SELECT log_dir, name, device, inode, topic_id, newest_mtime_ns, reason, count, first_ms, last_ms"
             " FROM sightings"
         )
-        found = [
+        sightings = [
             Sighting(
                 log_dir=text_of(r["log_dir"]),
                 name=text_of(r["name"]),
@@ -243,7 +241,7 @@ class Journal:
             )
             for r in rows
         ]
-        return {s.key: s for s in found}
+        return {s.key: s for s in sightings}
 
     def replace_sightings(self, sightings: Iterable[Sighting]) -> None:
         """Make exactly these the known sightings, in one durable transaction."""
@@ -291,8 +289,7 @@ class Journal:
         return Clocks(*rows[0]) if rows else None
 
     def note_clocks(self, clocks: Clocks) -> None:
-        with self._transaction() as db:
-            _put_clocks(db, clocks)
+        self.trust_clocks(clocks, None)
 
     def host(self) -> JournalHost | None:
         """The broker that this journal is about, if recorded yet."""
@@ -300,9 +297,8 @@ class Journal:
         return JournalHost(rows[0][0], rows[0][1], frozenset(rows[0][2].split())) if rows else None
 
     def note_host(self, host: JournalHost) -> None:
-        with self._transaction() as db:
-            values = (host.cluster_id, host.node_id, " ".join(sorted(host.directory_ids)))
-            db.execute("INSERT OR REPLACE INTO host VALUES (1,?,?,?)", values)
+        values = (host.cluster_id, host.node_id, " ".join(sorted(host.directory_ids)))
+        self._write("INSERT OR REPLACE INTO host VALUES (1,?,?,?)", values)
 
     def clock_doubt(self) -> ClockDoubt | None:
         """The doubt of the last cycle with a doubtful clock, unless a later cycle could trust it."""
@@ -310,9 +306,8 @@ class Journal:
         return ClockDoubt("", **dict(rows[0])) if rows else None
 
     def note_clock_doubt(self, doubt: ClockDoubt) -> None:
-        with self._transaction() as db:
-            values = (doubt.boot_id, doubt.until_ms, doubt.drift_ms)
-            db.execute("INSERT OR REPLACE INTO clock_doubt VALUES (1,?,?,?)", values)
+        values = (doubt.boot_id, doubt.until_ms, doubt.drift_ms)
+        self._write("INSERT OR REPLACE INTO clock_doubt VALUES (1,?,?,?)", values)
 
     def clock_jumps(self) -> list[ClockJump]:
         """The jumps forward that operators have accepted, oldest first."""
@@ -321,7 +316,9 @@ class Journal:
     def trust_clocks(self, clocks: Clocks, jump: ClockJump | None) -> None:
         """Record these clocks as the trusted ones, with the jump (if any) that an operator has accepted."""
         with self._transaction() as db:
-            _put_clocks(db, clocks)
+            values: tuple[object, ...] = (clocks.boot_id, clocks.wall_ms, clocks.boottime_ms)
+            db.execute("INSERT OR REPLACE INTO last_cycle VALUES (1,?,?,?)", values)
+            db.execute("DELETE FROM clock_doubt")
             if jump is not None:
                 values = (jump.until_ms, jump.delta_ms)
                 db.execute("INSERT INTO clock_jumps (until_ms, delta_ms) VALUES (?,?)", values)
@@ -337,14 +334,16 @@ class Journal:
                 cursor = db.execute(
                     "INSERT INTO actions (at_ms, action, log_dir, name, new_name, new_dir, topic, partition, topic_id,"
                     " device, inode, bytes, plan_id, actor, approved, through_dir, through_name, closed_cleanly,"
-                    " reason, files, removal_started) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    " reason, files, removal_started, segments, claims, allocated)"
+                    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     (
                         now_ms, i.action.value, put(i.log_dir), put(i.name), put(i.new_name), put(i.new_dir),
                         put(i.topic), i.partition, i.topic_id, signed(i.identity.device), signed(i.identity.inode),
                         in_64_bits(i.bytes), i.plan_id, i.actor, int(i.approved),
                         *((put(i.through[0]), put(i.through[1])) if i.through is not None else (None, None)),
                         None if i.closed_cleanly is None else int(i.closed_cleanly), i.reason, i.files,
-                        None if i.removal_started is None else int(i.removal_started),
+                        None if i.removal_started is None else int(i.removal_started), i.segments,
+                        claims_text(i.claims), None if i.allocated is None else in_64_bits(i.allocated),
                     ),
                 )  # fmt: skip
                 action_id = cursor.lastrowid
@@ -380,8 +379,8 @@ class Journal:
     def renamed_to(self, name: str, identity: Identity) -> Entry | None:
         """Our newest finished rename that gave this directory its present name."""
         where = "WHERE new_name=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1"
-        found = self._entries(where, (put(name), signed(identity.inode)))
-        return found[0] if found else None
+        entries = self._entries(where, (put(name), signed(identity.inode)))
+        return entries[0] if entries else None
 
     def renames(self) -> dict[tuple[str, int], Entry]:
         """(present name, inode) → our newest finished rename to that name, for whole listings."""
@@ -395,18 +394,18 @@ class Journal:
         return {(e.intent.new_name or "", e.intent.identity.inode): e for e in self._entries(where)}
 
     def removal_intents(self, inodes: AbstractSet[int]) -> dict[tuple[str, int], list[RemovalIntent]]:
-        """(name, inode) of every directory among `inodes` that we ever meant to remove; see `removal_begun`."""
+        """(name, inode) of every directory among `inodes` that we ever meant to remove; see `removal_has_started`."""
         sql = (
-            "SELECT name, inode, files, bytes FROM actions"
+            "SELECT name, inode, files, bytes, segments FROM actions"
             " WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
         )
-        found: dict[tuple[str, int], list[RemovalIntent]] = {}
+        intents: dict[tuple[str, int], list[RemovalIntent]] = {}
         with self._lock, as_journal_error(self.path):
             # Row by row: there can be as many as the journal keeps, and only a few matter.
-            for name, inode, files, size in self._db.execute(sql):
+            for name, inode, *had in self._db.execute(sql):
                 if inode % (1 << 64) in inodes:
-                    found.setdefault((text_of(name), inode % (1 << 64)), []).append(RemovalIntent(files, size))
-        return found
+                    intents.setdefault((text_of(name), inode % (1 << 64)), []).append(RemovalIntent(*had))
+        return intents
 
     def of_plan(self, plan_id: str) -> list[Entry]:
         """The finished renames by which `plan_id` set directories aside or marked them."""
@@ -418,7 +417,9 @@ class Journal:
         """What was renamed away or removed (or was about to be) at or after `at_ms`, and what was restored, in that
         order: what the blast radius counts."""
         sql = (
-            "SELECT device, inode, topic_id, partition, bytes, approved, action FROM actions WHERE at_ms>=?"
+            # What an older logagent wrote has file sizes only: an upper bound, but for a day.
+            "SELECT device, inode, topic_id, partition, coalesce(allocated, bytes), approved, action"
+            " FROM actions WHERE at_ms>=?"
             f" AND (action IN ({','.join('?' * len(_TAKES_AWAY))}) AND (outcome IS NULL OR outcome<>'skipped')"
             " OR action='restore' AND outcome='done') ORDER BY id"
         )
@@ -429,12 +430,21 @@ class Journal:
                     identity=identity_of(r["device"], r["inode"]),
                     topic_id=r["topic_id"],
                     partition=r["partition"],
-                    bytes=r["bytes"],
+                    allocated=r[4],
                     approved=bool(r["approved"]),
                     restored=r["action"] == ActionKind.RESTORE,
                 )
                 for r in rows
             )
+
+    def removed_bytes(self, topic_ids: Iterable[str]) -> dict[str, int]:
+        """The bytes of the directories that we removed, by these topic ids."""
+        wanted = set(topic_ids)
+        rows = self._rows(
+            "SELECT topic_id, SUM(bytes) AS size FROM actions WHERE action='remove' AND outcome='done'"
+            " AND topic_id IS NOT NULL GROUP BY topic_id"
+        )
+        return {row["topic_id"]: int(row["size"]) for row in rows if row["topic_id"] in wanted}
 
     def history(self, *, limit: int | None = None, since_ms: int | None = None) -> list[Entry]:
         """The journal, oldest first; with `limit` only that many of the newest."""

@@ -33,9 +33,12 @@ class Intent:
 
     `new_dir` is the directory that a rename moves it to if that is not `log_dir` (quarantine before 3.6.1). `through`:
     (directory, name) that it has for a moment on the way (what `restore --replace` displaces). `closed_cleanly`:
-    whether the broker's last stop before it was clean; None if nobody looked. `reason`: why it was an orphan right
-    before it lost its name (`model.assignments.reasons`); None if it was not one. `files`, `removal_started`: how many
-    files it had, and whether it had the mode bit that marks the start of a removal; None if nobody noted it.
+    whether the broker's last stop before it was clean; None if not known. `reason`: why it was an orphan right
+    before it lost its name (`model.assignments.reasons`); None if it was not one. `bytes`: its file sizes, which tell
+    whether it is still whole; `allocated`: what it took up. `files`, `segments`, `removal_started`: how many it had,
+    and whether it had the mode bit that marks the start of a removal; None, as `allocated`, if nobody noted it.
+    `claims`: what it rests on (claim, witness, as of which ms; `model.claims`), as words of the release that wrote
+    them.
     """
 
     action: ActionKind
@@ -57,6 +60,9 @@ class Intent:
     reason: str | None = None
     files: int | None = None
     removal_started: bool | None = None
+    segments: int | None = None
+    claims: tuple[tuple[str, str, int], ...] = ()
+    allocated: int | None = None
 
     @property
     def ends_in(self) -> str:
@@ -103,10 +109,23 @@ def entry_of(row: sqlite3.Row) -> Entry:
         closed_cleanly=None if row["closed_cleanly"] is None else bool(row["closed_cleanly"]),
         reason=row["reason"],
         files=row["files"],
+        segments=row["segments"],
         removal_started=None if row["removal_started"] is None else bool(row["removal_started"]),
+        claims=claims_of(row["claims"]),
+        allocated=row["allocated"],
     )
     outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
     return Entry(row["id"], row["at_ms"], intent, outcome, row["finished_at_ms"], text_or_none(row["error"]))
+
+
+def claims_text(claims: tuple[tuple[str, str, int], ...]) -> str | None:
+    """One line per claim: `claim witness as_of_ms`."""
+    return "\n".join(f"{claim} {witness} {at}" for claim, witness, at in claims) or None
+
+
+def claims_of(text: str | None) -> tuple[tuple[str, str, int], ...]:
+    lines = (line.split(" ") for line in (text or "").splitlines())
+    return tuple((claim, witness, int(at)) for claim, witness, at in lines)
 
 
 def signed(number: int) -> int:
@@ -137,7 +156,7 @@ def text_or_none(value: str | bytes | None) -> str | None:
 
 
 FILE_NAME = "journal.db"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 7
 # An in-memory file system, which every Linux has: for copies that need no disk.
 MEMORY_DIR = "/dev/shm"
 _BUSY_SECONDS = 10.0
@@ -254,7 +273,14 @@ CREATE TABLE incarnations (
   seen_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
-_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+_SIXTH = """
+ALTER TABLE actions ADD COLUMN claims TEXT;
+ALTER TABLE actions ADD COLUMN allocated INTEGER;
+"""
+_SEVENTH = """
+ALTER TABLE actions ADD COLUMN segments INTEGER;
+"""
+_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
 
 
 def bring_up_to_date(db: sqlite3.Connection, version: int) -> None:
@@ -308,19 +334,19 @@ def _copy_elsewhere(path: str) -> sqlite3.Connection:
     files = (path, path + "-wal")
 
     def state() -> list[tuple[int, int, int]]:
-        return [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(os.stat, files)]
+        return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in map(os.stat, files)]
 
     before = state()
     with tempfile.TemporaryDirectory(prefix="logagent-", dir=MEMORY_DIR) as folder:
-        there = os.path.join(folder, FILE_NAME)
+        target = os.path.join(folder, FILE_NAME)
         for file, suffix in zip(files, ("", "-wal"), strict=True):
-            shutil.copyfile(file, there + suffix)
+            shutil.copyfile(file, target + suffix)
         if state() != before:
             raise OSError(errno.EAGAIN, "it was written to while being read; try again")
         copy = connect(":memory:")
         try:
-            with closing(connect(there)) as found:
-                found.backup(copy)
+            with closing(connect(target)) as source:
+                source.backup(copy)
         except BaseException:
             copy.close()
             raise

@@ -1,4 +1,4 @@
-"""Looks at a journal without touching it: SQLite would create files beside it even for reading.
+"""Reads a journal without touching it: SQLite would create files beside it even for reading.
 
 Only for `doctor`, which changes nothing. The daemon's latest writes may be missing.
 """
@@ -24,7 +24,7 @@ _MAGIC = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
-class JournalLook:
+class JournalFacts:
     """schema: None if it cannot be read. log_dirs: every log dir that the journal mentions."""
 
     exists: bool
@@ -32,7 +32,7 @@ class JournalLook:
     log_dirs: frozenset[str] = frozenset()
 
 
-def look_at_journal(state_dir: str) -> JournalLook:
+def inspect_journal(state_dir: str) -> JournalFacts:
     """What can be read of the journal in `state_dir`. Raises nothing."""
     path = os.path.join(state_dir, FILE_NAME)
     try:
@@ -40,13 +40,13 @@ def look_at_journal(state_dir: str) -> JournalLook:
         with opened_regular(path, DATABASE) as fd:
             head = os.read(fd, 100)
     except FileNotFoundError:
-        return JournalLook(False)
+        return JournalFacts(False)
     except (OSError, UnreadableError):
-        return JournalLook(True)
+        return JournalFacts(True)
     if len(head) < 100 or not head.startswith(_MAGIC):
-        return JournalLook(True)
+        return JournalFacts(True)
     schema = int.from_bytes(head[60:64], "big")
-    return JournalLook(True, schema, _log_dirs(path) if 0 < schema <= SCHEMA_VERSION else frozenset())
+    return JournalFacts(True, schema, _log_dirs(path) if 0 < schema <= SCHEMA_VERSION else frozenset())
 
 
 def _log_dirs(path: str) -> frozenset[str]:
@@ -63,7 +63,7 @@ _SETTLED = (ActionKind.REMOVE, ActionKind.RESTORE)
 
 
 def undoable(journal: Journal) -> Iterator[tuple[str, int | None]]:
-    """The path of every directory that we set aside or marked and that may still exist, and the device it is on. Asked
+    """The path of every directory that we set aside or marked and that may still exist, and the device it is on. Used
     before a journal is deleted (when the system package is purged).
 
     Only directories known not to exist any more are left out: removed or restored by us, or missing from a log dir that

@@ -79,7 +79,7 @@ def _has_less(directory: str, size: int, inodes: int) -> bool:
 def keep_reserve(state_dir: str) -> None:
     """Create the reserve, or create it again, if there is enough space. Raises nothing: it can wait."""
     path = os.path.join(state_dir, RESERVE_NAME)
-    with suppress(OSError):
+    with suppress(OSError):  # without it the journal is as before; `missing_reserve` says so
         if not _is_whole(path) and not _has_less(state_dir, ENOUGH_BYTES, _ENOUGH_INODES):
             _create_reserve(path)
 
@@ -87,9 +87,9 @@ def keep_reserve(state_dir: str) -> None:
 def _create_reserve(path: str) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, _MODE)
     try:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
         # With a second name it is the WAL of a journal that was not closed.
-        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
             try:
                 os.posix_fallocate(fd, 0, RESERVE_BYTES)
                 os.fsync(fd)
@@ -101,10 +101,10 @@ def _create_reserve(path: str) -> None:
 
 def _is_whole(path: str) -> bool:
     try:
-        found = os.lstat(path)
-    except (FileNotFoundError, PermissionError):  # another user's state dir, which `doctor` looks at
+        status = os.lstat(path)
+    except (FileNotFoundError, PermissionError):  # another user's state dir, which `doctor` inspects
         return False
-    return found.st_size >= RESERVE_BYTES and found.st_blocks * 512 >= RESERVE_BYTES
+    return status.st_size >= RESERVE_BYTES and status.st_blocks * 512 >= RESERVE_BYTES
 
 
 def lend_reserve(state_dir: str) -> None:
@@ -112,26 +112,26 @@ def lend_reserve(state_dir: str) -> None:
     counts, and the reserve's space is released for it. Raises OSError."""
     path, log = os.path.join(state_dir, RESERVE_NAME), os.path.join(state_dir, FILE_NAME + "-wal")
     try:
-        standing: os.stat_result | None = os.lstat(log)
+        wal: os.stat_result | None = os.lstat(log)
     except FileNotFoundError:
-        standing = None
-    if standing is not None and stat.S_ISREG(standing.st_mode) and standing.st_size == 0:
+        wal = None
+    if wal is not None and stat.S_ISREG(wal.st_mode) and wal.st_size == 0:
         # A reader left it. A reader that still has it open also has the database locked, so writing is refused then.
         os.unlink(log)
-        standing = None
+        wal = None
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             return
-        if standing is not None:
-            if (standing.st_dev, standing.st_ino) != (found.st_dev, found.st_ino):
+        if wal is not None:
+            if (wal.st_dev, wal.st_ino) != (status.st_dev, status.st_ino):
                 os.unlink(path)
             return
-        if found.st_nlink != 1:
+        if status.st_nlink != 1:
             return
         # Its content has been copied into the database; clearing the header invalidates the rest.
         os.pwrite(fd, bytes(4096), 0)
@@ -197,6 +197,7 @@ def check_files(path: str) -> None:
     with opened_regular(path, DATABASE):
         pass
     for suffix in _BESIDE:
+        # None of them is there while nobody has the journal open.
         with suppress(FileNotFoundError), opened_regular(path + suffix, DATABASE):
             pass
 
@@ -217,21 +218,19 @@ def check_rows(db: sqlite3.Connection, path: str) -> None:
         wrong = " OR ".join(condition for column in columns for condition in _wrong(table, *column))
         bad = db.execute(f"SELECT count(*) FROM {table} WHERE {wrong}").fetchone()[0]
         if bad:
-            said = f"{bad} row{'s' if bad != 1 else ''} of {table} cannot be read"
-            raise JournalError(f"{path} is damaged: {said}", hint=_HINT)
+            damage = f"{bad} row{'s' if bad != 1 else ''} of {table} cannot be read"
+            raise JournalError(f"{path} is damaged: {damage}", hint=_HINT)
 
 
 @cache
 def _columns() -> dict[str, list[tuple[str, str, bool]]]:
     """Our tables as we create them, whatever the file says: (column, type, required) by table."""
-    with closing(connect(":memory:")) as ours:
-        bring_up_to_date(ours, 0)
-        tables = [
-            t for (t,) in ours.execute("SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sq%'")
-        ]
+    with closing(connect(":memory:")) as db:
+        bring_up_to_date(db, 0)
+        tables = [t for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sq%'")]
         return {
             table: [(name, kind, bool(required or key)) for _, name, kind, required, _, key in
-                    ours.execute(f"PRAGMA table_info({table})")]
+                    db.execute(f"PRAGMA table_info({table})")]
             for table in tables
         }  # fmt: skip
 
@@ -250,15 +249,18 @@ def _wrong(table: str, name: str, kind: str, required: bool) -> Iterator[str]:
         yield f"{name} NOT IN ({known})"
 
 
-def look_before_acting(path: str) -> JournalError | None:
-    """Why a command that acts could not use the state dir `path` now, as far as looking shows it. Changes nothing."""
+def why_acting_would_fail(path: str, *, root_makes_it: bool = False) -> JournalError | None:
+    """Why a command that acts could not use the state dir `path` now, as far as reading shows it. Changes nothing.
+
+    `root_makes_it`: it is not there, and root would create it, whoever may write there."""
     directory = nearest_directory(path)
     try:
         if directory != path and os.path.lexists(path):
             return unusable(path, errno.ENOTDIR)
         check_writable(directory)
     except OSError as e:
-        return unusable(path, e.errno)
+        if not (root_makes_it and e.errno in (errno.EACCES, errno.EPERM)):
+            return unusable(path, e.errno)
     return unusable(path, errno.ENOSPC) if lacks_room_for_journal(directory, path) else None
 
 

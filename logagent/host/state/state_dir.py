@@ -26,15 +26,15 @@ def make_as_root(path: str, owner: tuple[int, int] | None) -> os.stat_result:
     Raises JournalError if root would have to follow a symlink or pass a directory that others can write to, or OSError.
     """
     *above, name = path.strip("/").split("/")
-    fd, here = os.open("/", _DIRECTORY), ""
+    fd, reached = os.open("/", _DIRECTORY), ""
     try:
         for step in above:
-            _only_root_writes(fd, here or "/", path)
-            with suppress(FileExistsError):
+            _only_root_writes(fd, reached or "/", path)
+            with suppress(FileExistsError):  # whose it is, is checked in the next step
                 os.mkdir(step, 0o755, dir_fd=fd)
-            here = f"{here}/{step}"
-            fd = _step_into(fd, step, here)
-        _only_root_writes(fd, here or "/", path)
+            reached = f"{reached}/{step}"
+            fd = _step_into(fd, step, reached)
+        _only_root_writes(fd, reached or "/", path)
         made = True
         try:
             os.mkdir(name, 0o750, dir_fd=fd)
@@ -44,6 +44,21 @@ def make_as_root(path: str, owner: tuple[int, int] | None) -> os.stat_result:
         if made and owner is not None:
             os.fchown(fd, *owner)
         return os.fstat(fd)
+    finally:
+        os.close(fd)
+
+
+def stat_as_root(path: str) -> None:
+    """What `make_as_root` would refuse, without making anything. Raises JournalError, or OSError."""
+    fd, here = os.open("/", _DIRECTORY), ""
+    try:
+        for step in path.strip("/").split("/"):
+            _only_root_writes(fd, here or "/", path)
+            here = f"{here}/{step}"
+            try:
+                fd = _step_into(fd, step, here)
+            except FileNotFoundError:
+                return
     finally:
         os.close(fd)
 
@@ -63,13 +78,13 @@ def _step_into(fd: int, name: str, path: str) -> int:
     return below
 
 
-def _only_root_writes(fd: int, here: str, path: str) -> None:
+def _only_root_writes(fd: int, directory: str, path: str) -> None:
     """Check that only root can write here: others could swap entries of a directory they can write to, unless it is
     sticky (like /tmp)."""
-    found = os.fstat(fd)
-    if found.st_uid != 0 or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
+    status = os.fstat(fd)
+    if status.st_uid != 0 or (status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX):
         raise JournalError(
-            f"root uses no state dir below {here}, which user {found.st_uid} or others can write: {path}",
+            f"root uses no state dir below {directory}, which user {status.st_uid} or others can write: {path}",
             hint="run it as that user (setpriv, sudo -u), or name a state dir elsewhere with --state-dir",
         )
 
@@ -101,19 +116,19 @@ def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_D
     return os.path.join(home, name)
 
 
-def look_at_directory(path: str) -> os.stat_result | None:
+def stat_directory(path: str) -> os.stat_result | None:
     """The status of the directory `path`; None if there is none. On a dead disk this may hang."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return found if stat.S_ISDIR(found.st_mode) else None
+    return status if stat.S_ISDIR(status.st_mode) else None
 
 
 def prepare_state_dir(path: str, log_dirs: Mapping[str, os.stat_result | None]) -> None:
     """Create the state dir (mode 0750) if it does not exist.
 
-    log_dirs: by path, what `look_at_directory` said; None if it did not answer. They are not looked at again here,
+    log_dirs: by path, the answer of `stat_directory`; None if there was none. They are not read again here,
     because a disk may hang at any moment.
 
     As root: a state dir that this call creates is given to the owner of the log dirs (of the first one that answered;
@@ -123,7 +138,7 @@ def prepare_state_dir(path: str, log_dirs: Mapping[str, os.stat_result | None]) 
     create. Raises JournalError, also for a path in one of `log_dirs`: no broker starts with a directory such as `state`
     or `.local` in a log dir (and the home of the broker's user can be one).
     """
-    seen = {log_dir: found for log_dir, found in log_dirs.items() if found is not None}
+    seen = {log_dir: status for log_dir, status in log_dirs.items() if status is not None}
     try:
         _keep_out(path, seen)
         if os.geteuid() == 0:
@@ -136,16 +151,49 @@ def prepare_state_dir(path: str, log_dirs: Mapping[str, os.stat_result | None]) 
             log_dir, like = next(iter(seen.items()), (None, None))
             owner = make_as_root(os.path.abspath(path), (like.st_uid, like.st_gid) if like is not None else None)
             if owner.st_uid == 0 and like is not None and like.st_uid != 0:
-                raise JournalError(
-                    f"the state dir {path} is root's, but the log dir {log_dir} belongs to user {like.st_uid}",
-                    hint=f"chown -R {like.st_uid}:{like.st_gid} {shlex.quote(path)}, or name another with --state-dir",
-                )
+                raise _of_root(path, log_dir, like)
             become(owner)
         elif not os.path.isdir(path):
             os.makedirs(path, mode=0o750)
         check_writable(path)
     except OSError as e:
         raise unusable(path, e.errno) from e
+
+
+def become_who_acts(path: str, log_dirs: Mapping[str, os.stat_result | None]) -> JournalError | None:
+    """For a dry run: as root, switch for good to the user that a command which acts would be: both see the same then.
+    Creates nothing. Returns why `prepare_state_dir` would refuse the state dir, if that can be said beforehand."""
+    seen = {log_dir: found for log_dir, found in log_dirs.items() if found is not None}
+    like = next(iter(seen.values()), None)
+    try:
+        _keep_out(path, seen)
+        there = os.lstat(path) if os.path.lexists(path) else None
+    except JournalError as e:
+        return e
+    except OSError as e:
+        return unusable(path, e.errno)
+    if os.geteuid() != 0:
+        return None
+    if there is not None and there.st_uid == 0 and like is not None and like.st_uid != 0:
+        return _of_root(path, next(iter(seen)), like)
+    problem = None
+    try:
+        stat_as_root(os.path.abspath(path))
+    except JournalError as e:
+        problem = e
+    except OSError as e:
+        problem = unusable(path, e.errno)
+    owner = there if there is not None and stat.S_ISDIR(there.st_mode) else like
+    if owner is not None:
+        become(owner)
+    return problem
+
+
+def _of_root(path: str, log_dir: str | None, like: os.stat_result) -> JournalError:
+    return JournalError(
+        f"the state dir {path} is root's, but the log dir {log_dir} belongs to user {like.st_uid}",
+        hint=f"chown -R {like.st_uid}:{like.st_gid} {shlex.quote(path)}, or name another with --state-dir",
+    )
 
 
 def nearest_directory(path: str) -> str:
@@ -156,7 +204,7 @@ def nearest_directory(path: str) -> str:
 
 
 def check_writable(directory: str) -> None:
-    """Raise OSError unless files can be created in `directory`, as far as its mode and mount tell."""
+    """Raise OSError unless files can be created in `directory`, as far as its mode and mount show."""
     if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
         read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
         why = errno.EROFS if read_only else errno.EACCES
@@ -195,13 +243,13 @@ def _keep_out(path: str, log_dirs: Mapping[str, os.stat_result]) -> None:
 def log_dir_above(path: str, log_dirs: Mapping[str, os.stat_result], *, unseen: type[OSError] = OSError) -> str | None:
     """The log dir that `path` is or is in, by device and inode of every parent directory, because symlinks and bind
     mounts give one directory many paths. `unseen`: errors for which a parent directory is skipped."""
-    known = {(found.st_dev, found.st_ino): log_dir for log_dir, found in log_dirs.items()}
+    known = {(status.st_dev, status.st_ino): log_dir for log_dir, status in log_dirs.items()}
     above = os.path.realpath(path)
     while True:
         with suppress(unseen):
-            found = os.stat(above)
-            if (found.st_dev, found.st_ino) in known:
-                return known[found.st_dev, found.st_ino]
+            status = os.stat(above)
+            if (status.st_dev, status.st_ino) in known:
+                return known[status.st_dev, status.st_ino]
         if above == "/":
             return None
         above = os.path.dirname(above)

@@ -44,22 +44,33 @@ def settled_ms(fetch_timeout_ms: int) -> int:
 
 @dataclass(slots=True)
 class BatchTimes:
-    """Next offset and time (ms) of every batch in log order (16 bytes per batch), and where epochs begin.
+    """Next offset, time (ms) and CRC of every batch in log order (20 bytes per batch), and where epochs begin.
 
-    `epochs` are the indexes of the batches that begin a leader epoch: within a log, epochs never decrease.
+    `epochs` are the indexes of the batches that begin a leader epoch, `numbers` those epochs: within a log, epochs
+    never decrease.
     """
 
     next_offsets: array[int] = field(default_factory=lambda: array("q"))
     times: array[int] = field(default_factory=lambda: array("q"))
+    crcs: array[int] = field(default_factory=lambda: array("I"))
     epochs: list[int] = field(default_factory=list)
-    _epoch: int | None = None
+    numbers: list[int] = field(default_factory=list)
 
-    def append(self, next_offset: int, time_ms: int, epoch: int) -> None:
-        if epoch != self._epoch:
+    def append(self, next_offset: int, time_ms: int, epoch: int, crc: int = 0) -> None:
+        if not self.numbers or epoch != self.numbers[-1]:
             self.epochs.append(len(self.times))
-            self._epoch = epoch
+            self.numbers.append(epoch)
         self.next_offsets.append(next_offset)
         self.times.append(time_ms)
+        self.crcs.append(crc)
+
+    @property
+    def last_epoch(self) -> int | None:
+        return self.numbers[-1] if self.numbers else None
+
+    def epoch_of(self, index: int) -> int:
+        """The leader epoch of the batch at `index`."""
+        return self.numbers[bisect_right(self.epochs, index) - 1]
 
     def settled_offset(self, settled: int = SETTLED_MS, *, since_offset: int = 0) -> int | None:
         """The offset after the last batch that is followed, in the same epoch, by one at least `settled` ms younger;
@@ -157,13 +168,14 @@ class QuorumReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class QuorumLook:
+class QuorumRead:
     """The leader's description of its quorum. `high_watermark`: the offset up to which it has committed."""
 
     leader_id: int
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...] = ()
     high_watermark: int = -1
+    leader_epoch: int = -1
 
 
 def why_not_our_log(end: int | None, own_end: int | None, whose: str) -> str | None:
@@ -181,7 +193,7 @@ def why_not_our_log(end: int | None, own_end: int | None, whose: str) -> str | N
     )
 
 
-def quorum_known_until_ms(quorum: QuorumLook, node_id: int, now_ms: int) -> int | str:
+def quorum_known_until_ms(quorum: QuorumRead, node_id: int, now_ms: int) -> int | str:
     """The moment (ms) up to which node `node_id` knows what the cluster decided, or in words why that is unknown.
 
     It is the earlier of the node's `LastCaughtUpTimestamp` and the time by which a majority of the voters had fetched
@@ -206,3 +218,30 @@ def quorum_known_until_ms(quorum: QuorumLook, node_id: int, now_ms: int) -> int 
     if by_majority <= 0:
         return "the quorum's leader has not heard of a majority of its voters"
     return min(caught_up, by_majority) - APPLY_MS
+
+
+STILL_LEADS_MS = 5_000
+"""Less than the shortest time in which a controller takes a broker that is silent for dead (the default of
+`broker.session.timeout.ms` is 9 s): until then nobody else leads."""
+
+
+def why_may_be_deposed(quorum: QuorumRead, node_id: int) -> str | None:
+    """Why node `node_id` may no longer lead what it led; None if the quorum's leader has just heard that it knows
+    everything.
+
+    A broker that was cut off from its controller goes on answering for its log, and so do the brokers cut off with it,
+    while others lead.
+    """
+    leader = next((v for v in quorum.voters if v.node_id == quorum.leader_id), None)
+    if leader is None or leader.last_caught_up_ms <= 0:
+        return "the quorum's leader does not report its own time"
+    if node_id == quorum.leader_id:
+        return None
+    own = [r.last_caught_up_ms for r in (*quorum.voters, *quorum.observers) if r.node_id == node_id]
+    last = max(own, default=-1)
+    if last <= 0:
+        return f"the quorum's leader does not know how far node {node_id} has caught up"
+    silent_ms = leader.last_caught_up_ms - last
+    if silent_ms > STILL_LEADS_MS:
+        return f"node {node_id} last caught up with its controller {silent_ms // 1000} s ago: others may lead by now"
+    return None

@@ -4,6 +4,8 @@
 logs. A record is identified by its leader epoch and offset (KIP-101), so the other copy is asked where the directory's
 last leader epoch ends in its own log; a copy on this host must have no gap between its segments, either. Used before a
 stray is removed or marked for deletion, and before a copy is restored that its leader would truncate.
+
+Only what the leader has committed counts (its high watermark): of the records after that, a failover may leave none.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ Epochs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class LogLook:
+class LogExtent:
     """The log of one partition dir, read from its own files.
 
     `log_end` is the offset after the last complete record, None if unknown (torn tail, no segment); `epochs` are the
@@ -52,7 +54,7 @@ class LogLook:
         empty = self.log_end is not None and self.log_end == self.log_start
         return log_start > 0 and not empty and not self.reaches(log_start)
 
-    def unsound(self, problem: str | None) -> LogLook:
+    def unsound(self, problem: str | None) -> LogExtent:
         """The same log with its end unknown because of `problem`, if there is one: it covers nothing then."""
         return self if problem is None else replace(self, log_end=None, problem=problem)
 
@@ -75,7 +77,10 @@ class EpochEnd:
 
     `epoch` is the largest epoch known to that copy that is not above the requested one, `end_offset` is where it ends
     there; both are None if the copy knows no such epoch. `log_start` is the copy's log start offset, None if unknown.
-    `where` names the copy ("the leader, node 2"). `gaps` and `problem`: as in `LogLook`; no leader tells about its own.
+    `high_watermark`: up to where its records are known to stay; of a copy on this host, which counts only where this
+    node leads, all of them. `where` names the copy ("the leader, node 2"). `led_here`: this host's own broker is the
+    leader, so that its files answer; `here`: they do. `gaps`, `problem`: as in `LogExtent`; no leader tells about its
+    own gaps.
     """
 
     where: str
@@ -84,15 +89,18 @@ class EpochEnd:
     log_start: int | None = None
     gaps: tuple[tuple[int, int], ...] = ()
     problem: str | None = None
+    high_watermark: int | None = None
+    led_here: bool = False
+    here: bool = False
 
-    def lacks(self, own: LogLook) -> tuple[int, int] | None:
+    def lacks(self, own: LogExtent) -> tuple[int, int] | None:
         """The first gap in the copy at offsets that `own` may have records for. Only compaction leaves such gaps, and
         from the offsets it cannot be told from a segment that was lost: neither by the broker that serves the copy."""
         first, end = max(own.log_start or 0, self.log_start or 0), own.log_end or 0
         return next(((a, b) for a, b in self.gaps if max(a, first) < min(b, end)), None)
 
 
-def end_of_epoch(where: str, copy: LogLook, epoch: int) -> EpochEnd:
+def end_of_epoch(where: str, copy: LogExtent, epoch: int) -> EpochEnd:
     """The answer for a copy on this host's disks (`LeaderEpochFileCache.endOffsetFor`).
 
     Deviation: an epoch below all those the copy knows has no end there. Kafka returns the start of the first known
@@ -101,13 +109,14 @@ def end_of_epoch(where: str, copy: LogLook, epoch: int) -> EpochEnd:
     if copy.log_end is None or copy.last_epoch is None:
         log_start = copy.log_start if copy.log_end is not None else None
         return EpochEnd(where, None, None, log_start, problem=copy.problem)
+    end = copy.log_end
     if epoch == copy.last_epoch:
-        return EpochEnd(where, epoch, copy.log_end, copy.log_start, copy.gaps)
+        return EpochEnd(where, epoch, end, copy.log_start, copy.gaps, high_watermark=end, here=True)
     later = [start for known, start in copy.epochs if known > epoch]
     floor = [known for known, _ in copy.epochs if known <= epoch]
     if not later or not floor:
         return EpochEnd(where, None, None, copy.log_start)
-    return EpochEnd(where, max(floor), min(later), copy.log_start, copy.gaps)
+    return EpochEnd(where, max(floor), min(later), copy.log_start, copy.gaps, high_watermark=end, here=True)
 
 
 class EpochRun(NamedTuple):
@@ -154,27 +163,41 @@ def epoch_at(epochs: Epochs, offset: int) -> int | None:
     return next((epoch for epoch, start in reversed(epochs) if start <= offset), None)
 
 
-def in_common(own: LogLook, copy: LogLook) -> InCommon:
+def in_common(own: LogExtent, copy: LogExtent) -> InCommon:
     return InCommon(max(own.log_start or 0, copy.log_start or 0), own.log_end or 0, own.epochs, copy.epochs)
 
 
-def covers(other: EpochEnd, own: LogLook) -> bool:
-    """Whether the copy that answered `other` (for `own.last_epoch`) has every record of `own`, or had it and deleted
-    it.
+def covers(other: EpochEnd, own: LogExtent) -> bool:
+    """Whether the copy that answered `other` (for `own.last_epoch`) has every record of `own`, for good.
 
-    True if that very epoch ends there at or above the directory's end and no segment may be missing, or if that copy's
-    log begins at or above it. False if the directory's end or last epoch is unknown: such a directory is never covered.
+    True if that very epoch ends there at or above the directory's end, so does what is committed, and no segment may be
+    missing. False if the directory's end or last epoch is unknown: such a directory is never covered. What the copy has
+    deleted itself (`past_retention`), it does not have; below its log start a broker deletes the records of every
+    replica, so those do not count (`what_it_has` says so).
     """
-    if own.log_end is None or own.last_epoch is None:
+    if own.log_end is None or own.last_epoch is None or other.problem is not None:
         return False
-    if other.log_start is not None and other.log_start >= own.log_end:
-        return True
     if other.epoch != own.last_epoch or other.end_offset is None or other.end_offset < own.log_end:
+        return False
+    if other.high_watermark is None or other.high_watermark < own.log_end or past_retention(other, own):
         return False
     return other.lacks(own) is None
 
 
-def why_not_covered(own: LogLook, answers: tuple[EpochEnd, ...]) -> str:
+def what_it_has(other: EpochEnd, own: LogExtent) -> str:
+    """In words, what the copy that covers `own` has of it."""
+    if other.log_start is None or other.log_start <= (own.log_start or 0):
+        return "another copy has all of it"
+    return f"another copy has all of it from offset {other.log_start} on, and has deleted what was before that"
+
+
+def past_retention(other: EpochEnd, own: LogExtent) -> bool:
+    """Whether the copy's log begins at or above the end of `own`: retention, or an operator, deleted all of that there.
+    It may have been a mistake, and then these are the last records."""
+    return own.log_end is not None and other.log_start is not None and other.log_start >= own.log_end > 0
+
+
+def why_not_covered(own: LogExtent, answers: tuple[EpochEnd, ...]) -> str:
     """The reason in words, with all figures, for a refusal."""
     if own.log_end is None or own.last_epoch is None:
         return f"cannot tell where its own log ends ({own.problem or 'it has no leader epochs'})"
@@ -182,12 +205,20 @@ def why_not_covered(own: LogLook, answers: tuple[EpochEnd, ...]) -> str:
     return f"it ends at offset {own.log_end} in leader epoch {own.last_epoch}; {'; '.join(said) or 'nobody was asked'}"
 
 
-def _why_not(own: LogLook, answer: EpochEnd) -> str:
+def _why_not(own: LogExtent, answer: EpochEnd) -> str:
     if answer.problem is not None:
         return f"{answer.where} does not count ({answer.problem})"
+    if past_retention(answer, own):
+        return f"past retention: the log of {answer.where} begins at {answer.log_start}, so it has deleted all of that"
+    if answer.led_here:
+        return f"{answer.where} leads its partition, and no copy here has all of it"
     if answer.epoch != own.last_epoch:
         return f"{answer.where} does not know that epoch"
     said = f"{answer.where} ends it at {answer.end_offset}"
+    if answer.end_offset is not None and answer.end_offset >= (own.log_end or 0):
+        committed = answer.high_watermark
+        if committed is None or committed < (own.log_end or 0):
+            return f"{said}, but only {'nothing' if committed is None else f'what is below {committed}'} is committed"
     gap = answer.lacks(own)
     if gap is None:
         return said

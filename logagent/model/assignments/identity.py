@@ -12,7 +12,7 @@ Whether a journal belongs to this host: state dirs can be swapped, copied or res
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from logagent.model.records import Kind, PartitionDir
 
 
 @dataclass(frozen=True, slots=True)
-class MetaLook:
+class MetaRead:
     """`meta.properties` of one log dir. `missing`: there is none. `error`: why it cannot be read."""
 
     cluster_id: str | None = None
@@ -38,13 +38,14 @@ class ClusterFacts:
     """The ids that all log dirs agree on, and by log dir why nothing may be done there. `copied`: log dirs with the
     same directory.id as another one, so that one is a copy, and nobody can tell which. `by_node`: log dirs whose only
     problem is that they have no cluster.id, where no log dir has one and all name the same node: what a broker before
-    2.4 leaves."""
+    2.4 leaves. `directory_ids`: those of all log dirs."""
 
     cluster_id: str | None
     node_id: int | None
     problems: Mapping[str, str] = field(default_factory=dict)
     copied: Collection[str] = ()
     by_node: AbstractSet[str] = frozenset()
+    directory_ids: AbstractSet[str] = frozenset()
 
     def problems_for(self, version: KafkaVersion, *, zookeeper: bool) -> Mapping[str, str]:
         """`problems`, without those that brokers of `version` leave: before 2.4 the node id alone identifies the host.
@@ -63,7 +64,7 @@ class ClusterFacts:
         return "" if self.by_node else self.cluster_id
 
 
-def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> ClusterFacts:
+def agree(metas: Mapping[str, MetaRead], configured_node_id: int | None) -> ClusterFacts:
     """Compare the `meta.properties` of the online log dirs.
 
     An unformatted log dir is a problem only of that log dir. Ids that differ, or that are not the configured node's,
@@ -97,10 +98,11 @@ def agree(metas: Mapping[str, MetaLook], configured_node_id: int | None) -> Clus
         problems,
         _copied(readable),
         frozenset(readable) if by_node else frozenset(),
+        frozenset(m.directory_id for m in readable.values() if m.directory_id is not None),
     )
 
 
-def _copied(readable: Mapping[str, MetaLook]) -> frozenset[str]:
+def _copied(readable: Mapping[str, MetaRead]) -> frozenset[str]:
     by_id: dict[str, list[str]] = {}
     for path, m in readable.items():
         if m.directory_id is not None:
@@ -108,7 +110,7 @@ def _copied(readable: Mapping[str, MetaLook]) -> frozenset[str]:
     return frozenset(path for paths in by_id.values() if len(paths) > 1 for path in paths)
 
 
-def _each(readable: Mapping[str, MetaLook], attribute: str) -> str:
+def _each(readable: Mapping[str, MetaRead], attribute: str) -> str:
     return ", ".join(f"{path} {getattr(m, attribute)}" for path, m in sorted(readable.items()))
 
 
@@ -148,9 +150,15 @@ class BrokerPlace(NamedTuple):
 
 
 def partitions_on_disk(
-    dirs: Iterable[PartitionDir], log_dirs: Iterable[str], now_ms: int
+    dirs: Iterable[PartitionDir],
+    log_dirs: Iterable[str],
+    now_ms: int,
+    name_of: Callable[[str], str | None] = lambda topic_id: None,
 ) -> dict[str, frozenset[Partition]]:
     """What a broker that has loaded the log dirs must list: by log dir, the partitions of its current directories.
+
+    `name_of`: the name under which a topic id lives. What has it under another name was copied by hand: the broker
+    that runs meanwhile never made it.
 
     Only settled directories count; if there are none (a broker touches each when it starts), all of them do, as a host
     could not be recognised otherwise.
@@ -159,6 +167,8 @@ def partitions_on_disk(
     young: dict[str, set[Partition]] = {path: set() for path in found}
     for d in dirs:
         if d.kind is not Kind.CURRENT or d.error is not None or d.log_dir not in found:
+            continue
+        if d.topic_id is not None and name_of(d.topic_id) not in (None, d.topic):
             continue
         settled = max(d.ctime_ns, d.mtime_ns) // 1_000_000 <= now_ms - SETTLED_MS
         if d.topic is not None and d.partition is not None:
@@ -210,6 +220,20 @@ class JournalHost:
 
     def with_dirs_of(self, other: JournalHost) -> JournalHost:
         return JournalHost(self.cluster_id, self.node_id, self.directory_ids | other.directory_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirsSeen:
+    """The log dirs that the broker's configuration named when it was last read whole, with their `directory.id` (None
+    before 3.7). `file`: where that is remembered; `unread`: why it cannot be told."""
+
+    dirs: Mapping[str, str | None] = field(default_factory=dict)
+    file: str | None = None
+    unread: str | None = None
+
+    def left_out(self, named: Collection[str], ids_here: Collection[str]) -> list[str]:
+        """Those that are not `named` any more, and are not among the log dirs here under another path."""
+        return sorted(path for path, id_ in self.dirs.items() if path not in named and (not id_ or id_ not in ids_here))
 
 
 def foreign_journal(known: JournalHost | None, here: JournalHost) -> str | None:

@@ -84,8 +84,8 @@ class Endpoint(NamedTuple):
 
 class BrokerRegistration(NamedTuple):
     """A registered broker. `fenced` is None if the source does not say. From the metadata log: `endpoints`;
-    `incarnation`, a random id that a broker has from its start to its end; `registered_ms`: when it registered, by this
-    host's clock, None if only a snapshot has it."""
+    `incarnation`, a random id that a broker has from its start to its end; `registered_ms`, `unfenced_ms`: when it
+    registered and when it was unfenced since, by this host's clock, None if only a snapshot has it."""
 
     node_id: int
     directory_ids: tuple[str, ...] = ()
@@ -93,6 +93,7 @@ class BrokerRegistration(NamedTuple):
     endpoints: tuple[Endpoint, ...] = ()
     incarnation: str | None = None
     registered_ms: int | None = None
+    unfenced_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -105,7 +106,8 @@ class AssignmentImage:
     does not exist (the metadata log); the Admin API leaves out what the requesting principal may not describe.
     `uncommitted`: topic ids, and (topic id, partition) pairs, whose removal (or loss of a replica) is on disk but not
     known to be committed. `open_transaction`: the log ends within a metadata transaction, whose records are not in
-    here.
+    here. `gone_ids`: topic ids that are known to have lived in this cluster and were removed; None if nothing is
+    remembered of that. `leader_epoch`: that of the log's newest batch.
     """
 
     source: Source
@@ -123,6 +125,14 @@ class AssignmentImage:
     origin: str = ""
     exported_from: Source | None = None
     open_transaction: bool = False
+    gone_ids: frozenset[str] | None = None
+    leader_epoch: int | None = None
+
+    def never_showed(self, topic_id: str | None) -> bool:
+        """Whether the metadata log never had this topic id, as far as it reaches back and as is remembered: it may be
+        of another cluster, or of a past of this one that was taken back (a quorum restored from a backup)."""
+        remembers = self.source is Source.KRAFT_LOG and self.gone_ids is not None
+        return remembers and topic_id not in self.by_id and topic_id not in (self.gone_ids or ())
 
     @property
     def incomplete_because(self) -> str | None:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
+from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, what_it_has, why_not_covered
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.assignments.verdict import Reason
+from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.records import Kind, PartitionDir, Verdict
 
@@ -44,12 +45,26 @@ def is_assigned_here(ruling: Ruling) -> bool:
 
 
 def needs_cover(ruling: Ruling) -> bool:
-    """Whether a directory with this verdict goes only if another copy has all of it: its topic lives.
+    """Whether a directory with this verdict goes only if another copy has all of it: its topic id lives.
 
     Where this node is no replica, a living ISR is not enough: after an unclean election followed by a reassignment, all
     of its members can have none of these records.
     """
-    return is_assigned_here(ruling) or (ruling.verdict is Verdict.ORPHAN and ruling.reason == Reason.NOT_A_REPLICA)
+    of_living = ruling.reason in (Reason.NOT_A_REPLICA, Reason.COPY_OF)
+    return is_assigned_here(ruling) or (ruling.verdict is Verdict.ORPHAN and of_living)
+
+
+def rests_on(proof: str | None, ruling: Ruling) -> bool:
+    """Whether the journal's proof decides, because nothing is known now."""
+    return proof in GONE_FOR_GOOD and ruling.verdict is Verdict.UNKNOWN and ruling.reason in SILENT
+
+
+def stray_verdict(ruling: Ruling, proof: str | None) -> Ruling:
+    """The verdict on a stray, as `scan` and plans show it: `ruling` and `proof` as for `decide_stray`."""
+    if not rests_on(proof, ruling):
+        return ruling
+    detail = f"when it was set aside (journal); now {ruling.reason}: {ruling.detail}"
+    return Ruling(Verdict.ORPHAN, proof, detail, ruling.last_copy)
 
 
 def contradicted(
@@ -65,15 +80,18 @@ def decide_stray(
     ruling: Ruling,
     *,
     proof: str | None,
-    own: LogLook | None,
+    own: LogExtent | None,
     answers: Sequence[EpochEnd],
     nobody: str | None = None,
+    at_ms: int = 0,
+    proof_ms: int = 0,
 ) -> StrayRuling:
     """Whether a stray may be removed, or a directory marked for deletion.
 
     `ruling`: the verdict on the directory as it was (`before_stray`). `proof`: according to the journal, why it was an
     orphan when we set it aside, unless `contradicted`. `own`: its log. `answers`: where its last leader epoch ends in
-    other copies. `nobody`: why no leader could be asked, with what to do about it.
+    other copies, as of `at_ms`. `nobody`: why no leader could be asked, with what to do about it. `proof_ms`: when
+    `proof` was noted.
     """
     said = ruling.reason or ruling.verdict.value
     if ruling.detail:
@@ -81,15 +99,25 @@ def decide_stray(
     if needs_cover(ruling):
         here = is_assigned_here(ruling)
         if not here and own is not None and own.has_no_records:
-            return StrayRuling(True, f"{said}; it has no records", "yes")
-        if own is not None and any(covers(answer, own) for answer in answers):
-            return StrayRuling(True, f"{said}; another copy has all of it", "yes")
+            covered_by = Held(Claim.COVERED, Witness.NO_RECORDS, at_ms)
+            return StrayRuling(True, f"{said}; it has no records", "yes", proof=(*ruling.proof, covered_by))
+        covering = next((answer for answer in answers if own is not None and covers(answer, own)), None)
+        if own is not None and covering is not None:
+            covered_by = Held(Claim.COVERED, Witness.LED_HERE if covering.here else Witness.LEADER, at_ms)
+            fact = f"{said}; {what_it_has(covering, own)}"
+            return StrayRuling(True, fact, "yes", proof=(*ruling.proof, covered_by))
         why = why_not_covered(own, tuple(answers)) if own is not None else "its own log was not read"
         whose = "its partition is assigned to this node" if here else said
         covered: Literal["no", "unknown"] = "no" if own is not None and answers else "unknown"
-        return StrayRuling(False, f"{whose}, and no copy is known to cover it: {why}", covered, nobody)
+        fact = f"{whose}, and no copy is known to cover it: {why}"
+        return StrayRuling(False, fact, covered, nobody, proof=ruling.proof)
     if ruling.verdict is Verdict.ORPHAN:
-        return StrayRuling(True, said)
-    if proof in GONE_FOR_GOOD and ruling.reason in SILENT:
-        return StrayRuling(True, f"{proof} when it was set aside (journal); now {said}")
+        return StrayRuling(True, said, proof=ruling.proof)
+    if proof is not None and rests_on(proof, ruling):
+        noted = tuple(
+            Held(claim, Witness.JOURNAL, proof_ms) for claim in (Claim(proof), Claim.OUR_LINEAGE, Claim.IN_THIS_MODE)
+        )
+        agreed = Held(Claim.NOT_CONTRADICTED, Witness.EVERY_SOURCE, at_ms)
+        fact = f"{proof} when it was set aside (journal); now {said}"
+        return StrayRuling(True, fact, proof=(*noted, agreed))
     return StrayRuling(False, f"its owner is unknown now ({said})")

@@ -13,7 +13,9 @@ the directory ...                                                       verdict,
 ----------------------------------------------------------------------  --------------------------
 is of `__cluster_metadata`                                              unknown, internal
 has no topic id (before 2.8, or no `partition.metadata`)                unknown, no-topic-id
-has an id that lives under another topic name                           unknown, sources-disagree
+has an id that lives under another topic name
+... which has this partition; current, and its own name does not live   orphan, copy-of (*) (-)
+... else                                                                unknown, sources-disagree
 has an id that lives, but the topic has no such partition               unknown, no-assignments
 is of a living replica of this node, `-future`                          assigned
 ... current, its assigned directory is this one, reserved or not known  assigned
@@ -29,6 +31,7 @@ has an id that does not live, its name lives under another id           orphan, 
 broker are decided.
 
 (+) needs proof of absence: a complete image, or the id in `absent_by_id`; otherwise unknown, no-assignments.
+(-) needs a complete image, as only that shows that a name does not live; otherwise unknown, no-assignments.
 (*) and (+) then become unknown if one of these is true, in this order:
 
 - the topic is internal: internal
@@ -38,18 +41,20 @@ broker are decided.
 
 A directory id never proves an orphan: brokers correct the metadata to where the log is, and living replicas may
 have reserved ids. "Living replica" means in `replicas`, which contains old and new ones during a reassignment.
-Mirrors `LogManager.isStrayKraftReplica` (Kafka 3.7 to 4.3), with two deviations, both to the safe side: no topic id
-and a missing partition of a living topic are strays to Kafka, unknown to us.
+Mirrors `LogManager.isStrayKraftReplica` (Kafka 3.7 to 4.3), with two deviations to the safe side: no topic id and a
+missing partition of a living topic are strays to Kafka, unknown to us. And one on purpose: Kafka asks only for the id,
+so it loads a copy that somebody made under another name (`cp -a orders-0 orders-backup-0`) and never writes it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from logagent.model.assignments.image import METADATA_TOPIC, AssignmentImage, PartitionAssignment, Source, Topic
+from logagent.model.claims import Claim, Held, Proof, Witness
 from logagent.model.facts import Ruling
 from logagent.model.naming.dir_names import INTERNAL_TOPICS
 from logagent.model.naming.topic_ids import ZERO_ID
@@ -58,11 +63,12 @@ from logagent.model.times import rfc3339
 
 
 class Reason(StrEnum):
-    """The first three are reasons for `orphan`, all others for `unknown`."""
+    """The first four are reasons for `orphan`, all others for `unknown`."""
 
     TOPIC_ABSENT = "topic-absent"
     TOPIC_RECREATED = "topic-recreated"
     NOT_A_REPLICA = "not-a-replica"
+    COPY_OF = "copy-of"
     WRONG_DIRECTORY = "wrong-directory"
     NO_TOPIC_ID = "no-topic-id"
     NO_ASSIGNMENTS = "no-assignments"
@@ -104,8 +110,45 @@ def decide(
     removals that are uncommitted on disk; None = the broker was not asked. `internal`: decide on internal topics like
     on any other (guard "policy" refuses them). Pure and total: it never raises or guesses.
 
-    The first line of the table above that applies decides.
+    The first line of the table above that applies decides. The ruling has the image as its witness.
     """
+    ruling = _decide(directory, image, host, now_ms, directory_id, absent_by_id, internal=internal)
+    if ruling is None or image is None:
+        return ruling
+    return replace(ruling, proof=_proof(ruling, directory.topic_id, image, absent_by_id))
+
+
+def _proof(
+    ruling: Ruling, topic_id: str | None, image: AssignmentImage, absent_by_id: AbstractSet[str] | None
+) -> Proof:
+    """What `ruling` claims, as of when: a removal, as of when the image is complete; what can change, as of its
+    time."""
+    witness = Witness(image.source)
+    if ruling.verdict is Verdict.ORPHAN and ruling.reason is not None:
+        claim = Claim(ruling.reason)
+        if claim not in (Claim.TOPIC_ABSENT, Claim.TOPIC_RECREATED):
+            return (Held(claim, witness, image.at_ms),)
+        if absent_by_id is not None and topic_id in absent_by_id:
+            witness = Witness.ADMIN
+        elif image.never_showed(topic_id):
+            witness = Witness.NEVER_SHOWN
+        return (Held(claim, witness, image.known_until_ms),)
+    if ruling.verdict is Verdict.ASSIGNED or ruling.reason == Reason.WRONG_DIRECTORY:
+        lives = Held(Claim.LIVES_HERE, witness, image.at_ms)
+        return (lives, Held(Claim.OTHERS_IN_SYNC, witness, image.at_ms)) if ruling.last_copy is False else (lives,)
+    return ()
+
+
+def _decide(
+    directory: PartitionDir,
+    image: AssignmentImage | None,
+    host: Host,
+    now_ms: int,
+    directory_id: str | None,
+    absent_by_id: AbstractSet[str] | None,
+    *,
+    internal: bool,
+) -> Ruling | None:
     if directory.kind not in (Kind.CURRENT, Kind.FUTURE):
         return None
     unusable = _image_problem(image, host, now_ms)
@@ -127,7 +170,7 @@ def decide(
     if directory.topic in INTERNAL_TOPICS and not internal:
         return _unknown(Reason.INTERNAL, f"{directory.topic} is an internal topic; else {_in_words(ruling)}")
     # A broker applies only committed records: if it says that the topic is gone, its removal is committed.
-    settled = absent_by_id is not None and ruling.reason != Reason.NOT_A_REPLICA and topic_id in absent_by_id
+    settled = absent_by_id is not None and topic is None and topic_id in absent_by_id
     return _held_back(directory, image, ruling, settled)
 
 
@@ -136,9 +179,12 @@ def combine(primary: Ruling, secondary: Ruling | None) -> Ruling:
 
     The first source decides. An orphan is confirmed only if the second says the same for the same reason; otherwise it
     becomes unknown, sources-disagree, with both answers in words. Unknown stays unknown. Assigned becomes unknown only
-    if the second source says orphan.
+    if the second source says orphan. That something is a copy, the first one shows by what it has, so a second one that
+    does not know takes nothing from it.
     """
     if secondary is None or primary.verdict is Verdict.UNKNOWN:
+        return primary
+    if primary.reason == Reason.COPY_OF and secondary.reason == Reason.NO_ASSIGNMENTS:
         return primary
     if (primary.verdict, primary.reason) == (secondary.verdict, secondary.reason):
         return primary
@@ -157,7 +203,8 @@ def contradict(
     now_ms: int,
 ) -> Ruling:
     """The verdict, after what sources say that decide nothing: an orphan becomes unknown, sources-disagree, if one of
-    them has its topic id (of `not-a-replica`: this node among the replicas), as of when the proof ends or later.
+    them has its topic id (of `not-a-replica`: this node among the replicas; of `copy-of`: its name), as of when the
+    proof ends or later.
 
     `proof`: the images that called it an orphan. `doubted`: images that were read, but are not known to be right, such
     as that of a broker that was never seen before: they prove nothing, whatever they lack. Facts older than the newest
@@ -169,7 +216,9 @@ def contradict(
     for image in doubted:
         if image.at_ms < proven_until:
             continue
-        if ruling.reason != Reason.NOT_A_REPLICA:
+        if ruling.reason == Reason.COPY_OF:
+            says = f"a topic {directory.topic} exists" if directory.topic in image.by_name else None
+        elif ruling.reason != Reason.NOT_A_REPLICA:
             says = "the topic id exists" if directory.topic_id in image.by_id else None
         else:
             partition = image.partition(directory.topic_id, directory.partition)
@@ -213,7 +262,7 @@ def _of_living_topic(
     directory: PartitionDir, topic: Topic, image: AssignmentImage, node_id: int, directory_id: str | None
 ) -> Ruling:
     if topic.name != directory.topic:
-        return _unknown(Reason.SOURCES_DISAGREE, f"its topic id {topic.topic_id} is that of topic {topic.name}")
+        return _of_another_name(directory, topic, image)
     assert directory.partition is not None
     partition = topic.partitions.get(directory.partition)
     if partition is None:
@@ -224,6 +273,22 @@ def _of_living_topic(
     if partition.reassigning:
         return _unknown(Reason.REASSIGNING, f"it is being reassigned; its replicas are {replicas}")
     return Ruling(Verdict.ORPHAN, Reason.NOT_A_REPLICA, f"its replicas are {replicas}; this node is {node_id}")
+
+
+def _of_another_name(directory: PartitionDir, topic: Topic, image: AssignmentImage) -> Ruling:
+    """Topics are never renamed, so somebody copied the directory. Unless its name lives, too: then the file that names
+    the id may be all that was copied."""
+    whose = f"its topic id {topic.topic_id} is that of topic {topic.name}"
+    moving = directory.kind is Kind.FUTURE
+    if moving or directory.topic in image.by_name or directory.partition not in topic.partitions:
+        return _unknown(Reason.SOURCES_DISAGREE, whose)
+    if not image.complete:
+        return _unknown(
+            Reason.NO_ASSIGNMENTS,
+            f"{whose}; {_origin(image)} does not list a topic {directory.topic}, which proves nothing",
+        )
+    by_name = "by its name " if len(topic.partitions) > 1 else ""  # no file of it says of which partition
+    return Ruling(Verdict.ORPHAN, Reason.COPY_OF, f"{by_name}a copy of {topic.name}-{directory.partition}: {whose}")
 
 
 def _of_living_replica(
@@ -272,11 +337,13 @@ def _of_gone_topic(
         return Ruling(
             Verdict.ORPHAN, Reason.TOPIC_RECREATED, f"the topic of this name now has the id {namesake.topic_id}"
         )
-    return Ruling(Verdict.ORPHAN, Reason.TOPIC_ABSENT, f"no topic has the id {topic_id}")
+    never = ", and none here ever had it" if image.never_showed(topic_id) else ""
+    return Ruling(Verdict.ORPHAN, Reason.TOPIC_ABSENT, f"no topic has the id {topic_id}{never}")
 
 
 def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling, settled: bool) -> Ruling:
-    """Applies the second list in `decide` to an orphan."""
+    """Applies the second list in `decide` to an orphan. (`cp -a` copies an mtime older than the copy: of `copy-of` that
+    age is the original's, but the broker makes no directory with a foreign id, so no topic can be younger than it.)"""
     assert directory.topic_id is not None and directory.partition is not None
     if (incomplete := image.incomplete_because) is not None:
         return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)}: {incomplete}; else {_in_words(orphan)}")

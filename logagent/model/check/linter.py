@@ -1,7 +1,8 @@
 """The start-up linter: what would keep this broker from starting, or make it take a log dir offline. Without I/O.
 
 All codes, as observed on real nodes (tests/broker/check: what each release makes of more than 140 damaged files and
-layouts). Codes are stable. A node that is a controller only loads no partition directory, so nothing is said of them.
+layouts). Codes are stable. A node that is a controller only loads no partition directory, so there are no findings
+about them.
 
 ==========================  ========  ===========  ==========================================================
 code                        severity  releases     condition
@@ -29,6 +30,8 @@ duplicate-log-dir           fatal     all [2]      one directory listed twice, b
 nested-log-dir              fatal     all          a log dir or `metadata.log.dir` inside a log dir
 stray-metadata-log          fatal     all          `__cluster_metadata-0` outside `metadata.log.dir` (KRaft) [5]
 broken-metadata-log         fatal     all          a file of the metadata log that Kafka cannot read (KRaft) [6]
+other-directory-id          fatal     >= 3.9.0     the only voter of a dynamic quorum has another `directory.id` (KRaft)
+no-quorum                   fatal     all          no `controller.quorum.bootstrap.servers` and no voters (KRaft)
 broken-epochs               fatal     all          a partition's `leader-epoch-checkpoint` that Kafka cannot read
 reserved-broker-id          fatal     < 4.0.0      `broker.id` above `reserved.broker.max.id` (ZooKeeper)
 no-broker-id                fatal     < 4.0.0      no `broker.id`, and none is generated (ZooKeeper)
@@ -54,6 +57,7 @@ given-up                    warning   all          the running broker took this 
 broken-checkpoint           fatal     all          an offset checkpoint that Kafka cannot read
 broken-checkpoint           warning   >= 3.5.0     the same with an out-of-range number [3]
 deleted-at-start            warning   2.8 to 3.6   a current directory that is not assigned to this broker (KRaft)
+no-directory                warning   all          assigned here without a directory: a start makes it anew, empty
 stray-emptied               warning   all          a stray below the log start offset of the partition of its name
 open-exchange               warning   all          `restore --replace` was cut short: one dir has another's name
 leftover-temp-file          info      all          a temporary file of logagent's
@@ -94,11 +98,11 @@ SHOWN_ALIKE = 20
 
 def check(facts: StartFacts, version: Version | None, *, at_least: Version | None = None) -> list[Finding]:
     """Every finding that concerns `version` (None: any release from `at_least` on), the worst first."""
-    found = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_broker_id(facts)]
-    found += [*check_metadata(facts), *_check_version(facts), *_check_overrides(facts), *_check_exchanges(facts)]
-    if not facts.server.controller_only:  # a controller never looks at partition directories
-        found += [*check_names(facts), *_check_emptied(facts), *check_long_names(facts)]
-    return _without_repetition(concerning(found, version, at_least=at_least))
+    findings = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_broker_id(facts)]
+    findings += [*check_metadata(facts), *_check_version(facts), *_check_overrides(facts), *_check_exchanges(facts)]
+    if not facts.server.controller_only:  # a controller never reads partition directories
+        findings += [*check_names(facts), *_check_emptied(facts), *check_long_names(facts), *_without_directory(facts)]
+    return _without_repetition(concerning(findings, version, at_least=at_least))
 
 
 def _check_version(facts: StartFacts) -> Iterator[Finding]:
@@ -141,6 +145,18 @@ def _check_emptied(facts: StartFacts) -> Iterator[Finding]:
             " segments when it next loads it",
             "if its records matter, move it out of the log dir before the next start (or logagent restore it)",
         )
+
+
+def _without_directory(facts: StartFacts) -> Iterator[Finding]:
+    for w in facts.without_directory:
+        what = "and no other replica is in sync" if w.only_copy else "and is copied from its leader"
+        if w.only_copy is None:
+            what = "and whether another replica has its records is unknown here"
+        hint = f"{w.aside} is of it: logagent restore" if w.aside is not None else "if it was removed by hand: logagent"
+        if w.aside is None:
+            hint += " rescue shows what a process still has open of it; stop or restart nothing before"
+        says = f"{w} is assigned to this broker and has no directory here: a start makes it anew, empty, {what}"
+        yield warning("no-directory", str(w), says, hint)
 
 
 def _without_repetition(findings: list[Finding]) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logagent.model.check.start_facts import CheckpointFault, Denied, PathProblem, StartFacts, StartLogDirLook
+from logagent.model.check.start_facts import CheckpointFault, Denied, PathProblem, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.model.records import Health, HolderState
 
@@ -46,7 +46,7 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
             )
 
 
-def _failed(s: StartLogDirLook) -> Finding:
+def _failed(s: StartLogDirFacts) -> Finding:
     return fatal(
         "log-dir-failed",
         s.path,
@@ -65,7 +65,7 @@ _METADATA_ROOM = (
 )
 
 
-def check_disk(s: StartLogDirLook) -> Iterator[Finding]:
+def check_disk(s: StartLogDirFacts) -> Iterator[Finding]:
     match s.health:
         case Health.OFFLINE if s.given_up_by is None:
             yield _failed(s)
@@ -88,7 +88,7 @@ def check_disk(s: StartLogDirLook) -> Iterator[Finding]:
             yield from _low_room(s)
 
 
-def _low_room(s: StartLogDirLook) -> Iterator[Finding]:
+def _low_room(s: StartLogDirFacts) -> Iterator[Finding]:
     if s.room is None:
         return
     for what, free, total in (
@@ -118,7 +118,7 @@ def _running(facts: StartFacts) -> Iterator[Finding]:
         )
 
 
-def _lock(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
+def _lock(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     holder = s.holder
     if holder.shared_lock is not None:
         yield fatal(
@@ -136,11 +136,10 @@ def _lock(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
         )
     elif holder.state in (HolderState.HELD, HolderState.STARTING):
         if facts.about_to_start or not s.holder_is_broker:
-            who = f"process {holder.pid}" if holder.pid is not None else "a process that cannot be identified from here"
             yield fatal(
                 "lock-held",
                 f"{s.path}/.lock",
-                f"{who} holds the lock: a broker started now exits at once",
+                holder.in_words,
                 "stop that process, or wait for it to exit",
             )
     elif holder.state is HolderState.HIDDEN:
@@ -160,7 +159,7 @@ def _lock(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
         )
 
 
-def _access(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
+def _access(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     """One finding per log dir, since the owner is rarely wrong for a single file."""
     if not s.denied:
         return
@@ -174,7 +173,7 @@ def _access(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
     )
 
 
-def _not_seen(s: StartLogDirLook) -> Iterator[Finding]:
+def _not_seen(s: StartLogDirFacts) -> Iterator[Finding]:
     if s.not_seen:
         yield warning(
             "not-verified",
@@ -188,7 +187,7 @@ def _in_words(d: Denied) -> str:
     return f"{d.path} ({d.wants}; owner {d.owner}:{d.group}, mode {d.mode & 0o7777:o})"
 
 
-def _checkpoints(s: StartLogDirLook) -> Iterator[Finding]:
+def _checkpoints(s: StartLogDirFacts) -> Iterator[Finding]:
     for name, (fault, error) in s.checkpoints.items():
         if fault is CheckpointFault.MALFORMED:
             yield _unreadable_checkpoint(s, name, error, ALL)
@@ -197,7 +196,7 @@ def _checkpoints(s: StartLogDirLook) -> Iterator[Finding]:
             yield _number_out_of_range(s, name, error)
 
 
-def _unreadable_checkpoint(s: StartLogDirLook, name: str, error: str, releases: Releases) -> Finding:
+def _unreadable_checkpoint(s: StartLogDirFacts, name: str, error: str, releases: Releases) -> Finding:
     hint = "move the file away; the broker recreates it (logs are then recovered from their start)"
     if name == LOG_START_OFFSET:
         hint = "move the file away; records deleted by deleteRecords then come back"
@@ -205,7 +204,7 @@ def _unreadable_checkpoint(s: StartLogDirLook, name: str, error: str, releases: 
     return fatal("broken-checkpoint", f"{s.path}/{name}", says, hint, releases=releases)
 
 
-def _number_out_of_range(s: StartLogDirLook, name: str, error: str) -> Finding:
+def _number_out_of_range(s: StartLogDirFacts, name: str, error: str) -> Finding:
     severity = Severity.WARNING
     consequence = "the broker treats it as empty, recovers every log and may bring deleted records back"
     if name == CLEANER:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logagent.model.check.start_facts import StartFacts, StartLogDirLook
+from logagent.model.check.start_facts import StartFacts, StartLogDirFacts
 from logagent.model.finding import Finding, Releases, fatal, warning
 from logagent.model.kafka_version import Version
 from logagent.model.naming.dir_names import DELETE_SUFFIX, MAX_NAME
@@ -27,7 +27,7 @@ def check_long_names(facts: StartFacts) -> Iterator[Finding]:
     Right before a start only a warning: nothing on this host shows whether the marker has been removed since, and a
     `prestart --strict` would hold back the very start that the cure calls for.
     """
-    found = {d.key: d.topic for d in facts.dirs if d.kind is Kind.CURRENT and too_long_to_mark(d.name)}
+    too_long = {d.key: d.topic for d in facts.dirs if d.kind is Kind.CURRENT and too_long_to_mark(d.name)}
     for where in facts.log_dirs:
         if not where.holds_logs:
             continue
@@ -35,7 +35,7 @@ def check_long_names(facts: StartFacts) -> Iterator[Finding]:
         for name, log in failed.items():
             if not _serves(where):
                 yield _failed(facts, where, name, f"{log} shows it, since the broker's last start")
-        for log_dir, name in found:
+        for log_dir, name in too_long:
             if log_dir != where.path or (name in failed and not _serves(where)):
                 continue
             if where.given_up_by is not None:
@@ -49,11 +49,11 @@ def too_long_to_mark(name: str) -> bool:
     return len(name.encode(errors="surrogateescape")) > _ROOM
 
 
-def _name_in(where: StartLogDirLook, key: DirKey) -> str | None:
+def _name_in(where: StartLogDirFacts, key: DirKey) -> str | None:
     return key.name if key.log_dir in (where.path, where.canonical) else None
 
 
-def _serves(where: StartLogDirLook) -> bool:
+def _serves(where: StartLogDirFacts) -> bool:
     """A log dir that the broker has now: what its log says of it is over."""
     return where.given_up_by is None and where.holder.state is HolderState.HELD and where.holder_is_broker is True
 
@@ -69,7 +69,7 @@ def _not_yet(path: str) -> Finding:
     )
 
 
-def _failed(facts: StartFacts, where: StartLogDirLook, name: str, shown: str) -> Finding:
+def _failed(facts: StartFacts, where: StartLogDirFacts, name: str, shown: str) -> Finding:
     topic = name.rpartition("-")[0]
     return (warning if facts.about_to_start else fatal)(
         _CODE,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logagent.model.check.start_facts import MetadataFault, MetadataFile, Mode, StartFacts, StartLogDirLook
+from logagent.model.check.start_facts import MetadataFault, MetadataFile, Mode, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, fatal, warning
 
 METADATA_LOG = "__cluster_metadata-0"
-# KIP-853: up to 3.7 a quorum-state that cannot be read is begun anew, and its voters must be the configured ones.
+# KIP-853: up to 3.7 a quorum-state that cannot be read is started anew, and its voters must be the configured ones.
 QUORUM_STATE_COUNTS = (3, 8, 0)
 # Observed: 2.5.1 ignores a swap file without an offset, 3.5.2 does not start with it.
 SWAP_NEEDS_OFFSET = (2, 6, 0)
@@ -21,6 +21,13 @@ def check_metadata(facts: StartFacts) -> Iterator[Finding]:
     """Findings about metadata logs, of nodes in KRaft mode only."""
     if facts.server.mode is Mode.ZOOKEEPER:
         return
+    if facts.server.config is not None and not facts.server.names_quorum:
+        yield fatal(
+            "no-quorum",
+            facts.server.config,
+            "neither controller.quorum.bootstrap.servers nor controller.quorum.voters is set: the node does not start",
+            "copy the line that the other nodes have",
+        )
     for s in facts.log_dirs:
         if s.answers:
             yield from _stray(s, facts)
@@ -28,7 +35,7 @@ def check_metadata(facts: StartFacts) -> Iterator[Finding]:
             yield from (odd_file(s.path, name) for name in s.odd_files if in_metadata_log(name))
 
 
-def _stray(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
+def _stray(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     """`KafkaRaftServer.initializeLogDirs` compares log dirs with `metadata.log.dir` by how they are spelled."""
     wanted = facts.server.metadata_log_dir
     if not s.metadata_log or not s.holds_logs or wanted is None or _spelled(s, facts) == wanted:
@@ -54,15 +61,19 @@ def _stray(s: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
     )
 
 
-def _spelled(s: StartLogDirLook, facts: StartFacts) -> str:
+def _spelled(s: StartLogDirFacts, facts: StartFacts) -> str:
     """The log dir as `log.dirs` spells it."""
     items = (item.strip() for item in (facts.server.log_dirs_text or "").split(","))
     return next((item for item in items if (item.rstrip("/") or "/") == s.path), s.path)
 
 
-def _broken(s: StartLogDirLook, fault: MetadataFault, facts: StartFacts) -> Finding:
+def _broken(s: StartLogDirFacts, fault: MetadataFault, facts: StartFacts) -> Finding:
     hint = _HINTS[fault.file] if fault.spare else _whole_log(facts)
     path = f"{s.path}/{fault.name}"
+    if fault.file is MetadataFile.DIRECTORY_ID:
+        return fatal(
+            "other-directory-id", path, f"{fault.error}: the node starts, and no controller is ever elected", hint
+        )
     if fault.file is MetadataFile.SNAPSHOT_END:
         says = f"{fault.error}: the node starts with what is there, and misses the topics that are not"
         return warning("broken-metadata-log", path, says, hint)
@@ -94,6 +105,7 @@ _HINTS = {
     MetadataFile.VOTERS: "correct controller.quorum.voters, which is the same on every node; if the voters were changed"
     f" on purpose: {_AWAY}the node begins a new one",
     MetadataFile.DYNAMIC: "start it with 3.8 or later: earlier releases know no dynamic quorums",
+    MetadataFile.DIRECTORY_ID: "write the directory.id of the voter into it again, or put back the one that it had",
     MetadataFile.ODD_NAME: f"{_AWAY}it is not Kafka's",
 }
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from logagent.model.check.metadata_dir import in_metadata_log, odd_file
-from logagent.model.check.start_facts import CheckpointFault, Mode, StartFacts, StartLogDirLook
+from logagent.model.check.start_facts import CheckpointFault, Mode, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.model.kafka_version import KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
@@ -55,7 +55,7 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
             yield _broken_epochs(f"{where.path}/{name}", fault, error)
 
 
-def _one(d: PartitionDir, where: StartLogDirLook, facts: StartFacts) -> Iterator[Finding]:
+def _one(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     if d.kind is Kind.STRAY:
         yield fatal(
             "stray-unsupported",
@@ -64,6 +64,26 @@ def _one(d: PartitionDir, where: StartLogDirLook, facts: StartFacts) -> Iterator
             "upgrade the broker, or move the directory out of the log dir before an older broker starts",
             releases=Releases(before=STRAY_SINCE),
         )
+    yield from _not_as_a_broker_writes_it(d, where, facts)
+    if d.kind is Kind.CURRENT and d.key in facts.gone and facts.server.mode is not Mode.ZOOKEEPER:
+        yield warning(
+            "deleted-at-start",
+            _path(d),
+            "it is not assigned to this broker: before 3.7 a KRaft broker deletes such a directory when it starts",
+            "copy it first if you need its records",
+            releases=Releases(KRAFT_SINCE, SETS_ASIDE_SINCE),
+        )
+    wrong = facts.wrong_directory.get(d.key)
+    if wrong is not None:
+        yield info(
+            "wrong-directory",
+            _path(d),
+            f"the cluster expects this partition in another log dir ({wrong})",
+            "nothing to do: the broker reports where the log is when it starts; logagent never acts on it",
+        )
+
+
+def _not_as_a_broker_writes_it(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     if d.error == SYMLINK:
         yield _linked(d, where.dir_links[d.name])
     elif d.error == MOUNT_POINT:
@@ -84,22 +104,6 @@ def _one(d: PartitionDir, where: StartLogDirLook, facts: StartFacts) -> Iterator
         )
     elif d.kind is Kind.CURRENT and d.topic_id is None and d.error is None and facts.server.mode is not Mode.ZOOKEEPER:
         yield from _without_topic_id(d, facts)
-    if d.kind is Kind.CURRENT and d.key in facts.gone and facts.server.mode is not Mode.ZOOKEEPER:
-        yield warning(
-            "deleted-at-start",
-            _path(d),
-            "it is not assigned to this broker: before 3.7 a KRaft broker deletes such a directory when it starts",
-            "copy it first if you need its records",
-            releases=Releases(KRAFT_SINCE, SETS_ASIDE_SINCE),
-        )
-    wrong = facts.wrong_directory.get(d.key)
-    if wrong is not None:
-        yield info(
-            "wrong-directory",
-            _path(d),
-            f"the cluster expects this partition in another log dir ({wrong})",
-            "nothing to do: the broker reports where the log is when it starts; logagent never acts on it",
-        )
 
 
 def _without_topic_id(d: PartitionDir, facts: StartFacts) -> Iterator[Finding]:
@@ -264,7 +268,7 @@ def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator
             )
 
 
-def _is_or_holds_log_dir(d: PartitionDir, where: StartLogDirLook, log_dirs: Iterable[StartLogDirLook]) -> bool:
+def _is_or_holds_log_dir(d: PartitionDir, where: StartLogDirFacts, log_dirs: Iterable[StartLogDirFacts]) -> bool:
     """Whether it is or contains another log dir; such a directory is reported as nested-log-dir."""
     path = f"{where.canonical or where.path}/{d.name}"
     others = (s.canonical or s.path for s in log_dirs if s is not where)

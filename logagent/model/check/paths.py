@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from logagent.model.check.start_facts import MetaState, Mode, PathProblem, StartFacts, StartLogDirLook
+from logagent.model.check.start_facts import MetaState, Mode, PathProblem, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, warning
 from logagent.model.records import Kind
 
@@ -69,7 +69,7 @@ def _configured_text(facts: StartFacts) -> Iterator[Finding]:
             )
 
 
-def _pairs(log_dirs: Sequence[StartLogDirLook], controller_only: bool) -> Iterator[Finding]:
+def _pairs(log_dirs: Sequence[StartLogDirFacts], controller_only: bool) -> Iterator[Finding]:
     for number, s in enumerate(log_dirs):
         for other in log_dirs[:number]:
             if s.canonical is None or other.canonical is None:
@@ -80,7 +80,7 @@ def _pairs(log_dirs: Sequence[StartLogDirLook], controller_only: bool) -> Iterat
                     s.path,
                     f"it is the same directory as {other.path}: the broker does not start",
                     "list each directory once in log.dirs",
-                    # Of a controller only the directory id tells.
+                    # For a controller only the directory id matters.
                     releases=Releases(since=DIRECTORY_IDS) if controller_only else ALL,
                 )
             elif not controller_only:
@@ -88,7 +88,7 @@ def _pairs(log_dirs: Sequence[StartLogDirLook], controller_only: bool) -> Iterat
                 yield from _nested(other, s)
 
 
-def _nested(inner: StartLogDirLook, outer: StartLogDirLook) -> Iterator[Finding]:
+def _nested(inner: StartLogDirFacts, outer: StartLogDirFacts) -> Iterator[Finding]:
     assert inner.canonical is not None and outer.canonical is not None
     below = outer.canonical.rstrip("/") + "/"
     if not outer.holds_logs or not inner.canonical.startswith(below):
@@ -103,7 +103,7 @@ def _nested(inner: StartLogDirLook, outer: StartLogDirLook) -> Iterator[Finding]
     )
 
 
-def _path_problem(s: StartLogDirLook, facts: StartFacts) -> Finding | None:
+def _path_problem(s: StartLogDirFacts, facts: StartFacts) -> Finding | None:
     mode = facts.server.mode
     match s.problem:
         case PathProblem.MISSING if mode is Mode.ZOOKEEPER:
@@ -157,7 +157,7 @@ def check_meta(facts: StartFacts) -> Iterator[Finding]:
     yield from _same_directory_id(read, facts)
 
 
-def _state(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDirLook]) -> Iterator[Finding]:
+def _state(s: StartLogDirFacts, facts: StartFacts, present: list[StartLogDirFacts]) -> Iterator[Finding]:
     path = f"{s.path}/{_FILE}"
     match s.meta.state:
         case MetaState.MISSING if lost_broker_id(facts):
@@ -165,22 +165,7 @@ def _state(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDirLook]
         case MetaState.MISSING:
             yield _unformatted(s, facts, present)
         case MetaState.MALFORMED:
-            needed = facts.needs(s)
-            yield fatal(
-                "meta-properties-malformed",
-                path,
-                f"{s.meta.error}: the broker does not start, or takes the log dir offline",
-                _RESTORE_META,
-                releases=ALL if needed else Releases(before=DIRECTORY_IDS),
-            )
-            if not needed:
-                yield warning(
-                    "meta-properties-malformed",
-                    path,
-                    f"{s.meta.error}: a controller goes on without this log dir",
-                    _RESTORE_META,
-                    releases=Releases(since=DIRECTORY_IDS),
-                )
+            yield from _malformed(s, path, needed=facts.needs(s))
         case MetaState.UNREADABLE:
             yield warning(
                 "not-verified",
@@ -200,6 +185,16 @@ def _state(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDirLook]
             )
         case _:
             return
+
+
+def _malformed(s: StartLogDirFacts, path: str, *, needed: bool) -> Iterator[Finding]:
+    says = f"{s.meta.error}: the broker does not start, or takes the log dir offline"
+    releases = ALL if needed else Releases(before=DIRECTORY_IDS)
+    yield fatal("meta-properties-malformed", path, says, _RESTORE_META, releases=releases)
+    if not needed:
+        says = f"{s.meta.error}: a controller goes on without this log dir"
+        since = Releases(since=DIRECTORY_IDS)
+        yield warning("meta-properties-malformed", path, says, _RESTORE_META, releases=since)
 
 
 def check_broker_id(facts: StartFacts) -> Iterator[Finding]:
@@ -253,7 +248,7 @@ def lost_broker_id(facts: StartFacts) -> bool:
     return any(d.kind is Kind.CURRENT for d in facts.dirs)
 
 
-def _unformatted(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDirLook]) -> Finding:
+def _unformatted(s: StartLogDirFacts, facts: StartFacts, present: list[StartLogDirFacts]) -> Finding:
     others = any(o.meta.state is MetaState.READ for o in present)
     unmounted = " Is its disk mounted?" if others else ""
     if facts.server.mode is Mode.ZOOKEEPER:
@@ -273,7 +268,7 @@ def _unformatted(s: StartLogDirLook, facts: StartFacts, present: list[StartLogDi
     )
 
 
-def _differing(read: list[StartLogDirLook]) -> Iterator[Finding]:
+def _differing(read: list[StartLogDirFacts]) -> Iterator[Finding]:
     """Log dirs of different clusters or nodes."""
     for attribute, code, key in (
         ("cluster_id", "foreign-cluster", "cluster.id"),
@@ -300,7 +295,7 @@ def _differing(read: list[StartLogDirLook]) -> Iterator[Finding]:
                 )
 
 
-def _configured(read: list[StartLogDirLook], facts: StartFacts) -> Iterator[Finding]:
+def _configured(read: list[StartLogDirFacts], facts: StartFacts) -> Iterator[Finding]:
     node_id = facts.server.node_id
     if node_id is None:
         return
@@ -315,10 +310,10 @@ def _configured(read: list[StartLogDirLook], facts: StartFacts) -> Iterator[Find
         )
 
 
-def _same_directory_id(read: list[StartLogDirLook], facts: StartFacts) -> Iterator[Finding]:
+def _same_directory_id(read: list[StartLogDirFacts], facts: StartFacts) -> Iterator[Finding]:
     if facts.server.mode is Mode.ZOOKEEPER:
         return
-    first: dict[str, StartLogDirLook] = {}
+    first: dict[str, StartLogDirFacts] = {}
     for s in read:
         if s.meta.directory_id is None:
             continue

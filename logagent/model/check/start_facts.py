@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from logagent.model.assignments.without_directory import WithoutDirectory
 from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
 
@@ -45,12 +46,13 @@ class CheckpointFault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StartServerLook:
+class StartServerFacts:
     """The node's configuration. Without one, `mode` and `log_dirs_text` are None.
 
     log_dirs_text: the value of `log.dirs` (or `log.dir`) as written. metadata_log_dir: as written; None in ZooKeeper
     mode. runs_controller, controller_only: by `process.roles`; a controller loads no partitions. generates_id,
     reserved_max_id: `broker.id.generation.enable` and `reserved.broker.max.id`, which only count in ZooKeeper mode.
+    names_quorum: it says where the controllers are.
     """
 
     mode: Mode | None = None
@@ -62,6 +64,7 @@ class StartServerLook:
     controller_only: bool = False
     generates_id: bool = True
     reserved_max_id: int = DEFAULT_RESERVED_MAX_ID
+    names_quorum: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ class MetadataFile(StrEnum):
     ODD_NAME = "odd-name"
     VOTERS = "voters"
     DYNAMIC = "dynamic-quorum"
+    DIRECTORY_ID = "directory-id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,7 @@ class MetadataFault:
 
 
 @dataclass(frozen=True, slots=True)
-class StartLogDirLook:
+class StartLogDirFacts:
     """One log dir, or (`holds_logs` False) a separate `metadata.log.dir`.
 
     holds_metadata: it is the `metadata.log.dir`; metadata_only: and partitions are never in it. metadata_log: there is
@@ -204,10 +208,11 @@ class StartFacts:
     what an interrupted `restore --replace` displaced, with the name it had before. overrides: settings in force that
     are not in the configuration. failed_marks: directories that the broker could not mark for deletion since its last
     start, with the log that says so. about_to_start: any holder of a log dir prevents the start.
+    without_directory: what is assigned to this node and has no directory here, if every log dir could be seen.
     """
 
-    server: StartServerLook
-    log_dirs: tuple[StartLogDirLook, ...]
+    server: StartServerFacts
+    log_dirs: tuple[StartLogDirFacts, ...]
     dirs: tuple[PartitionDir, ...] = ()
     user: str = ""
     assigned: AbstractSet[TopicPartition] = frozenset()
@@ -218,9 +223,10 @@ class StartFacts:
     overrides: tuple[Override, ...] = ()
     failed_marks: Mapping[DirKey, str] = field(default_factory=dict)
     about_to_start: bool = False
+    without_directory: tuple[WithoutDirectory, ...] = ()
     kafka_version: KafkaVersion = UNKNOWN_VERSION
 
-    def needs(self, log_dir: StartLogDirLook) -> bool:
+    def needs(self, log_dir: StartLogDirFacts) -> bool:
         """Whether the node reads and writes it. A controller locks and loads its metadata log dir only; of its other
         log dirs it reads `meta.properties`, and goes on without it if it cannot."""
         return not self.server.controller_only or log_dir.holds_metadata

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from logagent.model.assignments.answerer import WHAT_HELPS
 from logagent.model.check.start_facts import concerns_us
-from logagent.model.doctor.doctor_facts import BrokerLook, ConfigLook, DoctorFacts, HolderLook
+from logagent.model.doctor.doctor_facts import BrokerFacts, ConfigFacts, DoctorFacts, HolderFacts
 from logagent.model.doctor.service import daemon, metrics, service, siblings, state_dir
 from logagent.model.doctor.storage import files, log_dirs, rights, toml_change
 from logagent.model.finding import Area, Change, Finding, fatal, info, warning, works
 from logagent.model.kafka_version import version_text
-from logagent.model.records import HolderState
+from logagent.model.records import Holder, HolderState
 
 _HELD = (HolderState.HELD, HolderState.STARTING)
 
@@ -65,9 +66,9 @@ def configuration(f: DoctorFacts) -> Iterator[Finding]:
             )
 
 
-def _which_broker(found: Iterable[BrokerLook], c: ConfigLook) -> Iterator[Finding]:
+def _which_broker(known: Iterable[BrokerFacts], c: ConfigFacts) -> Iterator[Finding]:
     """No broker is configured, and none or several were found: a finding for each, with the line that selects it."""
-    candidates = [b for b in found if b.candidate]
+    candidates = [b for b in known if b.candidate]
     if not candidates:
         yield fatal(
             "broker-not-found",
@@ -87,7 +88,7 @@ def _which_broker(found: Iterable[BrokerLook], c: ConfigLook) -> Iterator[Findin
             )
 
 
-def _instance_of(b: BrokerLook) -> str:
+def _instance_of(b: BrokerFacts) -> str:
     name = "second" if b.unit is None else b.unit.removesuffix(".service").replace("@", "-")
     return f"such as logagent@{name} with /etc/logagent/{name}.toml"
 
@@ -136,7 +137,7 @@ def _version(f: DoctorFacts) -> Iterator[Finding]:
         yield warning("version-contradicted", path, doubt.fact, doubt.hint, change=change)
 
 
-def _holder(f: DoctorFacts, h: HolderLook) -> Iterator[Finding]:
+def _holder(f: DoctorFacts, h: HolderFacts) -> Iterator[Finding]:
     held = [d.path for d in f.log_dirs if d.pid == h.pid]
     who = f"process {h.pid} ({h.command}) of user {h.user or h.uid}"
     where = ", ".join(held)
@@ -147,7 +148,7 @@ def _holder(f: DoctorFacts, h: HolderLook) -> Iterator[Finding]:
             f"{who} holds the lock or has files open, and does not look like a Kafka broker",
             "stop it, or configure the right log dirs: nothing is done in a log dir another program is using",
         )
-    elif h.ours is False:
+    elif h.same_config is False:
         yield fatal(
             "other-config",
             where,
@@ -175,8 +176,8 @@ def _no_holder(f: DoctorFacts) -> Iterator[Finding]:
         yield warning(
             "holder-nameless",
             nameless.path,
-            "held by a process not visible here (in another container, or on another host over the network)",
-            "run logagent where the broker runs: its open files cannot be seen from here",
+            Holder(nameless.holder).in_words,
+            "run logagent where the broker runs, if that is who holds it: its open files cannot be seen from here",
         )
     elif running is not None and f.log_dirs:
         yield fatal(
@@ -192,6 +193,9 @@ def _no_holder(f: DoctorFacts) -> Iterator[Finding]:
 def assignments(f: DoctorFacts) -> Iterator[Finding]:
     a = f.assignments
     if a is None:
+        return
+    if a.ends_at_stop is not None and not a.empty:
+        yield warning("assignments-stopped", a.source, a.ends_at_stop, WHAT_HELPS)
         return
     if a.usable:
         age = "" if a.age_seconds is None else f", {a.age_seconds:.0f} s old"
@@ -211,6 +215,9 @@ def _no_assignments(f: DoctorFacts) -> Finding:
     if a.empty and not stale:
         hint = 'an empty answer is never taken to mean "all orphans"; it is usable once the cluster has a topic'
         return warning("assignments-empty", a.source, says, hint)
+    if a.not_our_lineage:
+        hint = "bring the true metadata back, or say as described that this is it; nothing is an orphan until then"
+        return fatal("assignments-none", a.source, says, hint)
     if a.stopped and (stale or a.bootstrap_set or a.kraft):
         hint = "expected while the broker is stopped; `logagent assignments export` on another host of the cluster"
         hint += " writes a file for --assignments"

@@ -23,7 +23,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigLook:
+class ConfigFacts:
     """Our own configuration. file: the one in force (None: defaults), default: where it would be written. keys: the
     line of each `section.key` in it, set or commented out. problems: in it and in server.properties. instance: NAME of
     `logagent@NAME`. named: whether the broker's configuration was given rather than found; named_in_file: by the
@@ -43,9 +43,9 @@ class ConfigLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerLook:
-    """A broker's configuration on this host. overrides: keys that its command line overrides. ignored: why a process
-    that looks like a broker is not treated as one."""
+class BrokerFacts:
+    """A broker's configuration on this host. ignored: why a process
+    that seems to be a broker is not treated as one."""
 
     config: str
     how: str
@@ -56,12 +56,11 @@ class BrokerLook:
     version: Version | None = None
     chosen: bool = False
     candidate: bool = True
-    overrides: tuple[str, ...] = ()
     ignored: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectLook:
+class SubjectFacts:
     """The user whose permissions are checked. how: how that user was found. service: the daemon runs as that user."""
 
     name: str
@@ -72,11 +71,11 @@ class SubjectLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HolderLook:
+class HolderFacts:
     """A process that holds some of our log dirs.
 
     command: what it runs, for display. config: the server.properties it was started with (None: unknown, or not a Kafka
-    broker); ours: whether that is the one we use. proc: whether the subject can see its open files: "readable",
+    broker); same_config: whether that is the one we use. proc: whether the subject can see its open files: "readable",
     "hidden" (no /proc entry is visible), or "refused". If both run as the same user, this depends on capabilities (the
     permitted ones) and dumpable. overrides: `key=value` pairs on its command line that override the file.
     """
@@ -88,7 +87,7 @@ class HolderLook:
     gid: int | None = None
     kafka: bool = True
     config: str | None = None
-    ours: bool | None = None
+    same_config: bool | None = None
     overrides: tuple[str, ...] = ()
     proc: str = "readable"
     capabilities: int = 0
@@ -96,7 +95,7 @@ class HolderLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MountLook:
+class MountFacts:
     """The mount of a path. read_only: this mount (a bind mount, a sandbox) is; device_read_only: the file system is."""
 
     point: str
@@ -107,7 +106,7 @@ class MountLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessLook:
+class AccessFacts:
     """What the subject may do with a path. lacks: "read", "write", "search" or several of them in words, None if
     nothing is missing; at: the directory or file that denies it. answered: False if there was no answer in time.
     write: whether write access is needed."""
@@ -124,7 +123,7 @@ class AccessLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogDirLook:
+class DoctorLogDirFacts:
     """One log dir. others: the number of directories in it that the subject may not write to; example: one of them."""
 
     path: str
@@ -136,14 +135,14 @@ class LogDirLook:
     started_ms: int | None = None
     owner: str | None = None
     owner_uid: int | None = None
-    access: AccessLook | None = None
-    mount: MountLook | None = None
+    access: AccessFacts | None = None
+    mount: MountFacts | None = None
     others: int = 0
     example: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceLook:
+class ServiceFacts:
     """The unit of our daemon. known_by: "systemd" or "files". properties: as named by `systemctl show`. user_place: the
     line that sets `User=`. main_pid: of the running service; sandbox: the mounts of the paths we need as it sees them.
     setup: whether the drop-in of `logagent setup` fits; None if there is none and none is needed, or if unknown.
@@ -157,12 +156,12 @@ class ServiceLook:
     properties: Mapping[str, str] = field(default_factory=dict)
     active: str | None = None
     main_pid: int | None = None
-    sandbox: Mapping[str, MountLook] = field(default_factory=dict)
-    setup: SetupLook | None = None
+    sandbox: Mapping[str, MountFacts] = field(default_factory=dict)
+    setup: DropInFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetupLook:
+class DropInFacts:
     """The drop-in of `logagent setup`. state: "missing" (the unit does not start without it), "differs" (setup would
     write another one now), or "refused" (setup would not write it; see `why`). command: the command that writes it."""
 
@@ -173,7 +172,7 @@ class SetupLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcLook:
+class ProcFacts:
     """How `/proc` is mounted: hidepid as the kernel prints it (None: nothing is hidden), gid: the exempt group."""
 
     hidepid: str | None = None
@@ -184,8 +183,9 @@ class ProcLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonLook:
-    """The daemon behind the status socket. state: "running", "none", "refused" (no permission), "silent", "dead"."""
+class DaemonFacts:
+    """The daemon behind the status socket. state: "running", "none", "refused" (no permission), "silent", "dead".
+    reload_failed: why it did not take the configuration when it was last asked to."""
 
     socket: str
     state: DaemonState
@@ -194,29 +194,32 @@ class DaemonLook:
     log_dirs: tuple[str, ...] | None = None
     mode: str | None = None
     detail: str | None = None
+    clock_doubt: str | None = None
+    reload_failed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PortLook:
+class PortFacts:
     """Whether metrics can be served. problem: "taken", "not-local", "not-permitted", or the system's error message.
-    next_free: an available port."""
+    by_daemon: our own daemon serves them there. next_free: an available port."""
 
     listen: str
     problem: str | None = None
     by: str | None = None
-    ours: bool = False
+    by_daemon: bool = False
     next_free: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateLook:
+class StateDirFacts:
     """The state dir. full: there is no room for a journal. no_reserve: the journal has no reserve, and there is no room
     for one. journal_schema: the schema version of its journal, if readable. foreign: log dirs in the journal that are
-    not this broker's."""
+    not this broker's. forgotten: a log dir that it remembers and the broker's configuration does not name any more, and
+    what to do."""
 
     path: str
     exists: bool
-    access: AccessLook | None = None
+    access: AccessFacts | None = None
     made_by_unit: bool = False
     in_log_dir: str | None = None
     full: bool = False
@@ -225,14 +228,16 @@ class StateLook:
     journal_schema: int | None = None
     known_schema: int = 0
     foreign: tuple[str, ...] = ()
+    forgotten: tuple[str, str] | None = None
     service_path: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentsLook:
+class AssignmentsFacts:
     """The source of verdicts. bootstrap: an address of one of the broker's listeners; secure: that listener is not
     PLAINTEXT. stopped: nobody holds a log dir. kraft: the broker has its own metadata log and updates it while it runs.
-    empty: the source was read and lists no topics."""
+    empty: the source was read and lists no topics. ends_at_stop: it ends when the broker stopped, and why no living one
+    could be asked. not_our_lineage: the metadata log contradicts what is remembered of it, or ends before that."""
 
     usable: bool
     source: Source | Literal["none"] = "none"
@@ -246,10 +251,12 @@ class AssignmentsLook:
     stopped: bool = False
     kraft: bool = False
     empty: bool = False
+    ends_at_stop: str | None = None
+    not_our_lineage: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiblingLook:
+class InstanceFacts:
     """Another logagent configuration on this host and what both share. number: the line of kafka.config in it."""
 
     file: str
@@ -263,22 +270,22 @@ class SiblingLook:
 class DoctorFacts:
     """All facts about one host."""
 
-    config: ConfigLook
-    brokers: tuple[BrokerLook, ...] = ()
-    subject: SubjectLook
-    holders: tuple[HolderLook, ...] = ()
+    config: ConfigFacts
+    brokers: tuple[BrokerFacts, ...] = ()
+    subject: SubjectFacts
+    holders: tuple[HolderFacts, ...] = ()
     kafka_version: KafkaVersion = UNKNOWN_VERSION
     cluster_id: str | None = None
     node_id: int | None = None
     cluster_problems: Mapping[str, str] = field(default_factory=dict)
     by_node: bool = False
-    log_dirs: tuple[LogDirLook, ...] = ()
-    service: ServiceLook | None = None
-    proc: ProcLook = field(default_factory=ProcLook)
-    daemon: DaemonLook | None = None
-    port: PortLook | None = None
-    state: StateLook | None = None
-    assignments: AssignmentsLook | None = None
-    files: tuple[AccessLook, ...] = ()
-    siblings: tuple[SiblingLook, ...] = ()
+    log_dirs: tuple[DoctorLogDirFacts, ...] = ()
+    service: ServiceFacts | None = None
+    proc: ProcFacts = field(default_factory=ProcFacts)
+    daemon: DaemonFacts | None = None
+    port: PortFacts | None = None
+    state: StateDirFacts | None = None
+    assignments: AssignmentsFacts | None = None
+    files: tuple[AccessFacts, ...] = ()
+    siblings: tuple[InstanceFacts, ...] = ()
     root: bool = False

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from shlex import quote
 
-from logagent.model.doctor.doctor_facts import DoctorFacts, ServiceLook
+from logagent.model.doctor.doctor_facts import DoctorFacts, ServiceFacts
 from logagent.model.doctor.storage import toml_change, unit_change, unit_word
 from logagent.model.finding import Change, Finding, fatal, info, warning, works
+from logagent.model.health.clock_doubt import TRUST_CLOCK
 from logagent.model.setup.drop_in import CONFIG_VARIABLE
 
 
@@ -22,18 +23,25 @@ def daemon(f: DoctorFacts) -> Iterator[Finding]:
     if d is None:
         return
     if d.state == "running":
-        ours = {path.rstrip("/") for path in (x.path for x in f.log_dirs)}
-        theirs = None if d.log_dirs is None else {path.rstrip("/") for path in d.log_dirs}
-        if theirs is not None and ours and theirs != ours:
+        configured = {path.rstrip("/") for path in (x.path for x in f.log_dirs)}
+        served = None if d.log_dirs is None else {path.rstrip("/") for path in d.log_dirs}
+        if served is not None and configured and served != configured:
             yield fatal(
                 "other-daemon",
                 d.socket,
-                f"the daemon there (process {d.pid}) serves {', '.join(sorted(theirs)) or 'no log dir'}, not the log"
+                f"the daemon there (process {d.pid}) serves {', '.join(sorted(served)) or 'no log dir'}, not the log"
                 " dirs of this configuration",
                 "give the state dir of the right daemon (--state-dir), or reload it if its configuration changed",
             )
         else:
             yield works("daemon", d.socket, f"process {d.pid} is running and answers")
+        if d.clock_doubt is not None:
+            says = f"it does nothing that depends on an age: {d.clock_doubt}"
+            yield warning("clock-doubted", d.socket, says, TRUST_CLOCK)
+        if d.reload_failed is not None:
+            says = f"it runs with its configuration of before; the last reload failed: {d.reload_failed}"
+            hint = "mend the configuration and reload it (systemctl reload logagent)"
+            yield warning("reload-failed", d.socket, says, hint)
     elif d.state == "refused":
         hint = "run doctor as root or as the daemon's user"
         yield info("daemon-closed", d.socket, f"not permitted to ask the daemon: {d.detail}", hint)
@@ -48,11 +56,11 @@ def state_dir(f: DoctorFacts) -> Iterator[Finding]:
     s = f.state
     if s is None:
         return
-    found = list(_state_problems(f))
-    if not found:
+    problems = list(_state_problems(f))
+    if not problems:
         what = "the journal exists" if s.journal else "the first command that acts creates the journal"
-        found = [works("state-dir", s.path, what)]
-    yield from found
+        problems = [works("state-dir", s.path, what)]
+    yield from problems
     if s.service_path is not None and s.service_path != s.path:
         says = f"{f.service.unit if f.service else 'the service'} keeps its journal in {s.service_path}, not here"
         yield info("other-state-dir", s.path, says, f"add --state-dir {quote(s.service_path)}")
@@ -88,6 +96,9 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
             f"its journal was written by a newer logagent (schema {s.journal_schema}; this one knows {s.known_schema})",
             "install that version again",
         )
+    if s.forgotten is not None:
+        says = f"{s.forgotten[0]}: restores and removals that depend on it wait"
+        yield warning("log-dir-forgotten", s.path, says, s.forgotten[1])
     if s.foreign:
         yield warning(
             "journal-of-others",
@@ -101,8 +112,8 @@ def metrics(f: DoctorFacts) -> Iterator[Finding]:
     p = f.port
     if p is None:
         return
-    if p.problem is None or p.ours:
-        says = "the daemon serves its metrics there" if p.ours else "free for the metrics"
+    if p.problem is None or p.by_daemon:
+        says = "the daemon serves its metrics there" if p.by_daemon else "free for the metrics"
         yield works("metrics", p.listen, says)
         return
     host = p.listen.rpartition(":")[0]
@@ -170,31 +181,31 @@ def service(f: DoctorFacts) -> Iterator[Finding]:
         hint = "the commands work without it; the packages install logagent.service"
         yield info("no-service", "", "the daemon's unit is not installed", hint)
         return
-    found = [*_setup(s), *_unnamed(f, s), *_blind(s), *_paths(f, s), *_failed(s)]
-    if not found:
+    problems = [*_setup(s), *_unnamed(f, s), *_blind(s), *_paths(f, s), *_failed(s)]
+    if not problems:
         state = s.active or "state unknown: systemd does not answer"
         yield works("service", s.unit, f"{state}; user {s.user or 'root'}; nothing in the unit blocks the agent")
-    yield from found
+    yield from problems
 
 
-def _setup(s: ServiceLook) -> Iterator[Finding]:
+def _setup(s: ServiceFacts) -> Iterator[Finding]:
     """Whether the drop-in is still what `logagent setup` would write."""
-    look = s.setup
-    if look is None or look.state == "fits":
+    setup = s.setup
+    if setup is None or setup.state == "fits":
         return
     says = {
         "missing": f"{s.unit} is not set up yet: it does not start without a drop-in",
         "differs": "it no longer fits server.properties, the broker's user, the mounts or kafka.config",
-        "refused": f"it could not be written again: {look.why}",
-    }[look.state]
-    hint = f"look at what `{look.command.removesuffix(' --execute')}` shows first"
+        "refused": f"it could not be written again: {setup.why}",
+    }[setup.state]
+    hint = f"look at what `{setup.command.removesuffix(' --execute')}` shows first"
     then = f"systemctl daemon-reload && systemctl restart {quote(s.unit)}"
-    change = Change(line=look.command, then=then) if look.state != "refused" else None
-    yield fatal("setup-outdated" if look.state != "missing" else "not-set-up", look.place, says, hint, change=change)
+    change = Change(line=setup.command, then=then) if setup.state != "refused" else None
+    yield fatal("setup-outdated" if setup.state != "missing" else "not-set-up", setup.place, says, hint, change=change)
 
 
-def _unnamed(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
-    """The daemon looks for no broker: one that nothing names to it does not start."""
+def _unnamed(f: DoctorFacts, s: ServiceFacts) -> Iterator[Finding]:
+    """The daemon does not search for a broker: where nothing names one, it does not start."""
     p, c = s.properties, f.config
     named = (
         c.named_in_file
@@ -203,15 +214,15 @@ def _unnamed(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
         or "EnvironmentFiles" in p
     )
     named = named or any(option in p.get("ExecStart", "") for option in ("--kafka-config", "--log-dir"))
-    told = s.setup is not None and s.setup.state != "fits"  # setup names it, once it is run
-    if not named and not told and c.kafka_config is not None:
+    setup_names_it = s.setup is not None and s.setup.state != "fits"  # setup names it, once it is run
+    if not named and not setup_names_it and c.kafka_config is not None:
         change = toml_change(c, "kafka.config", c.kafka_config)
         change = replace(change, then=f"systemctl restart {quote(s.unit)}")
         says = "nothing names the broker to the daemon: it does not start (exit status 78)"
         yield fatal("daemon-unnamed", s.unit, says, "name it", change=change)
 
 
-def _blind(s: ServiceLook) -> Iterator[Finding]:
+def _blind(s: ServiceFacts) -> Iterator[Finding]:
     for key, good, bad in _BLINDING:
         value = s.properties.get(key, good)
         if value and value != good and (bad is None or value in bad):
@@ -224,7 +235,7 @@ def _blind(s: ServiceLook) -> Iterator[Finding]:
             )
 
 
-def _paths(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
+def _paths(f: DoctorFacts, s: ServiceFacts) -> Iterator[Finding]:
     written = [d.path for d in f.log_dirs] + [a.path for a in f.files if a.write]
     # A log dir that is listed itself is bind-mounted into the service's namespace and keeps an unmounted disk busy.
     points = {d.path: d.mount.point for d in f.log_dirs if d.mount is not None and d.mount.point != "/"}
@@ -257,7 +268,7 @@ def _paths(f: DoctorFacts, s: ServiceLook) -> Iterator[Finding]:
             yield fatal("unit-blocks", path, says, change=unit_change(s, "PrivateTmp=no"))
 
 
-def _blocked(s: ServiceLook, path: str, point: str) -> tuple[str | None, str]:
+def _blocked(s: ServiceFacts, path: str, point: str) -> tuple[str | None, str]:
     """Why the unit makes `path` (on the mount `point`) unwritable, and the line that makes it writable."""
     p = s.properties
     open_line = f"ReadWritePaths={unit_word(f'-{point}')}"
@@ -294,7 +305,7 @@ def _below(path: str, places: tuple[str, ...] | list[str]) -> bool:
     return any(path == p or path.startswith(f"{p.rstrip('/')}/") for p in places)
 
 
-def _failed(s: ServiceLook) -> Iterator[Finding]:
+def _failed(s: ServiceFacts) -> Iterator[Finding]:
     if s.active == "failed":
         result = s.properties.get("Result", "unknown")
         status = s.properties.get("ExecMainStatus", "unknown")

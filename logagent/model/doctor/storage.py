@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from shlex import quote
 
 from logagent.model.doctor.doctor_facts import (
-    AccessLook,
-    ConfigLook,
+    AccessFacts,
+    ConfigFacts,
     DoctorFacts,
-    HolderLook,
-    LogDirLook,
-    ProcLook,
-    ServiceLook,
+    DoctorLogDirFacts,
+    HolderFacts,
+    ProcFacts,
+    ServiceFacts,
 )
 from logagent.model.finding import Change, Finding, fatal, warning, works
 from logagent.model.records import Health, HolderState
@@ -31,7 +31,7 @@ def unit_word(path: str) -> str:
     return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else '"' + word.replace("\\", r"\\").replace('"', r"\"") + '"'
 
 
-def toml_change(c: ConfigLook, key: str, value: str) -> Change:
+def toml_change(c: ConfigFacts, key: str, value: str) -> Change:
     """The line of logagent.toml that sets `section.key` to `value`, replacing an existing one even if that is commented
     out."""
     section, _, name = key.partition(".")
@@ -42,7 +42,7 @@ def toml_change(c: ConfigLook, key: str, value: str) -> Change:
     return Change(line=line, file=c.file or c.default, number=c.keys.get(key), section=section, then=then)
 
 
-def unit_change(service: ServiceLook, line: str) -> Change:
+def unit_change(service: ServiceFacts, line: str) -> Change:
     """The line for the administrator's drop-in of our unit, replacing the one there that sets it now."""
     place = service.user_place if line.startswith("User=") else None
     then = f"systemctl daemon-reload && systemctl restart {quote(service.unit)}"
@@ -75,7 +75,7 @@ def rights(f: DoctorFacts) -> Iterator[Finding]:
     yield from _hidepid(f.proc, f)
 
 
-def _descriptors(f: DoctorFacts, h: HolderLook) -> Finding:
+def _descriptors(f: DoctorFacts, h: HolderFacts) -> Finding:
     s = f.subject
     path = f"/proc/{h.pid}/fd"
     who = f"the broker (process {h.pid})"
@@ -100,7 +100,7 @@ def _descriptors(f: DoctorFacts, h: HolderLook) -> Finding:
     return _refused(f, h, path, who)
 
 
-def _refused(f: DoctorFacts, h: HolderLook, path: str, who: str) -> Finding:
+def _refused(f: DoctorFacts, h: HolderFacts, path: str, who: str) -> Finding:
     """Both run as the same user (or the agent as root), and the kernel still refuses."""
     s = f.subject
     if h.gid is not None and h.gid != s.gid:
@@ -150,7 +150,7 @@ def _owner(f: DoctorFacts) -> Iterator[Finding]:
         )
 
 
-def _hidepid(proc: ProcLook, f: DoctorFacts) -> Iterator[Finding]:
+def _hidepid(proc: ProcFacts, f: DoctorFacts) -> Iterator[Finding]:
     if proc.hidepid is None or proc.exempt or f.subject.uid == 0:
         return
     yield warning(
@@ -162,7 +162,7 @@ def _hidepid(proc: ProcLook, f: DoctorFacts) -> Iterator[Finding]:
     )
 
 
-def _show_processes(proc: ProcLook, service: ServiceLook | None) -> Change | None:
+def _show_processes(proc: ProcFacts, service: ServiceFacts | None) -> Change | None:
     if service is not None and service.properties.get("ProtectProc", "default") != "default":
         return _service_change(service, "ProtectProc=default")
     if proc.hidepid is None:
@@ -179,25 +179,26 @@ def _show_processes(proc: ProcLook, service: ServiceLook | None) -> Change | Non
     return Change(line="mount -o remount,hidepid=0 /proc")
 
 
-def _user_change(service: ServiceLook | None, user: str) -> Change:
+def _user_change(service: ServiceFacts | None, user: str) -> Change:
     return _service_change(service, f"User={user}") or Change(line=f"su -s /bin/sh {user} -c 'logagent …'")
 
 
-def _service_change(service: ServiceLook | None, line: str) -> Change | None:
+def _service_change(service: ServiceFacts | None, line: str) -> Change | None:
     return unit_change(service, line) if service is not None else None
 
 
 def log_dirs(f: DoctorFacts) -> Iterator[Finding]:
     for d in f.log_dirs:
-        found = list(_log_dir(f, d))
-        if not found:
+        problems = list(_log_dir(f, d))
+        if not problems:
             kind = f", {d.mount.kind} mounted at {d.mount.point}" if d.mount is not None else ""
             held = "held by the broker" if d.holder is not HolderState.FREE else "held by nobody"
-            found = [works("log-dir", d.path, f"{d.health.value}, {held}{kind}; user {f.subject.name} can work in it")]
-        yield from found
+            says = f"{d.health.value}, {held}{kind}; user {f.subject.name} can work in it"
+            problems = [works("log-dir", d.path, says)]
+        yield from problems
 
 
-def _log_dir(f: DoctorFacts, d: LogDirLook) -> Iterator[Finding]:
+def _log_dir(f: DoctorFacts, d: DoctorLogDirFacts) -> Iterator[Finding]:
     name = f.subject.name
     if d.access is not None and not d.access.answered:
         says = "no answer in time: its disk hangs"
@@ -234,7 +235,7 @@ def _log_dir(f: DoctorFacts, d: LogDirLook) -> Iterator[Finding]:
         yield fatal("holder-unreadable", d.path, says, hint)
 
 
-def _read_only(d: LogDirLook) -> Finding | None:
+def _read_only(d: DoctorLogDirFacts) -> Finding | None:
     if d.mount is not None and d.mount.device_read_only:
         return fatal(
             "read-only",
@@ -253,7 +254,7 @@ def _read_only(d: LogDirLook) -> Finding | None:
     return None
 
 
-def _health(d: LogDirLook) -> Finding | None:
+def _health(d: DoctorLogDirFacts) -> Finding | None:
     if d.health is Health.OFFLINE:
         return fatal("log-dir-offline", d.path, d.reason or "it is offline", "logagent check says more")
     if d.health is Health.UNFORMATTED:
@@ -269,7 +270,7 @@ def _health(d: LogDirLook) -> Finding | None:
     return None
 
 
-def _denied(f: DoctorFacts, a: AccessLook, d: LogDirLook) -> Finding:
+def _denied(f: DoctorFacts, a: AccessFacts, d: DoctorLogDirFacts) -> Finding:
     name = f.subject.name
     says = f"user {name} lacks {a.lacks} permission on {a.at or a.path} (owner {a.owner}, mode {_mode(a)})"
     if a.at is not None and a.at != a.path:
@@ -279,12 +280,12 @@ def _denied(f: DoctorFacts, a: AccessLook, d: LogDirLook) -> Finding:
     path = quote(d.path)
     hint = "the broker's user needs the same access, and the agent should run as that user"
     if not f.holders and all(x.owner_uid != f.subject.uid for x in f.log_dirs):
-        return fatal("no-access", d.path, says, hint)  # the user is wrong, which is said above
+        return fatal("no-access", d.path, says, hint)  # the user is wrong, which is a finding of its own
     change = Change(line=f"chmod u+rwx {path}" if a.owner == name else f"chown {quote(name)} {path}")
     return fatal("no-access", d.path, says, hint, change=change)
 
 
-def _mode(a: AccessLook) -> str:
+def _mode(a: AccessFacts) -> str:
     return "unknown" if a.mode is None else f"{a.mode:04o}"
 
 
@@ -307,6 +308,6 @@ def files(f: DoctorFacts) -> Iterator[Finding]:
             yield fatal("file-closed", a.path, says, "give the agent's user access", change=change)
 
 
-def _opened(a: AccessLook, at: str, name: str) -> Change:
+def _opened(a: AccessFacts, at: str, name: str) -> Change:
     bits = "".join(bit for bit, word in (("r", "read"), ("w", "write"), ("x", "search")) if word in (a.lacks or ""))
     return Change(line=f"setfacl -m u:{quote(name)}:{bits} {quote(at)}")

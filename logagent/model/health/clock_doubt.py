@@ -14,7 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+TRUST_CLOCK = "logagent cleanup --trust-clock if it is right now"
 MOST_DRIFT_MS = 3_600_000
+# Two readings of one boot's time agree to this much.
+SAME_BOOT_MS = 5_000
 # A change on disk may have a time a little later than the clock reading that it is compared with.
 MOST_AHEAD_MS = 60_000
 
@@ -26,6 +29,15 @@ class Clocks:
     boot_id: str
     wall_ms: int
     boottime_ms: int
+
+    def same_boot(self, earlier: Clocks) -> bool:
+        """Whether no boot lies between. Within one, the daemon's sandbox and a shell may show different ids (a
+        container of systemd-nspawn has its own, which a sandbox in it does not see): then the time of the boot
+        counts."""
+        if self.boot_id == earlier.boot_id:
+            return True
+        booted, before = self.wall_ms - self.boottime_ms, earlier.wall_ms - earlier.boottime_ms
+        return abs(booted - before) <= SAME_BOOT_MS and self.boottime_ms >= earlier.boottime_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,7 @@ def clock_doubt(
     """
     if last is None:
         return None if synchronised else _doubted_by_disk(changed_ms(), now)
-    if last.boot_id == now.boot_id:
+    if now.same_boot(last):
         since = now.boottime_ms - last.boottime_ms
         drift = now.wall_ms - last.wall_ms - since
         if abs(drift) <= MOST_DRIFT_MS:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from logagent.model.assignments.image import BrokerRegistration
+from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import LogDirFacts
 from logagent.model.records import Holder, HolderState
 
@@ -30,6 +32,12 @@ class SeenHolder:
 
     def is_process(self, pid: int, started_ms: int) -> bool:
         return self.pid == pid and abs(self.started_ms - started_ms) <= SAME_START_MS
+
+
+class NotServing(NamedTuple):
+    """Why a broker is not known to serve a log dir, in words."""
+
+    why: str
 
 
 def known_to_serve(where: LogDirFacts, known: SeenHolder | None, now_ms: int) -> bool:
@@ -61,12 +69,31 @@ def registered_by(
     return known and bool(before) and registration.incarnation not in before
 
 
-def with_settled_holder(where: LogDirFacts, serving: SeenHolder, settle_ms: int, now_ms: int) -> LogDirFacts:
+def serving_since(holder: Holder, registration: BrokerRegistration | None, now_ms: int) -> int:
+    """Since when a process serves that is known to serve now: since it was unfenced, where the metadata log has both
+    its registration and that as of after its start; else only since now.
+
+    A broker asks to be unfenced once it has loaded every log, and no earlier process can have registered after this one
+    had started.
+    """
+    started_ms = holder.start_time_ms
+    if registration is None or registration.fenced is not False or started_ms is None:
+        return now_ms
+    registered_ms, unfenced_ms = registration.registered_ms, registration.unfenced_ms
+    if registered_ms is None or unfenced_ms is None or registered_ms <= started_ms + SAME_START_MS:
+        return now_ms
+    return min(now_ms, max(registered_ms, unfenced_ms))
+
+
+def with_settled_holder(
+    where: LogDirFacts, serving: SeenHolder, witness: Witness, settle_ms: int, now_ms: int
+) -> LogDirFacts:
     """`where` with its holder HELD once `guard.settle` has passed since it was first seen serving; until then the
     holder's detail says how long that was."""
     seen_ms = now_ms - serving.since_ms
     if seen_ms >= settle_ms:
-        return replace(where, holder=replace(where.holder, state=HolderState.HELD))
+        held = Held(Claim.SERVING, witness, serving.since_ms)
+        return replace(where, holder=replace(where.holder, state=HolderState.HELD, serving=held))
     detail = f"seen serving for {seen_ms // 1000} s, guard.settle is {settle_ms // 1000} s"
     return replace(where, holder=replace(where.holder, detail=detail))
 
@@ -74,29 +101,32 @@ def with_settled_holder(where: LogDirFacts, serving: SeenHolder, settle_ms: int,
 def mark_serving(
     log_dirs: Mapping[str, LogDirFacts],
     known: Mapping[str, SeenHolder],
-    serves: Callable[[LogDirFacts], str | None],
+    serves: Callable[[LogDirFacts], Witness | NotServing],
     settle_ms: int,
     now_ms: int,
+    registration: BrokerRegistration | None = None,
 ) -> tuple[dict[str, LogDirFacts], dict[str, SeenHolder]]:
     """The log dirs with serving holders distinguished from starting ones, and the serving holders to remember.
 
-    `serves`: asks the broker about a log dir; returns why it is not known to serve that, None if it serves. Asked only
-    about holders that are not known to serve yet.
+    `serves`: asks who says that the broker serves a log dir. Asked only about holders that are not known to serve yet.
+    `registration`: of this host's broker. It tells how old its serving is, so that a fresh install beside an old broker
+    does not count from its own first look.
     """
     updated, noted = dict(log_dirs), dict[str, SeenHolder]()
     for path, where in log_dirs.items():
         holder = where.holder
         if holder.state is not HolderState.STARTING:
             continue
-        before = known.get(path)
+        before, witness = known.get(path), Witness.SEEN_SERVING
         if before is not None and known_to_serve(where, before, now_ms):
             noted[path] = before
         elif holder.pid is None or holder.start_time_ms is None:
             continue
-        elif (why := serves(where)) is None:
-            noted[path] = SeenHolder(holder.pid, holder.start_time_ms, now_ms)
+        elif isinstance(answer := serves(where), NotServing):
+            updated[path] = replace(where, holder=replace(holder, detail=holder.detail or answer.why))
         else:
-            updated[path] = replace(where, holder=replace(holder, detail=holder.detail or why))
+            since_ms = serving_since(holder, registration, now_ms)
+            noted[path], witness = SeenHolder(holder.pid, holder.start_time_ms, since_ms), answer
         if path in noted:
-            updated[path] = with_settled_holder(where, noted[path], settle_ms, now_ms)
+            updated[path] = with_settled_holder(where, noted[path], witness, settle_ms, now_ms)
     return updated, noted

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from logagent.model.assignments.identity import MetaLook
+from logagent.model.assignments.identity import MetaRead
 from logagent.model.records import Health, Holder, HolderState, Identity
 
 
@@ -77,7 +77,7 @@ class Seen:
 
     probe: ProbeResult
     identity: Identity | None = None
-    meta: MetaLook | None = None
+    meta: MetaRead | None = None
     given_up: str | None = None
     failed: str | None = None
     hanging: bool = False
@@ -100,7 +100,7 @@ class LogDirState:
     good_probes: int = 0
     suspected: int = 0
     identity: Identity | None = None
-    meta: MetaLook | None = None
+    meta: MetaRead | None = None
 
     def wants_scan(self, recovery_probes: int) -> bool:
         """Whether it needs only a complete scan to come back."""
@@ -141,7 +141,7 @@ def _failure(before: LogDirState | None, seen: Seen, suspected: int) -> str | No
     return seen.given_up if suspected >= ROUNDS else None
 
 
-def _changed(known: MetaLook | None, now: MetaLook | None) -> str | None:
+def _changed(known: MetaRead | None, now: MetaRead | None) -> str | None:
     """What happened to the `meta.properties` of a log dir that had one."""
     if known is None or known.missing or known.error is not None or now is None:
         return None
@@ -190,7 +190,7 @@ def _is_good(before: LogDirState, seen: Seen) -> bool:
     return _is_same_node(before.meta, seen.meta)
 
 
-def _is_same_node(known: MetaLook | None, now: MetaLook) -> bool:
+def _is_same_node(known: MetaRead | None, now: MetaRead) -> bool:
     """Whether the directory there now belongs to the same node as before. A replacement disk has another directory id,
     and no `meta.properties` at all until it is formatted."""
     if known is None or known.missing or known.error is not None:

@@ -23,14 +23,15 @@ Which topic names are legal or internal (Kafka's `org.apache.kafka.common.intern
 
 The UUID in the names of directories that we mark or set aside: it shows that we did it, and when.
 
-Kafka's own names contain a random UUID (version 4). Ours are version 7 (RFC 9562) and begin with the time; to a broker
-both are 32 hex digits. The directory's own times cannot show this: each load by a broker updates ctime and mtime of a
-stray (seen on 3.9.1 and 4.3.1), and the first load those of a `-delete` dir (3.5.2, 3.9.1, 4.3.1).
+Kafka's own names contain a random UUID (version 4). logagent's are version 7 (RFC 9562) and begin with the time; to a
+broker both are 32 hex digits. The directory's own times cannot show this: each load by a broker updates ctime and mtime
+of a stray (seen on 3.9.1 and 4.3.1), and the first load those of a `-delete` dir (3.5.2, 3.9.1, 4.3.1).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -57,7 +58,7 @@ def parse_long(text: str) -> int:
 
 def _parse(text: str, low: int, high: int) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
-    # Java looks at UTF-16 units: a digit above U+FFFF is two surrogates to it, not a digit.
+    # Java reads UTF-16 units: a digit above U+FFFF is two surrogates to it, not a digit.
     if not digits.isdecimal() or (not digits.isascii() and max(digits) > "\uffff"):
         raise ValueError(f'For input string: "{text}"')
     if len(digits) > _SIGNIFICANT and any(int(digit) for digit in digits[:-_SIGNIFICANT]):
@@ -295,3 +296,15 @@ def _checked(uuid_hex: str) -> str:
     if len(uuid_hex) != 32 or not _HEX_DIGITS.issuperset(uuid_hex):
         raise ValueError(f"{uuid_hex!r} is not a UUID as 32 lower-case hex digits")
     return uuid_hex
+
+
+LEFTOVERS = (".deleted", ".cleaned")
+
+
+def leftovers(names: Iterable[str]) -> list[str]:
+    """The files of a partition directory that its broker removes when it loads it, whatever they hold: `.deleted`, and
+    `.cleaned` where nothing ends in `.swap` (`LogLoader.removeTempFilesAndCollectSwapFiles`: of a split that was
+    interrupted, the `.cleaned` files say which `.swap` files count)."""
+    found = sorted(names)
+    swapping = any(name.endswith(".swap") for name in found)
+    return [name for name in found if name.endswith(".deleted") or (name.endswith(".cleaned") and not swapping)]

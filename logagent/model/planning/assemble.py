@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 
 from logagent.model.facts import Facts, RecentAction
 from logagent.model.naming.dir_names import renamed_at_ms
+from logagent.model.planning.acts import proof_of
 from logagent.model.planning.plan import Guard, Plan, Proposal, Refusal, Waiting, first_of_plan, plan_id
+from logagent.model.planning.proposals import by_word_alone
 from logagent.model.records import ActionKind, DirKey, Identity, Kind, PartitionDir
 
 Key = tuple[Identity, str | None, int | None]
@@ -25,9 +27,9 @@ class RecentDirs:
     """The directories of `recent`, by a key that identifies them across renames and moves.
 
     A directory keeps its inode when renamed; topic id and partition distinguish it from a later one with the same
-    inode. An interrupted removal may have removed the topic id: then inode and partition must suffice. sizes: the
-    largest size seen of each. approved: those that an operator allowed and that were not restored since (a restore ends
-    the approval).
+    inode. An interrupted removal may have removed the topic id: then inode and partition must suffice. sizes: the most
+    that each was seen to have allocated. approved: those that an operator allowed and that were not restored since (a
+    restore ends the approval).
     """
 
     def __init__(self, recent: Iterable[RecentAction]) -> None:
@@ -40,7 +42,7 @@ class RecentDirs:
             if r.restored:
                 self.approved.discard(key)
                 continue
-            self.sizes[key] = max(r.bytes, self.sizes.get(key, 0))
+            self.sizes[key] = max(r.allocated, self.sizes.get(key, 0))
             if r.approved:
                 self.approved.add(key)
 
@@ -58,7 +60,7 @@ def on_disk(dirs: Iterable[PartitionDir], taken: RecentDirs, since_ms: int) -> t
     """Directories that a logagent renamed since `since_ms` and that `taken` does not know: those of another state
     dir."""
     return tuple(
-        RecentAction(d.identity, d.topic_id, d.partition, d.bytes, approved=False)
+        RecentAction(d.identity, d.topic_id, d.partition, d.allocated, approved=False)
         for d in dirs
         if d.kind in (Kind.STRAY, Kind.DELETE)
         and (at_ms := renamed_at_ms(d.uuid)) is not None
@@ -68,7 +70,8 @@ def on_disk(dirs: Iterable[PartitionDir], taken: RecentDirs, since_ms: int) -> t
 
 
 def dirs_of_a_day(dirs: Iterable[PartitionDir], taken: RecentDirs) -> tuple[int, int]:
-    """Partition dirs and bytes that the host had within the 24 hours: those among `dirs`, and those taken since.
+    """Partition dirs and allocated bytes that the host had within the 24 hours: those among `dirs`, and those taken
+    since.
 
     A partly removed directory counts with its full size, as it does in the blast radius.
     """
@@ -77,14 +80,16 @@ def dirs_of_a_day(dirs: Iterable[PartitionDir], taken: RecentDirs) -> tuple[int,
     for d in dirs:
         if d.kind in _PARTITION_KINDS:
             count += 1
-            size += max(d.bytes, gone.pop(taken.key(d), 0)) if gone else d.bytes
+            size += max(d.allocated, gone.pop(taken.key(d), 0)) if gone else d.allocated
     return count + len(gone), size + sum(gone.values())
 
 
 @dataclass(frozen=True, slots=True)
 class BlastRadius:
-    """The limits over 24 hours: `max_dirs` directories, `max_fraction` of the host's partition dirs or bytes. One is
-    always within them. The controller, which knows no host's settings, applies the defaults, to topics too."""
+    """The limits over 24 hours: `max_dirs` directories, `max_fraction` of the host's partition dirs or allocated bytes
+    (a broker preallocates 20 MiB of indexes for each active segment: by file sizes a third of a host can pass as a
+    tenth). One is always within them. The controller, which knows no host's settings, applies the defaults, to topics
+    too."""
 
     max_dirs: int = 20
     max_fraction: float = 0.1
@@ -134,13 +139,14 @@ def within_limits(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadi
 
 
 def _counted(permitted: Sequence[Proposal]) -> list[Proposal]:
-    return [p for p in permitted if p.action is not ActionKind.RESTORE and not p.approved and not p.on_the_way_back]
+    keeps = (ActionKind.RESTORE, ActionKind.REMOVE_LEFTOVERS)
+    return [p for p in permitted if p.action not in keeps and not p.approved and not p.on_the_way_back]
 
 
 class _Day:
     """What counts for the limits: the directories of the last 24 hours and those of a plan, with their sizes.
 
-    `totals`: how many there are, and their bytes."""
+    `totals`: how many there are, and their allocated bytes."""
 
     def __init__(self, counted: Sequence[Proposal], facts: Facts) -> None:
         self._taken = RecentDirs(facts.recent)
@@ -156,13 +162,13 @@ class _Day:
         if key in self._approved:
             return dirs, size
         known = self._sizes.get(key)
-        return dirs + (known is None), size + max(0, p.dir.bytes - (known or 0))
+        return dirs + (known is None), size + max(0, p.dir.allocated - (known or 0))
 
     def count(self, p: Proposal) -> None:
         self.totals = self.totals_with(p)
         key = self._taken.key(p.dir)
         if key not in self._approved:
-            self._sizes[key] = max(p.dir.bytes, self._sizes.get(key, 0))
+            self._sizes[key] = max(p.dir.allocated, self._sizes.get(key, 0))
 
 
 def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str | None:
@@ -177,10 +183,19 @@ def _over_limit(dirs: int, size: int, facts: Facts, limits: BlastRadius) -> str 
         )
     if size > limits.max_fraction * facts.partition_bytes:
         return (
-            f"{size} of the host's {facts.partition_bytes} bytes within 24 hours are more than"
+            f"{size} of the host's {facts.partition_bytes} allocated bytes within 24 hours are more than"
             f" cleanup.max_fraction = {limits.max_fraction:g}"
         )
     return None
+
+
+def _on_word_alone(permitted: Sequence[Proposal], facts: Facts) -> Refusal | None:
+    found = [p for p in permitted if not p.approved and by_word_alone(p, facts)]
+    if not found:
+        return None
+    fact = f"{len(found)} of these strays may be the only copy of their records: {found[0].dir.name}"
+    id_ = plan_id(permitted)
+    return Refusal.of_plan(fact, f"if exactly this is to be lost: --execute --approve {id_}", found)
 
 
 def _leaves_nothing(counted: Sequence[Proposal], facts: Facts) -> str | None:
@@ -223,7 +238,7 @@ def assemble(
             refused.append(stop)
             return _plan(permitted, facts, refused, waiting, stop)
         permitted = [replace(p, approved=True) for p in found]
-    tripped = blast_radius(permitted, facts, limits)
+    tripped = blast_radius(permitted, facts, limits) or _on_word_alone(permitted, facts)
     if tripped is not None:
         refused.append(tripped)
     return _plan(permitted, facts, refused, waiting, tripped)
@@ -237,7 +252,9 @@ def _plan(
     needs_approval: Refusal | None,
 ) -> Plan:
     id_ = plan_id(actions)
-    return Plan(id_, facts.now_ms, tuple(actions), tuple(refused), tuple(waiting), needs_approval, facts.strays)
+    proofs = {p.key: proof for p in actions if (proof := proof_of(p, facts))}
+    stop = needs_approval
+    return Plan(id_, facts.now_ms, tuple(actions), tuple(refused), tuple(waiting), stop, facts.strays, proofs)
 
 
 def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -> tuple[list[Proposal], list[Refusal]]:

@@ -8,11 +8,12 @@ clock is in doubt no age counts, so nothing is due.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from logagent.model.assignments.sightings import Sighting, of_directory
+from logagent.model.claims import Claim
 from logagent.model.facts import Facts
 from logagent.model.planning.assemble import RecentDirs
 from logagent.model.planning.plan import NO_FLAGS, Flags, Proposal, Waiting
@@ -27,7 +28,7 @@ from logagent.model.planning.queue import (
     backoff_ms,
     full_topic,
     marked_at_ms,
-    removal_begun,
+    removal_has_started,
 )
 from logagent.model.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
 
@@ -48,8 +49,8 @@ class Ages:
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """What may fall due, and what the journal knows of it. `queue`: the marked directories, in their order. `dirs`: the
-    inventory. `retention_ms`: of strays. `doubt`: why no age can be trusted now, if so. `flags`: what the operator
-    allowed."""
+    inventory. `retention_ms`: of strays. `never_shown`: topic ids that the metadata log of this host never had.
+    `doubt`: why no age can be trusted now, if so. `flags`: what the operator allowed."""
 
     queue: Sequence[QueueEntry] = ()
     dirs: Sequence[PartitionDir] = ()
@@ -62,6 +63,7 @@ class Candidates:
     corrected: Corrected = as_written
     doubt: str | None = None
     flags: Flags = NO_FLAGS
+    never_shown: Collection[str] = ()
 
 
 class Part(NamedTuple):
@@ -97,7 +99,7 @@ def what_is_due(known: Candidates, facts: Facts, new_uuid: NewUuid, *, waits_ove
     kept, queue = kept_while_offline(known.queue, facts)
     parts = [removals(queue, now_ms), strays(known, retention_ms, now_ms), orphans(known, ages, facts, new_uuid)]
     if known.doubt is not None and not waits_over:
-        parts = [Part([], [*_held_back(part.due, known.doubt), *part.waiting]) for part in parts]
+        parts = [Part([], [*_held_back(part.due, known.doubt, Claim.CLOCK), *part.waiting]) for part in parts]
     marked, of_strays, of_orphans = parts
     return Due(Part(marked.due, [*kept, *marked.waiting]), of_strays, of_orphans)
 
@@ -105,7 +107,7 @@ def what_is_due(known: Candidates, facts: Facts, new_uuid: NewUuid, *, waits_ove
 def until_counted(marked: Part, facts: Facts) -> Part:
     """Before the first whole inventory: only what the blast radius has already counted is due."""
     new = _uncounted(marked.due, facts)
-    waiting = [*marked.waiting, *_held_back(new, "the first whole inventory")]
+    waiting = [*marked.waiting, *_held_back(new, "the first whole inventory", None)]
     return Part([p for p in marked.due if p not in new], waiting)
 
 
@@ -130,7 +132,7 @@ def removals(queue: Iterable[QueueEntry], now_ms: int) -> Part:
             )
         else:
             why = f"{RETRY}{entry.attempts.last_error}" if entry.attempts else "file.delete.delay.ms"
-            waiting.append(_waits(entry.dir, ActionKind.REMOVE, why, ready_at))
+            waiting.append(_waits(entry.dir, ActionKind.REMOVE, why, ready_at, claim=Claim.KEPT))
     return Part(proposals, waiting)
 
 
@@ -145,12 +147,19 @@ def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[
     if hidden is None:
         return [], list(queue)
     why = f"{hidden.fact}: this may be the source of a move to it; {hidden.hint}"
-    waiting = [_waits(e.dir, ActionKind.REMOVE, why, None) for e in kept]
+    waiting = [_waits(e.dir, ActionKind.REMOVE, why, None, claim=Claim.CONFIGURATION) for e in kept]
     return waiting, [e for e in queue if e.owner != "broker" or e.removal_started]
 
 
+def stray_due_ms(set_aside_ms: int, retention_ms: int, *, started: bool = False) -> int:
+    """When a stray is due that was set aside at that time. The fleet says the same of one whose agent says nothing
+    (`fleet.report.answers`); `tests/verdict_table.py` holds the two equal."""
+    return set_aside_ms if started else set_aside_ms + retention_ms
+
+
 def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
-    """Strays past their retention, and those that wait. For what the broker set aside, retention counts from the ctime.
+    """Strays past their retention, and those that wait. For what the broker set aside, retention counts from the ctime,
+    and what its metadata log never knew waits for as long as an orphan, too: it may be of another cluster.
 
     After a failed removal, a stray waits as long as a marked directory does.
     """
@@ -159,26 +168,28 @@ def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
     found = [(marked_at_ms(d, known.marks.get(d.key), known.corrected), d) for d in known.dirs if d.kind is Kind.STRAY]
     for at, d in sorted(found, key=lambda dated: (dated[0], dated[1].key)):
         mark, failed = known.marks.get(d.key), known.failures.get(d.key)
-        begun = removal_begun(d, known.removal_intents)
-        due_at = at if begun else at + retention_ms
+        started = removal_has_started(d, known.removal_intents)
+        strange = mark is None and d.topic_id in known.never_shown
+        kept_ms = max(retention_ms, known.ages.min_age_ms) if strange else retention_ms
+        due_at = stray_due_ms(at, kept_ms, started=started)
         if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):
             until, why = failed.last_at_ms + backoff_ms(failed.count), f"{RETRY}{failed.last_error}"
-            waiting.append(_waits(d, ActionKind.REMOVE, why, until))
+            waiting.append(_waits(d, ActionKind.REMOVE, why, until, claim=Claim.KEPT))
         elif max(due_at, at) <= now_ms:
             proposals.append(
                 Proposal(
                     ActionKind.REMOVE,
                     d,
-                    "removal begun" if begun else "stray-retention",
+                    "removal begun" if started else "stray-retention",
                     full_topic=full_topic(d, mark),
                     due_at_ms=due_at,
                     approved=mark is not None and mark.approved,
-                    removal_started=begun,
+                    removal_started=started,
                     flags=known.flags,
                 )
             )
         else:
-            waiting.append(_waits(d, ActionKind.REMOVE, "stray-retention", max(due_at, at)))
+            waiting.append(_waits(d, ActionKind.REMOVE, "stray-retention", max(due_at, at), claim=Claim.KEPT))
     return Part(proposals, waiting)
 
 
@@ -198,10 +209,11 @@ def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> P
         reason = ruling.reason or "orphan"
         if count < ages.sightings or until > facts.now_ms:
             why = f"{reason}: seen {count} of {ages.sightings} times"
-            waiting.append(_waits(d, ActionKind.QUARANTINE, why, max(until, facts.now_ms), count))
+            until = max(until, facts.now_ms)
+            waiting.append(_waits(d, ActionKind.QUARANTINE, why, until, count, claim=Claim.STOOD))
         elif _broker_there(facts, d.log_dir):
             why = f"{reason}: waiting for the broker's next stop"
-            waiting.append(_waits(d, ActionKind.QUARANTINE, why, None, count))
+            waiting.append(_waits(d, ActionKind.QUARANTINE, why, None, count, claim=Claim.STOPPED))
         else:
             quarantine, flags = facts.quarantine_dirs.get(d.log_dir), known.flags
             away = rename_away(
@@ -223,13 +235,21 @@ def _uncounted(proposals: Sequence[Proposal], facts: Facts) -> list[Proposal]:
     return [p for p in proposals if not p.approved and taken.key(p.dir) not in taken.sizes]
 
 
-def _held_back(proposals: Iterable[Proposal], why: str) -> list[Waiting]:
+def _held_back(proposals: Iterable[Proposal], why: str, claim: Claim | None) -> list[Waiting]:
     """Make all proposals wait, for a reason that concerns the whole cycle."""
-    return [_waits(p.dir, p.action, why, None, p.sightings) for p in proposals]
+    return [_waits(p.dir, p.action, why, None, p.sightings, claim=claim) for p in proposals]
 
 
-def _waits(d: PartitionDir, action: ActionKind, why: str, until_ms: int | None, sightings: int = 0) -> Waiting:
-    return Waiting(d.log_dir, d.name, action, why, until_ms, sightings, d.bytes)
+def _waits(
+    d: PartitionDir,
+    action: ActionKind,
+    why: str,
+    until_ms: int | None,
+    sightings: int = 0,
+    *,
+    claim: Claim | None = None,
+) -> Waiting:
+    return Waiting(d.log_dir, d.name, action, why, until_ms, sightings, d.bytes, d.allocated, claim)
 
 
 def _broker_there(facts: Facts, log_dir: str) -> bool:

@@ -3,17 +3,25 @@
 They run when a plan is made and again, on fresh facts, right before each rename and each removal. For the microseconds
 in between, descriptors and the interlock protect what no fact can promise (`host.log_dir`, `broker.process.lock`). The
 blast radius, which checks a whole plan, is in `model.planning.assemble`.
+
+Which claims an act needs, and which witnesses are enough for them, is in one table (`model.claims`). Here is where each
+claim is found in the facts, and in which words it is refused. `policy` and `journal` are no claims: they are what the
+operator allows, and what we can write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from logagent.model.assignments.strays import needs_cover
+from logagent.model.assignments.verdict import Reason
+from logagent.model.claims import Act, Claim, Held, Unmet, Witness, holds, met
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.kafka_version import STRAY_SINCE, version_text
 from logagent.model.naming import dir_names
+from logagent.model.naming.dir_names import LEFTOVERS
+from logagent.model.planning.acts import WHOSE, act_of, by_holder, by_rulings, need_of
 from logagent.model.planning.plan import PlanGuard, Proposal, Refusal
-from logagent.model.planning.proposals import needs_ruling
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
 
 _RENAMES_AWAY = (ActionKind.MARK, ActionKind.QUARANTINE)
@@ -28,7 +36,21 @@ _ACTS_ON = {
     ActionKind.QUARANTINE: (Kind.CURRENT, Kind.FUTURE, Kind.DELETE),
     ActionKind.RESTORE: (Kind.STRAY, Kind.DELETE),
     ActionKind.REMOVE: (Kind.STRAY, Kind.DELETE),
+    ActionKind.REMOVE_LEFTOVERS: (Kind.CURRENT, Kind.FUTURE),
 }
+
+
+def _unless_seen(p: Proposal, facts: Facts, claim: Claim, witness: Witness, guard: PlanGuard) -> Refusal | None:
+    """What was looked at and was right, counts for as long as its witness does."""
+    if need_of(p, facts, {claim}) is None:
+        return None
+    unmet = holds(Held(claim, witness, facts.now_ms), facts.moment(p.dir))
+    return None if unmet is None else _too_late(p, guard, unmet)
+
+
+def _too_late(p: Proposal, guard: PlanGuard, unmet: Unmet) -> Refusal:
+    fact = f"what was known of it does not count any more ({unmet.claim.value}: {unmet.late})"
+    return _refuse(p, guard, fact, "run it again: everything is looked at anew", unmet.claim)
 
 
 def inside(p: Proposal, facts: Facts) -> Refusal | None:
@@ -51,7 +73,7 @@ def inside(p: Proposal, facts: Facts) -> Refusal | None:
         return _refuse(p, "inside", f"it cannot be trusted: {d.error}", "look at it by hand; logagent leaves it alone")
     if where.identity is not None and d.device != where.identity.device:
         return _refuse(p, "inside", "it is on another file system than its log dir", "unmount what is mounted there")
-    return _misread(p)
+    return _misread(p) or _unless_seen(p, facts, Claim.SAME_DIRECTORY, Witness.INVENTORY, "inside")
 
 
 def _misread(p: Proposal) -> Refusal | None:
@@ -73,7 +95,7 @@ def cluster(p: Proposal, facts: Facts) -> Refusal | None:
         if problem is not None:
             hint = "check that --kafka-config belongs to the broker that wrote these log dirs"
             return _refuse(p, "cluster", problem, hint)
-    return None
+    return _unless_seen(p, facts, Claim.OUR_BROKER, Witness.META_PROPERTIES, "cluster")
 
 
 def online(p: Proposal, facts: Facts) -> Refusal | None:
@@ -82,7 +104,14 @@ def online(p: Proposal, facts: Facts) -> Refusal | None:
         if where.health not in (Health.ONLINE, Health.FULL):
             fact = f"{where.path} is {where.health.value}: {where.health_reason or 'no reason was recorded'}"
             return _refuse(p, "online", fact, "repair or remount the disk; logagent check shows its health")
-    return None
+    return _unless_seen(p, facts, Claim.ONLINE, Witness.PROBE, "online")
+
+
+def _to_see(fact: str) -> str:
+    """What to do about a process of which it is not known whether it uses a log dir."""
+    if "cannot be read" in fact:
+        return "run as the broker's own user (or as root, which switches to it)"
+    return "it is known once that process has ended or has closed the file"
 
 
 def in_use(p: Proposal, facts: Facts) -> Refusal | None:
@@ -92,11 +121,10 @@ def in_use(p: Proposal, facts: Facts) -> Refusal | None:
     """
     where = _where(p.dir.log_dir, facts)
     if where.open_files_unreadable is not None:
-        hint = "run as the broker's own user (or as root, which switches to it)"
-        return _refuse(p, "in-use", where.open_files_unreadable, hint)
+        return _refuse(p, "in-use", where.open_files_unreadable, _to_see(where.open_files_unreadable))
     pids = where.open_by.get(p.dir.name, ())
     if not pids or _stray_of_serving_holder(p, where, pids):
-        return None
+        return _unless_seen(p, facts, Claim.NOT_OPEN, Witness.PROCESSES, "in-use")
     who = ", ".join(str(pid) for pid in pids)
     return _refuse(
         p,
@@ -107,60 +135,110 @@ def in_use(p: Proposal, facts: Facts) -> Refusal | None:
 
 
 def assigned(p: Proposal, facts: Facts) -> Refusal | None:
-    """Only proven orphans are renamed away, unless the operator explicitly takes responsibility.
+    """Only proven orphans are renamed away, unless the operator explicitly takes responsibility; and what cannot be
+    undone needs another copy of all of it, too, unless its topic is proven to be gone.
 
     A stray is checked again before it is removed: it may have been assigned again since it was set aside, and then it
     stays unless another copy covers it. A removal that has started continues: the directory is no longer complete.
     """
-    if p.dir.kind is Kind.STRAY and p.action in (ActionKind.REMOVE, ActionKind.MARK):
-        return None if p.removal_started else _stray(p, facts)
-    if p.action not in _RENAMES_AWAY or p.on_the_way_back:
+    if p.action is ActionKind.REMOVE_LEFTOVERS and not _are_leftovers(p):
+        return _refuse(p, "assigned", "these are not files that a start drops", "this is a bug: report it")
+    act, need = act_of(p, facts), need_of(p, facts, WHOSE)
+    if act is None or need is None:
         return None
-    if p.double and p.action is ActionKind.QUARANTINE:
-        return _double(p, facts)
+    found = met(need, by_rulings(p, facts))
+    if not isinstance(found, Unmet):
+        return None
+    refusal = _IN_WORDS.get(act, _by_verdict)(p, facts, found)
+    return refusal if found.late is None else _too_late(p, "assigned", found)
+
+
+def _by_verdict(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
     ruling = facts.ruling(p.dir)
-    if ruling.verdict is Verdict.ORPHAN:
-        return _marked_orphan(p, facts) if needs_ruling(p, facts) else None
     fact = f"its verdict is {ruling.verdict.value}"
     if ruling.reason is not None:
         fact += f" ({ruling.reason}{': ' + ruling.detail if ruling.detail else ''})"
+    if ruling.verdict is Verdict.ORPHAN:
+        fact += f", and nobody who counts says so ({unmet.claim.value})"
+        return _refuse(
+            p, "assigned", fact, "logagent assignments show says what is wrong with the sources", unmet.claim
+        )
     if not p.flags.allow_assigned:
-        return _refuse(p, "assigned", fact, "add --allow-assigned if you really mean to delete this copy")
-    if ruling.last_copy is not False and not p.flags.even_last_copy:
-        copies = "it is the last live copy" if ruling.last_copy else "no current assignments show another live copy"
-        return _refuse(p, "assigned", f"{fact}, and {copies}", "add --even-last-copy if the data may be lost forever")
-    return None
+        hint = "add --allow-assigned if you really mean to delete this copy"
+        return _refuse(p, "assigned", fact, hint, unmet.claim)
+    copies = "it is the last live copy" if ruling.last_copy else "no current assignments show another live copy"
+    hint = "add --even-last-copy if the data may be lost forever"
+    return _refuse(p, "assigned", f"{fact}, and {copies}", hint, unmet.claim)
 
 
-def _stray(p: Proposal, facts: Facts) -> Refusal | None:
+def _assigned_mark(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
+    """A living ISR is not enough: after an unclean election, all of its members can have none of these records."""
+    if unmet.claim is not Claim.COVERED:
+        return _by_verdict(p, facts, unmet)
+    said, ruling = facts.strays.get(p.dir.key), facts.ruling(p.dir)
+    why = said.detail if said is not None else "nobody checked whether another copy has all of it"
+    fact = f"its verdict is {ruling.verdict.value}{f' ({ruling.reason})' if ruling.reason is not None else ''}; {why}"
+    hint = "add --even-last-copy if the data may be lost forever"
+    if said is not None and said.hint is not None:
+        hint = f"its leader could not be asked: {said.hint}; or {hint}"
+    return _refuse(p, "assigned", fact, hint, unmet.claim)
+
+
+def _stray(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
     ruling = facts.strays.get(p.dir.key)
-    if ruling is not None and ruling.may_go:
-        return None
+    if ruling is not None and ruling.may_go and p.flags.only_deleted and ruling.covered is not None:
+        return _refuse(
+            p, "assigned", f"its topic is not deleted: {ruling.detail}", "nothing to do: it stays", unmet.claim
+        )
     fact = "nobody checked who owns its partition" if ruling is None else ruling.detail
     hint = "it stays until fresh assignments or another copy show that it may go; logagent restore brings it back"
+    if ruling is not None and ruling.ruling is not None and ruling.ruling.reason == Reason.NO_TOPIC_ID:
+        hint = "nothing can show that it may go; if its data may be lost forever: logagent delete --even-last-copy"
+        hint += f" --partition {p.dir.name}; logagent restore brings it back"
     if ruling is not None and ruling.hint is not None:
         hint = f"it stays until its leader can be asked: {ruling.hint}"
-    return _refuse(p, "assigned", fact, hint)
+    return _refuse(p, "assigned", fact, hint, unmet.claim)
 
 
-def _marked_orphan(p: Proposal, facts: Facts) -> Refusal | None:
+def _marked_orphan(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
     """Of a topic that lives on other nodes, whose copies may lack what is here."""
+    if not needs_cover(facts.ruling(p.dir)):
+        return _by_verdict(p, facts, unmet)
     ruling = facts.strays.get(p.dir.key)
-    if p.flags.even_last_copy or (ruling is not None and ruling.may_go):
-        return None
     fact = "nobody checked whether another copy has all of it" if ruling is None else ruling.detail
     hint = "add --even-last-copy if the data may be lost forever; logagent cleanup only sets it aside"
     if ruling is not None and ruling.hint is not None:
         hint = f"its leader could not be asked: {ruling.hint}; or {hint}"
-    return _refuse(p, "assigned", fact, hint)
+    return _refuse(p, "assigned", fact, hint, unmet.claim)
 
 
-def _double(p: Proposal, facts: Facts) -> Refusal | None:
-    ruling = facts.doubles.get(p.dir.key)
-    if ruling is not None and ruling.may_go:
-        return None
+def _are_leftovers(p: Proposal) -> bool:
+    """Whoever approves is shown each file."""
+    return bool(p.leftovers) and all(name.endswith(LEFTOVERS) for name in p.leftovers)
+
+
+def _leftovers(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
+    """Only of what this broker loads, and what it drops then."""
+    fact = f"its verdict is {facts.ruling(p.dir).verdict.value}, so nothing shows that its broker loads it"
+    return _refuse(p, "assigned", fact, "nothing to do: an orphan goes as a whole", unmet.claim)
+
+
+def _duplicate(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
+    ruling = facts.duplicates.get(p.dir.key)
     fact = "the other copy was not checked" if ruling is None else ruling.detail
-    return _refuse(p, "assigned", fact, "it stays: it may be the only copy of some of its records")
+    return _refuse(p, "assigned", fact, "it stays: it may be the only copy of some of its records", unmet.claim)
+
+
+_IN_WORDS: dict[Act, Callable[[Proposal, Facts, Unmet], Refusal]] = {
+    Act.REMOVE_STRAY: _stray,
+    Act.MARK_STRAY: _stray,
+    Act.MARK_ORPHAN: _marked_orphan,
+    Act.SET_ASIDE_TO_REMOVE: _marked_orphan,
+    Act.MARK_ASSIGNED: _assigned_mark,
+    Act.SET_ASIDE_DUPLICATE: _duplicate,
+    Act.REMOVE_LEFTOVERS: _leftovers,
+    Act.REMOVE_DUPLICATE: _duplicate,
+}
 
 
 def lock(p: Proposal, facts: Facts) -> Refusal | None:
@@ -174,43 +252,50 @@ def lock(p: Proposal, facts: Facts) -> Refusal | None:
             return _refuse(p, "lock", fact, hint)
         if holder.state is HolderState.UNREADABLE:
             fact = f"cannot tell who holds .lock{detail}"
-            return _refuse(p, "lock", fact, "run as the broker's own user")
-    return None
+            return _refuse(p, "lock", fact, _to_see(fact))
+    return _unless_seen(p, facts, Claim.HOLDER_KNOWN, Witness.LOCK, "lock")
 
 
 def window(p: Proposal, facts: Facts) -> Refusal | None:
     """No live or starting broker forbids the action (table of windows in the README)."""
+    need = need_of(p, facts, {Claim.STOPPED})
     for where in _places(p, facts):
         holder = where.holder
+        found = met(need, by_holder(where.holder, p, facts)) if need is not None else ()
+        if not isinstance(found, Unmet):
+            continue
         if holder.state not in (HolderState.HELD, HolderState.STARTING):
-            continue
-        if p.action is ActionKind.REMOVE and p.dir.kind is Kind.STRAY and holder.state is HolderState.HELD:
-            continue
+            return _too_late(p, "window", found)
         state = "is live" if holder.state is HolderState.HELD else "may still be starting"
         detail = f" ({holder.detail})" if holder.detail else ""
         fact = f"the broker (process {holder.pid}) {state} and holds the log dir{detail}"
+        if holder.pid is None and holder.state is not HolderState.HELD:
+            fact = holder.in_words
         if p.action is ActionKind.REMOVE and p.dir.kind is Kind.DELETE:
-            return _refuse(p, "window", fact, "nothing to do: the broker removes what is marked for deletion itself")
+            hint = "nothing to do: the broker removes what is marked for deletion itself"
+            return _refuse(p, "window", fact, hint, found.claim)
         hint = "stop the broker first, or let `logagent prestart` act between its stop and its start"
+        if p.action is ActionKind.REMOVE_LEFTOVERS:
+            hint = "stop the broker first; it drops these files itself when it loads the directory"
         if p.action is ActionKind.REMOVE:
             hint = (
                 "nothing to do while it recovers, or until guard.settle is over: it goes once the broker says that it "
                 "serves this log dir (asked at its listeners, or at kafka.bootstrap_servers with kafka.client)"
             )
-        return _refuse(p, "window", fact, hint)
+        return _refuse(p, "window", fact, hint, found.claim)
     return None
 
 
 def version(p: Proposal, facts: Facts) -> Refusal | None:
     """Refuses to create a `-stray` dir in a log dir for brokers before 3.6.1 (or of unknown version): they would not
     start."""
-    if p.action is not ActionKind.QUARANTINE:
-        return None
     known = facts.kafka_version
-    if known is not None and known >= STRAY_SINCE:
+    if need_of(p, facts, {Claim.VERSION}) is None:
         return None
     if p.new_dir is not None:
-        return None
+        return _unless_seen(p, facts, Claim.VERSION, Witness.QUARANTINE_DIR, "version")
+    if known is not None and known >= STRAY_SINCE:
+        return _unless_seen(p, facts, Claim.VERSION, Witness.VERSION_SOURCES, "version")
     which = "of unknown version" if known is None else version_text(known)
     fact, hint = f"a broker {which} may not start with a -stray dir", "set kafka.version if it is 3.6.1 or later"
     doubt = facts.known_version.doubt()
@@ -222,7 +307,7 @@ def version(p: Proposal, facts: Facts) -> Refusal | None:
 
 def policy(p: Proposal, facts: Facts) -> Refusal | None:
     """`delete.topic.enable=false`, internal topics, and topics that are never deleted, whoever marked them."""
-    if p.action is ActionKind.RESTORE or p.on_the_way_back or p.removal_started:
+    if p.action in (ActionKind.RESTORE, ActionKind.REMOVE_LEFTOVERS) or p.on_the_way_back or p.removal_started:
         return None
     topic = p.full_topic or p.dir.topic or ""
     why = dir_names.why_spared(topic, include_internal=p.flags.include_internal)
@@ -240,6 +325,16 @@ def policy(p: Proposal, facts: Facts) -> Refusal | None:
     return None
 
 
+def changeable(p: Proposal, facts: Facts) -> Refusal | None:
+    """Nothing is known that the kernel would not let us change: what a dry run shows is what `--execute` does.
+
+    Looked at when a plan is made (`host.removal.changeable`), in what every other guard lets pass."""
+    found = facts.unchangeable.get(p.key)
+    if found is not None:
+        return _refuse(p, "changeable", found.fact, found.hint)
+    return _unless_seen(p, facts, Claim.CHANGEABLE, Witness.KERNEL, "changeable")
+
+
 def journal(p: Proposal, facts: Facts) -> Refusal | None:
     """The intent can be written durably before the action."""
     if facts.journal_problem is None:
@@ -252,7 +347,19 @@ def journal(p: Proposal, facts: Facts) -> Refusal | None:
 Guard = Callable[[Proposal, Facts], Refusal | None]
 
 # In the order most useful to operators: the first refusal is the one that is shown.
-GUARDS: tuple[Guard, ...] = (inside, online, cluster, lock, window, in_use, version, policy, assigned, journal)
+GUARDS: tuple[Guard, ...] = (
+    inside,
+    online,
+    cluster,
+    lock,
+    window,
+    in_use,
+    version,
+    policy,
+    assigned,
+    changeable,
+    journal,
+)
 
 _KIND_WORDS = {
     Kind.METADATA: "KRaft's own metadata log",
@@ -285,5 +392,16 @@ def _where(path: str, facts: Facts) -> LogDirFacts:
     return LogDirFacts(path, None, Health.OFFLINE, "it was not looked at", Holder(HolderState.UNREADABLE))
 
 
-def _refuse(p: Proposal, guard: PlanGuard, fact: str, hint: str) -> Refusal:
-    return Refusal.of(p.dir, guard, fact, hint)
+_CLAIM_OF: dict[PlanGuard, Claim] = {
+    "inside": Claim.SAME_DIRECTORY,
+    "online": Claim.ONLINE,
+    "cluster": Claim.OUR_BROKER,
+    "lock": Claim.HOLDER_KNOWN,
+    "in-use": Claim.NOT_OPEN,
+    "version": Claim.VERSION,
+    "changeable": Claim.CHANGEABLE,
+}
+
+
+def _refuse(p: Proposal, guard: PlanGuard, fact: str, hint: str, claim: Claim | None = None) -> Refusal:
+    return Refusal.of(p.dir, guard, fact, hint, claim=claim or _CLAIM_OF.get(guard))

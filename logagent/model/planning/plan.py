@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self, get_args
 
+from logagent.model.claims import Claim, Proof
 from logagent.model.facts import Facts, StrayRuling
 from logagent.model.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
 
@@ -25,14 +26,9 @@ PlanGuard = Literal[
     "window",
     "version",
     "policy",
+    "changeable",
 ]
 """The guards that refuse an action of a plan, or a whole plan (`logagent.plan/1`)."""
-FleetGuard = Literal["order", "identity", "restored", "retention", "answer", "only-copy"]
-"""What else refuses a deletion of the fleet: of the agent, the order as a whole, that the directory is another one by
-now, that it was restored since, and a stray's retention; of the controller, an agent that does not answer, and the only
-copy of a partition."""
-GuardName = PlanGuard | FleetGuard
-"""Every guard that can refuse: there is no other name, which mypy checks."""
 GUARD_NAMES: tuple[PlanGuard, ...] = get_args(PlanGuard)
 # Items that `first_of_plan` joins again when one of them goes: 20,000 actions are 40 blocks.
 _BLOCK = 512
@@ -40,12 +36,16 @@ _BLOCK = 512
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What the operator allowed explicitly."""
+    """What the operator allowed explicitly. `only_copy`: a request of the fleet approves the loss of exactly this copy
+    of a partition that is known. `only_deleted` forbids: a stray goes only if its topic is deleted, however well
+    another copy covers it."""
 
     allow_assigned: bool = False
     even_last_copy: bool = False
     include_internal: bool = False
     by_topic: bool = False
+    only_deleted: bool = False
+    only_copy: bool = False
 
 
 NO_FLAGS = Flags()
@@ -59,8 +59,9 @@ class Proposal:
     `approved`: an operator approved this directory by plan id earlier. `removal_started`: part of it is gone.
     `makes_room_for`: the (log dir, name) of a restore in the same plan; both happen or neither, and `through` is where
     the displaced directory is in between. `rebuild_all`: the broker must rebuild the indexes of all restored segments,
-    not only of those that need it. `double`: it is assigned, but another log dir of this host has all of it, and it may
-    be set aside as long as that is true. `then_removed`: the same run removes it once it is set aside.
+    not only of those that need it. `duplicate`: it is assigned, but another log dir of this host has all of it, and it
+    may be set aside as long as that is true. `then_removed`: the same run removes it once it is set aside. `leftovers`:
+    the files in it that are removed, with `bytes` in all (`REMOVE_LEFTOVERS`); everything else in it stays.
     """
 
     action: ActionKind
@@ -77,8 +78,9 @@ class Proposal:
     makes_room_for: DirKey | None = None
     through: DirKey | None = None
     rebuild_all: bool = False
-    double: bool = False
+    duplicate: bool = False
     then_removed: bool = False
+    leftovers: tuple[str, ...] = ()
 
     @property
     def key(self) -> DirKey:
@@ -94,7 +96,7 @@ class Proposal:
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """`guard` found `fact`; `hint` is what the operator can do, with `command` as a line for a shell if there is one.
-    `name` is empty if the whole plan is refused."""
+    `name` is empty if the whole plan is refused. `claim`: what it lacks to be done, if that is one (`model.claims`)."""
 
     log_dir: str
     name: str
@@ -103,15 +105,27 @@ class Refusal:
     hint: str
     bytes: int = 0
     command: str | None = None
+    allocated: int = 0
+    claim: Claim | None = None
 
     @classmethod
-    def of(cls, d: PartitionDir, guard: PlanGuard, fact: str, hint: str, command: str | None = None) -> Self:
-        return cls(d.log_dir, d.name, guard, fact, hint, d.bytes, command)
+    def of(
+        cls,
+        d: PartitionDir,
+        guard: PlanGuard,
+        fact: str,
+        hint: str,
+        command: str | None = None,
+        claim: Claim | None = None,
+    ) -> Self:
+        return cls(d.log_dir, d.name, guard, fact, hint, d.bytes, command, d.allocated, claim)
 
     @classmethod
     def of_plan(cls, fact: str, hint: str, proposals: Iterable[Proposal]) -> Self:
         """Of a whole plan that has to be approved first."""
-        return cls("", "", "blast-radius", fact, hint, sum(p.dir.bytes for p in proposals))
+        dirs = [p.dir for p in proposals]
+        size, allocated = sum(d.bytes for d in dirs), sum(d.allocated for d in dirs)
+        return cls("", "", "blast-radius", fact, hint, size, allocated=allocated)
 
     @property
     def key(self) -> DirKey:
@@ -120,8 +134,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An action that is not due yet, or not possible in this window. `until_ms`: until when, if known. `bytes`: of
-    the directory."""
+    """An action that is not due yet, or not possible in this window. `until_ms`: until when, if known. `bytes` and
+    `allocated` are those of the directory. `claim`: what it lacks to be done now, if that is one."""
 
     log_dir: str
     name: str
@@ -130,6 +144,8 @@ class Waiting:
     until_ms: int | None
     sightings: int = 0
     bytes: int = 0
+    allocated: int = 0
+    claim: Claim | None = None
 
     @property
     def key(self) -> DirKey:
@@ -138,7 +154,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """The result of one proposal. `freed_bytes` is what the file system gained."""
+    """The result of one proposal. `freed_bytes` is what the file system gained: blocks, not file sizes."""
 
     outcome: Outcome
     error: str | None = None
@@ -159,7 +175,8 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions are in the order of execution. `strays`: the rulings on strays that the plan is based on."""
+    """Actions are in the order of execution. `strays`: the rulings on strays that the plan is based on; `proofs`: what
+    each action rests on."""
 
     plan_id: str
     made_at_ms: int
@@ -168,10 +185,11 @@ class Plan:
     waiting: tuple[Waiting, ...] = ()
     needs_approval: Refusal | None = None
     strays: Mapping[DirKey, StrayRuling] = field(default_factory=dict, compare=False)
+    proofs: Mapping[DirKey, Proof] = field(default_factory=dict, compare=False)
 
     @property
-    def bytes(self) -> int:
-        return sum(p.dir.bytes for p in self.actions)
+    def allocated(self) -> int:
+        return sum(p.dir.allocated for p in self.actions)
 
 
 Guard = Callable[[Proposal, Facts], Refusal | None]
@@ -234,5 +252,6 @@ def _identifying(p: Proposal) -> bytes:
     parts = [p.action.value, d.log_dir, d.name, str(d.device), str(d.inode), d.topic_id or ""]
     parts += [str(d.restored_by)] if d.restored_by is not None else []
     parts += ["then removed"] if p.then_removed else []
-    parts += ["double"] if p.double else []
+    parts += ["double"] if p.duplicate else []
+    parts += p.leftovers
     return b"\0".join(part.encode("utf-8", "surrogateescape") for part in parts)

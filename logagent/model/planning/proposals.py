@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
 
 from logagent.errors import KafkaStorageError
-from logagent.model.assignments.strays import needs_cover
+from logagent.model.assignments.strays import is_assigned_here, needs_cover
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
 from logagent.model.planning.plan import NO_FLAGS, Flags, Proposal
@@ -49,12 +49,35 @@ def orphan_because(p: Proposal, facts: Facts) -> str | None:
 
 
 def needs_ruling(p: Proposal, facts: Facts) -> bool:
-    """Whether `p` ends in a removal that needs a ruling (`Facts.strays`): of strays, and of orphans of living topics
-    that are marked. Once a directory is marked, nobody asks any more: a starting broker purges it."""
+    """Whether `p` ends in a removal that needs a ruling (`Facts.strays`): of strays, and of directories of living
+    topics that are marked, or set aside and removed at once. Once one is marked, nobody asks any more: a starting
+    broker purges it."""
     if p.dir.kind is Kind.STRAY:
-        return p.action in (ActionKind.REMOVE, ActionKind.MARK) and not p.removal_started
-    ruling = facts.ruling(p.dir)
-    return p.action is ActionKind.MARK and ruling.verdict is Verdict.ORPHAN and needs_cover(ruling)
+        return p.action in (ActionKind.REMOVE, ActionKind.MARK) and not (p.removal_started or p.duplicate)
+    removes = p.action is ActionKind.MARK or (p.then_removed and not p.duplicate)
+    return removes and needs_cover(facts.ruling(p.dir))
+
+
+def is_given_up(p: Proposal, facts: Facts) -> bool:
+    """Whether the operator gives up the records of a directory, wherever else they are: of a stray that is assigned
+    here only together with `--allow-assigned`, and by a request only of one whose partition is known to live elsewhere
+    (a number that was approved says nothing of what the directory is)."""
+    if p.dir.kind is not Kind.STRAY:
+        return p.flags.even_last_copy
+    ruling = facts.strays.get(p.dir.key)
+    if p.removal_started or ruling is None:
+        return False
+    if not p.flags.even_last_copy and not (p.flags.only_copy and ruling.covered is not None):
+        return False
+    return p.flags.allow_assigned or not (ruling.ruling is None or is_assigned_here(ruling.ruling))
+
+
+def by_word_alone(p: Proposal, facts: Facts) -> bool:
+    """Whether a stray goes of which nothing shows that it may: neither whose it is, nor another copy of all of it.
+    Such a plan needs an approval, whatever its size; a request has one for exactly this directory."""
+    ruling = facts.strays.get(p.dir.key)
+    shown = ruling is None or ruling.may_go or p.flags.only_copy
+    return p.dir.kind is Kind.STRAY and not shown and is_given_up(p, facts)
 
 
 def compile_topics(expression: str) -> re.Pattern[str]:
@@ -103,7 +126,8 @@ def find_partitions(
 ) -> tuple[list[PartitionDir], list[TopicPartition]]:
     """The directories of the current (or future) logs of `partitions`, and those of `partitions` that have none.
 
-    Raises KafkaStorageError, with Kafka's message, if a missing one may be in an offline log dir.
+    Raises KafkaStorageError if a missing one may be in an offline log dir (with Kafka's message), or in one that the
+    broker's configuration has lost.
     """
     kind = Kind.FUTURE if is_future else Kind.CURRENT
     found: list[PartitionDir] = []
@@ -124,4 +148,7 @@ def find_partitions(
             log_dir=offline[0],
             hint="repair the disk; logagent scan shows why the log dir is offline",
         )
+    if missing and facts.forgotten is not None:
+        why = facts.forgotten
+        raise KafkaStorageError(f"Failed to delete {missing[0]}, which may be elsewhere: {why.fact}", hint=why.hint)
     return found, missing

@@ -8,8 +8,8 @@ broker for `cleanup.leftover_grace` beyond its own delay.
 Whether part of a directory is gone: what the mark on disk, the journal and the number of files say together.
 
 The mark alone says nothing: it is a mode bit, and `chmod -R ug+s` sets it everywhere. An intent in the journal alone
-says nothing either, it may have come to nothing. So a removal has started if both are there and files are missing since
-the intent; only then does it go on unasked. Restoring asks more: everything must still be there.
+says nothing either, it may have come to nothing. So a removal has started if both are there and segments are missing
+since the intent; only then does it go on unasked. Restoring asks more: everything must still be there.
 
 What the journal may forget: old settled actions on directories that no longer exist.
 """
@@ -28,14 +28,19 @@ from logagent.model.records import DirKey, PartitionDir
 
 @dataclass(frozen=True, slots=True)
 class RemovalIntent:
-    """One removal that was meant, and what the directory had then. files: None in journals of earlier releases."""
+    """One removal that was meant, and what the directory had then. `files`, `segments`: None in journals of earlier
+    releases."""
 
     files: int | None
     bytes: int
+    segments: int | None = None
 
     def has_taken(self, d: PartitionDir) -> bool:
-        """Whether files are missing since. (Sizes alone prove it only where no number is known: a broker that stops
-        shortens the indexes of what it has loaded.)"""
+        """Whether segments are missing since, whose `.log` a removal takes first, or files where there was none. Other
+        files a broker drops when it loads a stray (`.deleted`, snapshots of producers). Sizes alone prove it only where
+        no number is known: a broker that stops shortens the indexes of what it has loaded."""
+        if self.segments:
+            return d.segments < self.segments
         return d.files < self.files if self.files is not None else d.bytes < self.bytes
 
     def left_all(self, d: PartitionDir) -> bool:
@@ -54,7 +59,7 @@ class NotWhole(NamedTuple):
     hint: str
 
 
-def removal_begun(d: PartitionDir, intents: RemovalIntents) -> bool:
+def removal_has_started(d: PartitionDir, intents: RemovalIntents) -> bool:
     """Whether part of `d` is gone because we removed it: the mark that comes before the first unlink, an intent of this
     journal (`intents`, by log dir and name), and fewer files than then."""
     return d.removal_started and any(intent.has_taken(d) for intent in intents.get(d.key, ()))
@@ -70,7 +75,8 @@ def why_not_whole(d: PartitionDir, intents: RemovalIntents, *, files_with_bit: i
         return None
     if meant:
         most = max(intent.files or 0 for intent in meant)
-        left = f"{d.files} of {most} files are left" if d.files < most else "some of its records may be gone"
+        started = any(intent.has_taken(d) for intent in meant)
+        left = f"{d.files} of {most} files are left" if started else "some of its records may be gone"
         hint = "it cannot be made whole again: copy what is left of it elsewhere before its removal goes on"
         return NotWhole(f"its removal has started: {left}", f"{hint}, if that may be the only copy")
     if files_with_bit is not None and d.files >= files_with_bit:
@@ -97,8 +103,8 @@ class Mark:
     `old_name`: the exact name before: `zzz-01` is partition 1 too, and is restored as `zzz-01`. `original_dir`: the log
     dir that it was quarantined from (its path then), if it was moved to another directory. `reason`: why it was an
     orphan then, if it still has the same topic id. `intact`: the broker had stopped cleanly before the rename, and it
-    never had a `-delete` name since. `ordered`: an order of the fleet renamed it. `files_with_bit`: how many files it
-    had when we took its current name, if it had the mode bit then that marks the start of a removal.
+    never had a `-delete` name since. `request`: the id of the fleet's request that renamed it. `files_with_bit`: how
+    many files it had when we took its current name, if it had the mode bit then that marks the start of a removal.
     """
 
     at_ms: int
@@ -109,7 +115,7 @@ class Mark:
     original_dir: str | None = None
     reason: str | None = None
     intact: bool = False
-    ordered: bool = False
+    request: str | None = None
     files_with_bit: int | None = None
 
 
@@ -178,8 +184,8 @@ def build_queue(
 ) -> list[QueueEntry]:
     """All marked directories in the order in which they fall due (then by time of marking, log dir and name).
 
-    A removal that has begun (`removal_begun`) has waited its delay: it is due at once, except for the backoff after a
-    failure.
+    A removal that has started (`removal_has_started`) has waited its delay: it is due at once, except for the backoff
+    after a failure.
     """
     entries = []
     for directory in marked:
@@ -187,8 +193,8 @@ def build_queue(
         mark, failed = marks.get(key), failures.get(key)
         at = marked_at_ms(directory, mark, corrected)
         owner: Owner = "broker" if mark is None else "logagent"
-        begun = removal_begun(directory, removal_intents)
-        due = at if begun else at + delay_ms + (leftover_grace_ms if owner == "broker" else 0)
+        started = removal_has_started(directory, removal_intents)
+        due = at if started else at + delay_ms + (leftover_grace_ms if owner == "broker" else 0)
         if failed is not None:
             due = max(due, failed.last_at_ms + backoff_ms(failed.count))
         entries.append(
@@ -199,7 +205,7 @@ def build_queue(
                 due_at_ms=due,
                 full_topic=full_topic(directory, mark),
                 approved=mark is not None and mark.approved,
-                removal_started=begun,
+                removal_started=started,
                 attempts=failed,
             )
         )

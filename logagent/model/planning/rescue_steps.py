@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from logagent.model.assignments.doubles import Double, Doubles
+from logagent.model.assignments.duplicates import Duplicate, Duplicates
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
@@ -68,16 +68,19 @@ class Step(StrEnum):
     MARKED = "marked"
     STRAY_PAST_RETENTION = "stray-past-retention"
     STRAY_WITHIN_RETENTION = "stray-within-retention"
+    LEFTOVERS = "leftovers"
     ORPHAN = "orphan"
-    DOUBLE = "double"
+    DUPLICATE = "double"
 
 
 _COSTS: Mapping[Step, str] = {
     Step.MARKED: "none: it was deleted already, and only its files are left",
     Step.STRAY_PAST_RETENTION: "it can no longer be restored; its retention is over",
     Step.STRAY_WITHIN_RETENTION: "it can no longer be restored, although its retention is not over",
+    Step.LEFTOVERS: "what retention or compaction took, and its broker drops at its next start; after a retention that"
+    " was set by mistake these files are the last copy",
     Step.ORPHAN: "it is removed at once, without the period in which an orphan can be restored",
-    Step.DOUBLE: "this host keeps one copy of the partition, in the other log dir",
+    Step.DUPLICATE: "this host keeps one copy of the partition, in the other log dir",
 }
 
 
@@ -164,16 +167,25 @@ def with_approval(plan: Plan, offers: Mapping[DirKey, Offer], approve: str | Non
     return replace(plan, refusals=(*plan.refusals, stop), needs_approval=stop)
 
 
-def offer_double(double: Double, gives_back: int, new_uuid: NewUuid, flags: Flags, facts: Facts) -> Offer:
+def offer_leftovers(d: PartitionDir, names: Sequence[str], size: int) -> Offer:
+    """Always with an approval, which lists the files."""
+    files = replace(d, bytes=size, allocated=size, files=len(names))
+    what = Proposal(ActionKind.REMOVE_LEFTOVERS, files, "dropped at its broker's next start", leftovers=tuple(names))
+    return Offer(Step.LEFTOVERS, what, size, "files that a start would drop: may be the last copy after a mistake")
+
+
+def offer_duplicate(duplicate: Duplicate, gives_back: int, new_uuid: NewUuid, flags: Flags, facts: Facts) -> Offer:
     away = rename_away(
-        double.dir,
+        duplicate.dir,
         is_stray=True,
-        reason=f"duplicate of {double.other.log_dir}/{double.other.name}",
+        reason=f"duplicate of {duplicate.other.log_dir}/{duplicate.other.name}",
         new_uuid=new_uuid,
-        quarantine_dir=facts.quarantine_dirs.get(double.dir.log_dir),
+        quarantine_dir=facts.quarantine_dirs.get(duplicate.dir.log_dir),
         flags=flags,
     )
-    return Offer(Step.DOUBLE, replace(away, double=True, then_removed=True), gives_back, "a second copy is removed")
+    return Offer(
+        Step.DUPLICATE, replace(away, duplicate=True, then_removed=True), gives_back, "a second copy is removed"
+    )
 
 
 # What is kept
@@ -184,18 +196,18 @@ def kept(
     files: Iterable[tuple[DirKey, int]],
     facts: Facts,
     concerned: Iterable[DirKey],
-    doubles: Doubles,
+    duplicates: Duplicates,
     idle: Iterable[PartitionDir] = (),
 ) -> list[Kept]:
     """Everything in the log dirs that is not `concerned` (offered, refused or waiting), largest first, with the reason.
     `files`: plain files in them, with their bytes; `idle`: what is concerned, but does not help to meet the need."""
     known = frozenset(concerned)
-    details = doubles.kept | doubles.covering
+    details = duplicates.kept | duplicates.covering
     found = [
         Kept(
             d.log_dir,
             d.name,
-            _why_kept(d, facts, doubles),
+            _why_kept(d, facts, duplicates),
             d.allocated,
             details.get(d.key) or d.error or _why_unknown(d, facts),
         )
@@ -220,14 +232,14 @@ _NO_PARTITION = {
 }
 
 
-def _why_kept(d: PartitionDir, facts: Facts, doubles: Doubles) -> str:
+def _why_kept(d: PartitionDir, facts: Facts, duplicates: Duplicates) -> str:
     if d.kind in _NO_PARTITION:
         return _NO_PARTITION[d.kind]
     ruling = facts.ruling(d)
     if d.topic is not None and dir_names.is_internal(d.topic) and ruling.verdict is not Verdict.ASSIGNED:
         return f"internal topic ({ruling.reason or ruling.verdict.value})"
     if ruling.verdict is Verdict.ASSIGNED:
-        return "assigned: the only live copy" if ruling.last_copy and d.key not in doubles.covering else "assigned"
+        return "assigned: the only live copy" if ruling.last_copy and d.key not in duplicates.covering else "assigned"
     return f"{ruling.verdict.value}: {ruling.reason or 'no verdict'}"
 
 
@@ -240,4 +252,5 @@ def removal_of(set_aside: PartitionDir, before: Proposal) -> Proposal:
         full_topic=before.full_topic,
         approved=before.approved,
         flags=before.flags,
+        duplicate=before.duplicate,
     )

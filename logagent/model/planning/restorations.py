@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 
-from logagent.model.assignments.covered import EpochEnd, LogLook, covers, why_not_covered
+from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, past_retention, why_not_covered
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment
+from logagent.model.claims import Claim
 from logagent.model.facts import Facts
 from logagent.model.kafka_version import Doubt
 from logagent.model.naming import dir_names
@@ -52,7 +53,7 @@ def _cannot_restore(d: PartitionDir, name: str | None, mark: Mark | None, intent
         return Refusal.of(d, "policy", f"it is a {d.kind.value} dir", "only -stray and -delete dirs can be restored")
     not_whole = why_not_whole(d, intents, files_with_bit=mark.files_with_bit if mark is not None else None)
     if not_whole is not None:
-        return Refusal.of(d, "journal", not_whole.fact, not_whole.hint)
+        return Refusal.of(d, "journal", not_whole.fact, not_whole.hint, claim=Claim.WHOLE)
     if d.segments == 0:
         return Refusal.of(d, "policy", "it has no segments left", "there is nothing to restore")
     if name is None:
@@ -63,7 +64,7 @@ def _cannot_restore(d: PartitionDir, name: str | None, mark: Mark | None, intent
     return None
 
 
-def _incomplete(d: PartitionDir, copy: CopyLook | None) -> Refusal | None:
+def _incomplete(d: PartitionDir, copy: CopyRead | None) -> Refusal | None:
     if d.error is not None or copy is None:
         fact = f"it cannot be trusted: {d.error or 'it cannot be read'}"
         return Refusal.of(d, "inside", fact, "look at it by hand; logagent leaves it alone")
@@ -79,7 +80,7 @@ def _incomplete(d: PartitionDir, copy: CopyLook | None) -> Refusal | None:
     return None
 
 
-def _starts_at_first_segment(copy: CopyLook) -> bool:
+def _starts_at_first_segment(copy: CopyRead) -> bool:
     """Whether what is below the first segment was deleted from the log, not with the whole log: then its log start
     offset moved there, and with it the start of its first leader epoch (`LeaderEpochFileCache.truncateFromStart`). A
     whole log loses its epochs."""
@@ -112,7 +113,7 @@ class RestoreOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyLook:
+class CopyRead:
     """A directory to be restored, as found on disk.
 
     `rebuild_some`, `rebuild_all`: bytes that the broker reads to rebuild the indexes that need it, or all of them.
@@ -122,13 +123,13 @@ class CopyLook:
     `segments`: base offset and bytes of each, in order.
     """
 
-    log: LogLook
+    log: LogExtent
     rebuild_some: int = 0
     rebuild_all: int = 0
     without_log: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     log_start_back: int = 0
-    standing: LogLook | None = None
+    standing: LogExtent | None = None
     first_check: FirstCheck | None = None
     segments: tuple[tuple[int, int], ...] = ()
 
@@ -138,6 +139,7 @@ class Owner:
     """Assignments as seen by broker `node_id`. `image`: the first usable source, None if there is none.
 
     `leaders`: by (log dir, name), the partition leader's end offset for the directory's last leader epoch.
+    `settings_as_of`: a remark on how old what is known of a topic's retention is.
     `deletes_unassigned`: this broker may delete, at its start, every log that is not assigned to it (`deletes_strays`).
     `version_doubt`: what contradicts the version that would not. `zookeeper`: it runs in ZooKeeper mode, and loads
     every log.
@@ -149,6 +151,7 @@ class Owner:
     deletes_unassigned: bool = False
     version_doubt: Doubt | None = None
     zookeeper: bool = False
+    settings_as_of: Mapping[str, str] = field(default_factory=dict)
 
     def refuses(self, back: Back, options: RestoreOptions) -> Refusal | None:
         """Why it cannot be restored as a partition of that topic; None if it can."""
@@ -162,6 +165,9 @@ class Owner:
 
     def says(self, back: Back) -> str:
         """A remark for the operator on a restore that is not refused: empty, or text to append to a reason."""
+        return self._owner_unsure(back) + self.settings_as_of.get(back.topic, "")
+
+    def _owner_unsure(self, back: Back) -> str:
         if self.image is None:
             return " (no assignments, so its owner is unknown)"
         if self._assigned(back) is not None:
@@ -221,7 +227,7 @@ class Owner:
         answer = self.leaders.get(back.dir.key)
         if not others or (answer is None and back.undone and self.node_id in partition.isr):
             return None
-        if answer is not None and covers(answer, log):
+        if answer is not None and (covers(answer, log) or past_retention(answer, log)):
             return None
         elsewhere = ", ".join(map(str, others))
         in_sync = f"its partition is in sync on node {elsewhere}, and that leader would truncate it:"
@@ -281,7 +287,7 @@ class Wanted:
     chosen: Sequence[PartitionDir]
     dirs: Sequence[PartitionDir]
     marks: Mapping[DirKey, Mark] = field(default_factory=dict)
-    copies: Mapping[DirKey, CopyLook] = field(default_factory=dict)
+    copies: Mapping[DirKey, CopyRead] = field(default_factory=dict)
     removal_intents: RemovalIntents = field(default_factory=dict)
 
 
@@ -292,7 +298,7 @@ class Back:
 
     dir: PartitionDir
     mark: Mark | None
-    copy: CopyLook
+    copy: CopyRead
     topic: str
     home: str
     target: str

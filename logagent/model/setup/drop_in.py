@@ -1,4 +1,5 @@
-"""The drop-in of logagent.service: which user it runs as, and the only places it may write to. Pure decisions.
+"""What `logagent setup` writes: the drop-in of logagent.service (which user it runs as, and the only places it may
+write to), and the broker's name in `logagent.toml`. Pure decisions.
 
 ReadWritePaths= names the mount point, not the log dir below it: systemd would bind-mount the log dir into the service's
 own namespace, where it stays writable after the host has unmounted the disk and keeps the device busy. The `-` prefix,
@@ -8,6 +9,9 @@ nor stop it.
 
 from __future__ import annotations
 
+import json
+import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,9 +30,9 @@ _TMP = ("/tmp/", "/var/tmp/")
 class SetupFacts:
     """What a drop-in is made from.
 
-    command: the command that writes it again. config: the server.properties. unnamed: logagent's own configuration does
-    not name it, and the service does not look for a broker. user, group: names or numbers, never root's. paths: every
-    directory to be written to, absolute, without symlinks. mounts: every mount point of the host, now or at boot.
+    command: the command that writes it again. config: the server.properties. user, group: names or numbers, never
+    root's. paths: every directory to be written to, absolute, without symlinks. mounts: every mount point of the host,
+    now or at boot.
     """
 
     command: str
@@ -37,7 +41,6 @@ class SetupFacts:
     group: str
     paths: tuple[str, ...]
     mounts: tuple[str, ...]
-    unnamed: bool = False
 
 
 def drop_in(facts: SetupFacts) -> str:
@@ -54,13 +57,40 @@ def drop_in(facts: SetupFacts) -> str:
         f"User={facts.user}",
         f"Group={facts.group}",
     ]
-    if facts.unnamed:
-        lines.append(f"Environment={quoted(f'{CONFIG_VARIABLE}={facts.config}')}")
     opened = dict.fromkeys(writable(path, facts.mounts) for path in facts.paths)
     lines += [f"ReadWritePaths={quoted(f'-{path}')}" for path in opened]
     if any(path.startswith(_TMP) for path in facts.paths):
         lines.append("PrivateTmp=no")
     return "\n".join(lines) + "\n"
+
+
+def without_name(text: str) -> str:
+    """A drop-in of an earlier release, which named the broker to the service alone."""
+    return "".join(x for x in text.splitlines(True) if not x.startswith(f'Environment="{CONFIG_VARIABLE}='))
+
+
+_KAFKA = re.compile(r"^[ \t]*\[[ \t]*kafka[ \t]*\][^\n]*\n?", re.MULTILINE)
+_EXAMPLE = re.compile(r"^#[ \t]*config[ \t]*=[^\n]*$", re.MULTILINE)
+
+
+def naming(text: str, config: str) -> str:
+    """The `logagent.toml` with this `text`, which does not set `kafka.config`, once it does. In place of the commented
+    line, if there is one. Raises ValueError if that cannot be done without changing anything else."""
+    line = f"config = {json.dumps(config, ensure_ascii=False)}"
+    section = _KAFKA.search(text)
+    if section is None:
+        made = f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}\n[kafka]\n{line}\n".lstrip("\n")
+    else:
+        end = next((m.start() for m in re.finditer(r"^[ \t]*\[", text[section.end() :], re.MULTILINE)), len(text))
+        example = _EXAMPLE.search(text, section.end(), section.end() + end)
+        if example is not None:
+            made = text[: example.start()] + line + text[example.end() :]
+        else:
+            made = f"{text[: section.end()].rstrip(chr(10))}\n{line}\n{text[section.end() :]}"
+    before, after = tomllib.loads(text), tomllib.loads(made)
+    if after != {**before, "kafka": {**before.get("kafka", {}), "config": config}}:
+        raise ValueError("it would change something else")
+    return made
 
 
 def allowed(path: str) -> bool:

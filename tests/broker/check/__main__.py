@@ -15,7 +15,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.broker.check.corpus import CORPUS, KRAFT, ZOOKEEPER, Damage
+from tests.broker.check.corpus import BETWEEN, CORPUS, KRAFT, ZOOKEEPER, Damage
 from tests.broker.check.starts import Kind, Prepared
 from tests.broker.check.tried import Tried, try_damage
 
@@ -24,7 +24,7 @@ _WHY = re.compile(r"^.*(?: ERROR | FATAL |Exception|Caused by).*$", re.MULTILINE
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.broker.check", description=__doc__)
-    parser.add_argument("--versions", default=",".join((*ZOOKEEPER, *KRAFT)))
+    parser.add_argument("--versions", default=",".join((*ZOOKEEPER, *BETWEEN, *KRAFT)))
     parser.add_argument("--only", default="", help="a regular expression for the names of damages and kinds of node")
     parser.add_argument("--out", type=Path, help="one JSON document a line")
     parser.add_argument("--against", type=Path, help="a file from --out: its starts are not done again")

@@ -19,6 +19,9 @@ NEWEST = "4.3.1"
 KRAFT = ("3.7.0", "3.9.1", NEWEST)
 ZOOKEEPER = ("3.5.2",)
 EVERYWHERE = (*ZOOKEEPER, *KRAFT)
+# Only where a release in between may differ from the one before it.
+BETWEEN = ("3.6.0", "3.8.1")
+DYNAMIC_SINCE = ("3.9.1", NEWEST)
 
 Doing = Callable[[Disk], object]
 How = Callable[[Path], object]
@@ -50,7 +53,8 @@ class Damage:
         """The kinds of node to try it on with that release."""
         if version not in self.versions:
             return ()
-        return tuple(kind for kind in self.kinds if (version in ZOOKEEPER) == (kind == "zookeeper"))
+        kinds = (kind for kind in self.kinds if (version in ZOOKEEPER) == (kind == "zookeeper"))
+        return tuple(kind for kind in kinds if kind != "dynamic" or version in DYNAMIC_SINCE)
 
 
 # What becomes of a file that was not written through when the power went.
@@ -386,6 +390,7 @@ PLACES = [
         ("stray-metadata-log",),
         ANY,
         lambda disk: moved_away(disk, disk.d2 / METADATA_LOG),
+        versions=(*EVERYWHERE, *BETWEEN),
     ),
     Damage(
         "a metadata log left in the first log dir",
@@ -393,6 +398,7 @@ PLACES = [
         ("stray-metadata-log",),
         ("combined",),
         lambda disk: moved_away(disk, disk.d1 / METADATA_LOG),
+        versions=(*EVERYWHERE, *BETWEEN),
     ),
     Damage(
         "a file of the metadata log's name",
@@ -401,7 +407,7 @@ PLACES = [
         ("combined",),
         lambda disk: (disk.d2 / METADATA_LOG).unlink(),
     ),
-    Damage("the metadata log back in the first log dir", _back_to_first, ()),
+    Damage("the metadata log back in the first log dir", _back_to_first, (), versions=(*EVERYWHERE, *BETWEEN)),
     Damage(
         "metadata.log.dir with a slash",
         _metadata_dir_spelled("{d1}/"),
@@ -677,7 +683,102 @@ IDS = [
     ),
 ]
 
-CORPUS = [*METADATA, *PLACES, *CONTROLLERS, *PARTITIONS, *IDS]
+FIRST_VOTERS = "00000000000000000000-0000000000.checkpoint"
+STATIC = (
+    '{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,'
+    '"currentVoters":[{"voterId":1}],"data_version":0}'
+)
+OF_DYNAMIC: tuple[Kind, ...] = ("dynamic",)
+
+
+def _voters_named(*ids: int) -> Doing:
+    """`controller.quorum.voters`, beside `controller.quorum.bootstrap.servers`."""
+
+    def do(disk: Disk) -> None:
+        port = disk.node._properties_file["controller.quorum.bootstrap.servers"].rpartition(":")[2]
+        disk.node.configure(
+            {"controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{int(port) + i}" for i, n in enumerate(ids))}
+        )
+
+    return do
+
+
+def _voters_only(*ids: int) -> Doing:
+    def do(disk: Disk) -> None:
+        _voters_named(*ids)(disk)
+        disk.node.configure({"controller.quorum.bootstrap.servers": None})
+
+    return do
+
+
+# The voters and their directory ids are in the log, or in the snapshot at offset 0 that formatting wrote (KIP-853).
+DYNAMIC_QUORUM = [
+    *each(
+        "quorum-state of a dynamic quorum",
+        in_metadata_log("quorum-state"),
+        {
+            "alone": lambda path: path,
+            "empty": empty,
+            "zeroed": zeroed,
+            "cut in half": halved,
+            "of a later version": written(ELECTION),
+            "of a static one": written(STATIC),
+            "missing": removed,
+        },
+        ("broken-metadata-log",),
+        removed,
+        OF_DYNAMIC,
+    ),
+    *each(
+        "first voters",
+        in_metadata_log(FIRST_VOTERS),
+        {"empty": empty, "zeroed": zeroed, "cut in half": halved, "missing": removed},
+        ("broken-metadata-log",),
+        removed,
+        OF_DYNAMIC,
+    ),
+    *each(
+        "newest snapshot of a dynamic quorum",
+        newest_snapshot,
+        {"empty": empty, "missing": removed},
+        ("broken-metadata-log",),
+        removed,
+        OF_DYNAMIC,
+    ),
+    *each(
+        "only snapshot of a dynamic quorum",
+        only_snapshot,
+        {"alone": lambda path: path, "missing": removed},
+        ("broken-metadata-log",),
+        None,
+        OF_DYNAMIC,
+        trimmed=True,
+    ),
+    Damage("voters named beside a dynamic quorum", _voters_named(1), (), OF_DYNAMIC),
+    Damage("other voters named beside a dynamic quorum", _voters_named(1, 7), (), OF_DYNAMIC),
+    Damage("a dynamic quorum, static in the configuration", _voters_only(1), (), OF_DYNAMIC),
+    Damage(
+        "no quorum in the configuration",
+        lambda disk: disk.node.configure({"controller.quorum.bootstrap.servers": None}),
+        ("no-quorum",),
+        OF_DYNAMIC,
+    ),
+    Damage(
+        "another directory.id than the voter's",
+        _meta_edit(lambda d: d.meta / "meta.properties", "directory.id=.*", "directory.id=Xs6gS0pIR5yNqcAe2bBqwQ"),
+        ("other-directory-id",),
+        OF_DYNAMIC,
+        lambda disk: shutil.copy(disk.root.parent / "kept" / "meta" / "meta.properties", disk.meta),
+    ),
+    Damage(
+        "meta.properties of a voter's metadata dir lost",
+        lambda disk: (disk.meta / "meta.properties").unlink(),
+        ("unformatted",),
+        OF_DYNAMIC,
+    ),
+]
+
+CORPUS = [*DYNAMIC_QUORUM, *METADATA, *PLACES, *CONTROLLERS, *PARTITIONS, *IDS]
 
 QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "quorum-state zeroed": frozenset({(NEWEST, "combined")}),

@@ -35,7 +35,7 @@ NOBODY = 65534
 CONTROLLER_ID = 100
 METADATA_LOG = "__cluster_metadata-0"
 
-Kind = Literal["combined", "broker", "controller", "zookeeper"]
+Kind = Literal["combined", "broker", "controller", "zookeeper", "dynamic"]
 # So that every disk has a metadata snapshot of its own.
 OFTEN = {"metadata.log.max.record.bytes.between.snapshots": "500"}
 
@@ -181,6 +181,10 @@ class Prepared:
         if self.kind == "combined":
             return self.rig.kafka(version, log_dirs=2, props=OFTEN)
         archive_classes(version)
+        if self.kind == "dynamic":
+            node = KraftNode(root / "node", version, self.rig.ports, props=OFTEN, dynamic=True)
+            self.rig.servers.append(node)
+            return node.format()
         controller = self._controller(root, version, 1 if self.kind == "controller" else CONTROLLER_ID)
         if self.kind == "controller":
             return controller

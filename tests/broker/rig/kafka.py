@@ -159,7 +159,8 @@ class KafkaNode(ServerProcess, KafkaClient):
 
 
 class KraftNode(KafkaNode):
-    """A node of a KRaft cluster: `process.roles` as given, one controller (`controller_id`, at `controller_port`)."""
+    """A node of a KRaft cluster: `process.roles` as given, one controller (`controller_id`, at `controller_port`).
+    `dynamic`: its voters are in its metadata log, not in its configuration (KIP-853, from 3.9 on)."""
 
     ready_line = r"Kafka Server started \("
 
@@ -177,15 +178,17 @@ class KraftNode(KafkaNode):
         metadata_dir: bool = True,
         props: Mapping[str, str] | None = None,
         listener: Listener | None = None,
+        dynamic: bool = False,
     ) -> None:
         super().__init__(root, version, ports, node_id=node_id, log_dirs=log_dirs, props=props, listener=listener)
+        self.dynamic = dynamic
         self.controller = controller or (node_id, ports.take())
         self.metadata_dir = root / "meta" if metadata_dir else self.log_dirs[0]
         self.format_id = cluster_id or random_cluster_id()
         settings: dict[str, str] = {
             "process.roles": roles,
             "node.id": str(node_id),
-            "controller.quorum.voters": f"{self.controller[0]}@127.0.0.1:{self.controller[1]}",
+            **self._quorum(),
             "controller.listener.names": "CONTROLLER",
             **KRAFT_SESSION,
         }
@@ -199,9 +202,16 @@ class KraftNode(KafkaNode):
             settings["metadata.log.dir"] = str(self.metadata_dir)
         self.configure({**settings, **self._wanted})
 
+    def _quorum(self) -> dict[str, str]:
+        place = f"127.0.0.1:{self.controller[1]}"
+        if self.dynamic:
+            return {"controller.quorum.bootstrap.servers": place}
+        return {"controller.quorum.voters": f"{self.controller[0]}@{place}"}
+
     def format(self, *, ignore_formatted: bool = False) -> Self:
         """Kafka's own `StorageTool format`: writes `meta.properties` into every log dir."""
         again = ["--ignore-formatted"] if ignore_formatted else []
+        again += ["--standalone"] if self.dynamic else []
         self.jars.run("kafka.tools.StorageTool", "format", "-t", self.format_id, "-c", str(self.config), *again)
         return self
 

@@ -22,6 +22,13 @@ from tests.daemon_process import DaemonProcess
 from tests.documents import assert_promised
 
 SILENT_AFTER = "LOGAGENT_ORDERS__SILENT_AFTER"
+# Agents are witnesses for other machines only: each machine has its own name, in its own namespace.
+ELSEWHERE = """
+import socket, sys
+socket.sethostname(sys.argv.pop(1))
+from logagent.cli.main import main
+main()
+"""
 
 
 class OrderedCluster:
@@ -43,7 +50,8 @@ class OrderedCluster:
         """Start the daemon beside a broker (in report mode: orders are obeyed all the same)."""
         folder = self.root / f"agent{node_id}"
         folder.mkdir(exist_ok=True)
-        started = DaemonProcess(folder, *self._arguments(node_id), **self._environment(node_id))
+        command = [*elsewhere(f"kafka-{node_id}"), "run", "--log-format", "json"]
+        started = DaemonProcess(folder, *self._arguments(node_id), command=command, **self._environment(node_id))
         self.running[node_id] = self.daemons.enter_context(started)
 
     def prestart(self, node_id: int) -> subprocess.CompletedProcess[str]:
@@ -78,17 +86,16 @@ class OrderedCluster:
         process.wait(30)
 
     def topics(self, command: str, *words: str) -> tuple[int, Any, str]:
-        """Exit status, document and messages of `logagent topics …`."""
-        before = os.environ.get(SILENT_AFTER)
-        os.environ[SILENT_AFTER] = self.silent_after
-        try:
-            with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as said:
-                status = run(["topics", command, *words, *self._place(), "--json"])
-        finally:
-            os.environ.pop(SILENT_AFTER)
-            if before is not None:
-                os.environ[SILENT_AFTER] = before
-        return status, json.loads(out.getvalue()) if out.getvalue() else None, said.getvalue()
+        """Exit status, document and messages of `logagent topics …`, run on the operator's machine."""
+        ran = subprocess.run(self._elsewhere(command, *words, "--json"), env={**os.environ, **self._operator()},
+                             capture_output=True, text=True, check=False)  # fmt: skip
+        return ran.returncode, json.loads(ran.stdout) if ran.stdout else None, ran.stderr
+
+    def _operator(self) -> dict[str, str]:
+        return {SILENT_AFTER: self.silent_after, "LOGAGENT_ORDERS__KEYS": self.public}
+
+    def _elsewhere(self, *words: str) -> list[str]:
+        return [*elsewhere("operator"), "topics", *words, *self._place()]
 
     def _place(self) -> list[str]:
         return ["--store", str(self.store), "--cluster", self.nodes[1].cluster_id, "--key", str(self.key),
@@ -97,9 +104,8 @@ class OrderedCluster:
     @contextmanager
     def controller(self) -> Iterator[None]:
         """`logagent topics run --interval` in a process of its own, which is killed at the end."""
-        command = [sys.executable, "-m", "logagent", "topics", "run", "--interval", "2s", *self._place()]
-        environment = {**os.environ, SILENT_AFTER: self.silent_after}
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(self._elsewhere("run", "--interval", "2s"), env={**os.environ, **self._operator()},
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
         try:
             yield
         finally:
@@ -107,8 +113,17 @@ class OrderedCluster:
             process.wait(30)
 
     def status(self) -> Any:
-        status, document, said = self.topics("status")
-        assert status == 0, said
+        """As anybody sees it who looks from here."""
+        with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as said:
+            before = {name: os.environ.get(name) for name in self._operator()}
+            os.environ.update(self._operator())
+            try:
+                status = run(["topics", "status", *self._place(), "--json"])
+            finally:
+                for name, value in before.items():
+                    os.environ.pop(name) if value is None else os.environ.update({name: value})
+        assert status == 0, said.getvalue()
+        document = json.loads(out.getvalue())
         assert_promised(document, "topics")
         return document
 
@@ -116,6 +131,12 @@ class OrderedCluster:
         """Every one of these agents has published."""
         landing = self.store / "landing" / self.nodes[1].cluster_id
         wait_until(lambda: all(list(landing.glob(f"*/{n}/*.manifest.json")) for n in nodes), 120, "agents publish")
+
+
+def elsewhere(host: str) -> list[str]:
+    """`logagent` on a machine of that name."""
+    namespace = ["unshare", "--uts"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--uts"]
+    return [*namespace, sys.executable, "-c", ELSEWHERE, host]
 
 
 def current(node: KafkaNode, topic: str) -> list[str]:

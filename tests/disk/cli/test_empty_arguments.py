@@ -36,7 +36,7 @@ def arguments() -> Iterator[tuple[str, ...]]:
                 yield *path, f"{param.opts[0]}="
 
 
-def begun(*_: object) -> NoReturn:
+def started(*_: object) -> NoReturn:
     raise AssertionError("the command has begun")
 
 
@@ -45,13 +45,13 @@ def test_an_empty_argument_is_a_usage_error(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the command would do: it does not even begin."""
-    monkeypatch.setattr(cli, "make_context", begun)
+    monkeypatch.setattr(cli, "make_context", started)
     assert run(words) == 2
     said = capsys.readouterr()
     assert "is empty" in said.err and "an empty value never means all" in said.err and said.out == ""
 
 
-def test_all_commands_are_looked_at() -> None:
+def test_every_command_is_listed() -> None:
     words = set(arguments())
     for known in ("topics purge --id", "topics delete --topic", "delete --partition", "restore --plan",
                   "fleet ingest --date", "cleanup --log-dir", "check --kafka-config"):  # fmt: skip

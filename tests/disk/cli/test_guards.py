@@ -36,7 +36,11 @@ def test_nothing_goes_without_proof_or_the_operators_word(judged: CliHost) -> No
     assert ran.json["refusals"][0]["fact"] == "its verdict is assigned"
     assert "--allow-assigned" in ran.json["refusals"][0]["hint"]
     assert judged.partitions() == before
+    # A living ISR is not enough: the leader must have all of it, and nobody can be asked here.
     ran = delete(judged, "--partition", "orders-1", "--allow-assigned")
+    assert ran.status == 3 and ran.json["refusals"][0]["claim"] == "covered"
+    assert "--even-last-copy" in ran.json["refusals"][0]["hint"] and judged.partitions() == before
+    ran = delete(judged, "--partition", "orders-1", "--allow-assigned", "--even-last-copy")
     assert ran.status == 0 and ran.outcomes() == {"orders-1": "done"}
     ran = delete(judged, "--partition", "returns-2")
     assert ran.status == 0 and ran.outcomes() == {"returns-2": "done"}
@@ -82,7 +86,7 @@ def test_a_process_without_the_lock_that_has_files_open_stops_it_too(host: CliHo
     assert delete(host, "--partition", "orders-1", *FREELY).outcomes() == {"orders-1": "done"}
 
 
-def test_log_dirs_of_two_nodes_are_not_told_apart_by_guessing(host: CliHost) -> None:
+def test_nothing_is_guessed_about_log_dirs_of_two_nodes(host: CliHost) -> None:
     meta = host.d2 / "meta.properties"
     meta.write_text(meta.read_text().replace("node.id=3", "node.id=4"))
     before = host.partitions()

@@ -42,7 +42,7 @@ def hostile(host: CliHost) -> CliHost:
     return host
 
 
-def test_hostile_names_are_shown_and_never_obeyed(hostile: CliHost) -> None:
+def test_hostile_names_are_shown_and_never_interpreted(hostile: CliHost) -> None:
     rows = {d["name"]: d for d in hostile.run("scan", "--json").json["dirs"]}
     assert {os.fsdecode(name) for name in HOSTILE} <= set(rows)
     assert rows["caf\udce9-0"]["topic"] == "caf\udce9"

@@ -60,7 +60,7 @@ def test_one_that_is_named_by_a_symlink_has_the_path_of_the_configuration(host: 
     assert shown["plan_id"] == host.run("cleanup", "--json", "--log-dir", str(host.d1)).json["plan_id"]
 
 
-def test_without_its_journal_it_is_said_that_deleted_records_may_come_back(host: CliHost) -> None:
+def test_without_its_journal_it_is_reported_that_deleted_records_may_come_back(host: CliHost) -> None:
     delete(host, "--partition", "orders-1", "--quarantine", *FREELY)
     (name,) = host.find("orders-1.", "-stray")
     known = host.run("restore", "--retention-will-delete", "--json", name)

@@ -87,7 +87,7 @@ def test_restore_knows_what_is_current_in_the_log_dir_left_out(host: CliHost) ->
 
 
 @pytest.mark.parametrize("typo", ["d1x", "", "d1/x-1", "../etc"])
-def test_what_is_no_log_dir_is_said(host: CliHost, typo: str) -> None:
+def test_what_is_no_log_dir_is_reported(host: CliHost, typo: str) -> None:
     before = host.partitions()
     ran = host.run("cleanup", "--execute", "--log-dir", f"{host.disk}/{typo}")
     assert ran.status == 78 and "it is not a log dir" in ran.err and str(host.d1) in ran.err
@@ -108,7 +108,7 @@ def test_one_by_a_symlink_a_slash_or_a_relative_path_is_the_same(host: CliHost, 
 
 
 @pytest.mark.parametrize("kind", ["symlink", "bind mount"])
-def test_one_log_dir_under_two_paths_counts_once_and_is_said(
+def test_one_log_dir_under_two_paths_counts_once_and_is_reported(
     host: CliHost, tmp_path: Path, bind_mount: Callable[[Path, Path], None], kind: str
 ) -> None:
     """Every directory was listed and removed twice ("20 of 20 done"). No broker starts with it."""

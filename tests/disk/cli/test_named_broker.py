@@ -55,7 +55,7 @@ def test_what_acts_says_which_option_to_copy(host: DoctorHost, command: str) -> 
 
 
 @pytest.mark.parametrize("command", LOOK)
-def test_what_only_looks_finds_the_broker(host: DoctorHost, command: str) -> None:
+def test_commands_that_only_read_find_the_broker(host: DoctorHost, command: str) -> None:
     ran = host.logagent(*command.split(), user="kafka")
     assert ran.status != 78 and named(ran), ran.err
 

@@ -30,11 +30,11 @@ def host(tmp_path: Path) -> CliHost:
     return CliHost(tmp_path)
 
 
-def test_done(host: CliHost) -> None:
+def test_a_command_that_succeeds_ends_with_0(host: CliHost) -> None:
     assert host.run("scan").status == Exit.OK
 
 
-def test_failed(host: CliHost) -> None:
+def test_a_state_dir_that_cannot_be_used_ends_with_1(host: CliHost) -> None:
     host.state.write_text("")
     assert host.run("cleanup", "--execute").status == Exit.FAILED
 
@@ -79,12 +79,12 @@ def test_refused_only_where_it_was_to_be_done(host: CliHost) -> None:
     assert host.run("delete", "--partition", "orders-1", "--execute").status == Exit.REFUSED
 
 
-def test_needs_approval(host: CliHost) -> None:
+def test_a_plan_that_needs_approval_ends_with_4(host: CliHost) -> None:
     host.configure()
     assert host.run("delete", "--topic", ".*", *FREELY).status == Exit.APPROVAL
 
 
-def test_offline(host: CliHost) -> None:
+def test_an_offline_log_dir_ends_with_5(host: CliHost) -> None:
     shutil.rmtree(host.d2)
     ran = host.run("scan", "--json")
     assert ran.status == Exit.OFFLINE
@@ -104,7 +104,7 @@ def test_a_broker_that_would_not_start(host: CliHost) -> None:
     assert strict.status == Exit.CHECK_FATAL and "lost+found" in strict.err
 
 
-def test_unreachable(host: CliHost) -> None:
+def test_an_unreachable_cluster_ends_with_69(host: CliHost) -> None:
     host.configure(**{"assignments.sources": ["admin"], "kafka.bootstrap_servers": "127.0.0.1:1"})
     ran = run_apart("assignments", "export", "-", "--config", str(host.toml), "--state-dir", str(host.state))
     assert ran.status == Exit.UNREACHABLE and ran.out == "" and "hint:" in ran.err
@@ -127,7 +127,7 @@ ACTING = [("cleanup",), ("rescue",), ("delete", "--topic", "x"), ("restore", "x"
 
 
 @pytest.mark.parametrize("command", [*LOOKING, *ACTING], ids=" ".join)
-def test_the_wrong_user_is_told_so_and_nothing_else(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_wrong_user_is_reported_and_nothing_else(command: tuple[str, ...], tmp_path: Path) -> None:
     need_root()
     root = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own folders let nobody else in
     try:
@@ -201,7 +201,8 @@ def test_it_runs_as_a_module() -> None:
 
 def test_too_few_file_descriptors_are_named_and_not_taken_for_a_dead_disk(host: CliHost) -> None:
     """From too few to start up to enough: whatever is refused meanwhile is refused for that reason."""
-    host.with_assignments(**NO_LIMITS, **ALL_DUE)
+    # What lives on other nodes would stay, because nobody can be asked about it.
+    host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
     statuses = []
     for number in range(8, 20):
         command = [sys.executable, "-m", "logagent", *host.arguments("cleanup", "--execute")]

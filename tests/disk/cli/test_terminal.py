@@ -111,10 +111,10 @@ def test_an_answer_that_does_not_end_is_given_up(host: CliHost) -> None:
             connection.sendall(b" ")
             time.sleep(0.05)
 
-    begun = time.monotonic()
+    started = time.monotonic()
     with answering(host.state, drip), pytest.raises(ServiceUnreachable, match=r"timed out|did not end in time"):
         ask_status(str(host.state), timeout=0.5)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize(
@@ -140,3 +140,29 @@ def test_names_from_the_disk_are_written_out(host: CliHost) -> None:
     for command in (["scan", "--all"], ["cleanup"], ["check"], ["queue"], ["doctor"]):
         ran = host.run(*command)
         assert not set("\x1b\x07\u202e") & set(ran.out + ran.err), command
+
+
+def test_a_daemon_of_another_broker_is_no_answer(host: CliHost) -> None:
+    """A daemon is found by its state dir; whoever names a broker does not want to hear of another one."""
+    status = {**STATUS, "kafka_config": str(host.properties)}
+
+    def asked(*options: str) -> tuple[int, str]:
+        with answering(host.state, sends(status)):
+            ran = host.run("status", *options)
+        (host.state / SOCKET_NAME).unlink()
+        return ran.status, ran.err
+
+    assert asked("--kafka-config", str(host.properties), "--log-dir", "/d1")[0] == 0
+    for options, what in (
+        (("--kafka-config", "/etc/other.properties"), "not of /etc/other.properties"),
+        (("--log-dir", "/d2"), "serves /d1, not /d2"),
+    ):
+        code, said = asked(*options)
+        assert code == Exit.UNREACHABLE and what in said, said
+
+
+def test_the_status_of_a_daemon_that_carries_out_requests_is_understood(host: CliHost) -> None:
+    status = {**STATUS, "running": "requests", "cycles": [{**CYCLE, "job": "requests"}]}
+    with answering(host.state, sends(status)):
+        ran = host.run("status", "--json")
+    assert ran.status == 0 and ran.json["cycles"][0]["job"] == "requests", ran.err

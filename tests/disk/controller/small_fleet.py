@@ -1,7 +1,8 @@
-"""A store on a real disk, a controller's setting for it, and hosts that publish and answer like agents."""
+"""A store on a real disk, a process that carries out requests there, a cluster, and hosts whose agents write to it."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -10,88 +11,91 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from logagent.controller.controller_context import Replica, Topic
-from logagent.controller.deletion_client import TopicOutcome
-from logagent.controller.rounds import DeletionRounds
-from logagent.controller.setting import Setting
+from logagent.controller.deletions import Deletions
+from logagent.controller.fleet_reader import Setting, TopicAnswerOfCluster
+from logagent.controller.request_states import RequestState, request_state
+from logagent.controller.sightings import BrokerLogs
+from logagent.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
 from logagent.errors import ServiceUnreachable
-from logagent.store.answers import write_answer
+from logagent.store.answers import SEEN, Answer, Answers, DirectoryAnswer, Seen, SeenLogDirs, TopicAnswer, as_text
 from logagent.store.control import Control
-from logagent.store.deletion import (
-    Answer,
-    Identity,
-    Kind,
-    Order,
-    Request,
-    RequestedDirectory,
-    RequestedPartition,
-    RequestedTopic,
-)
 from logagent.store.landing_files import Claim, land
-from logagent.store.orders import ORDER_NAME, instant, orders_folder, read_order, write_request
+from logagent.store.records import Kind, RequestedPartition, RequestedTopic, instant
+from logagent.store.requests import Approval, Filed, Request, RequestFolder, known_in, write_request
+from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, PublicKey, public_key
-from tests.unit.controller.fleet_model import Host
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 KEY = PrivateKey("ops", b"\x01" * 32)
-TOPIC_ID = "A" * 22
-DIRECTORY = Identity("/d1", "clicks-0", 11, 1, bytes=100, end_offset=5)
-Change = Callable[[dict[str, Any]], object]
-
-
-def unchanged(row: dict[str, Any]) -> None:
-    """No change."""
+TOPIC_ID, NAME = "A" * 22, "clicks"
+NODES = (1, 2, 3)
 
 
 @dataclass
 class Admin:
-    """The cluster: which topic ids live, and what it was asked."""
+    """The cluster: which topics live, what its brokers have, and what it was asked."""
 
-    living: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
-    now: dict[str, RequestedTopic] = field(default_factory=dict)
-    between: Callable[[], None] = lambda: None
-    disabled: set[str] = field(default_factory=set)
+    living: dict[str, RequestedTopic] = field(default_factory=dict)
+    sent: list[str] = field(default_factory=list)
+    enabled: bool = True
+    says: str | None = None
     unreachable: bool = False
-    still_deleting: bool = False
-    live_brokers: frozenset[int] = frozenset({1, 2, 3})
+    shows_ids: bool = True
+    """Whether an unknown id counts although it lists no topic at all."""
+    live: set[int] = field(default_factory=lambda: set(NODES))
     moving: set[str] = field(default_factory=set)
+    disks: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    described: set[int] = field(default_factory=set)
+    """The brokers whose own answer can be had."""
+    offline: set[int] = field(default_factory=set)
+    at: datetime | None = None
     isr: dict[tuple[str, int], frozenset[int]] = field(default_factory=dict)
-    hidden: set[str] = field(default_factory=set)
-    """What the principal may not describe."""
+    before_sending: Callable[[], None] = lambda: None
+
+    def _ask(self) -> None:
+        if self.unreachable:
+            raise ServiceUnreachable("nobody listens there")
 
     def topics_now(self, topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
-        if self.unreachable:
-            raise ServiceUnreachable("nobody listens there")
-        self.between()
-        return {i: self.now[i] for i in topics if i in self.now and i not in self.hidden}
+        self._ask()
+        return {i: self.living[i] for i in topics if i in self.living}
 
     def unknown_ids(self, topics: Mapping[str, str]) -> Collection[str]:
-        if self.unreachable:
-            raise ServiceUnreachable("nobody listens there")
-        return set(topics) - self.living - self.hidden
+        self._ask()
+        return set(topics) - self.living.keys() if self.living or self.shows_ids else ()
+
+    def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicAnswerOfCluster]:
+        self._ask()
+        self.before_sending()
+        self.sent += topics
+        if not self.enabled:
+            return dict.fromkeys(topics, TopicAnswerOfCluster("disabled", "TOPIC_DELETION_DISABLED"))
+        if self.says is not None:
+            return dict.fromkeys(topics, TopicAnswerOfCluster("again", self.says))
+        for topic_id in topics:
+            self.living.pop(topic_id, None)
+        return dict.fromkeys(topics, TopicAnswerOfCluster("deleted"))
 
     def in_sync(self, topics: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
-        if self.unreachable:
-            raise ServiceUnreachable("nobody listens there")
-        return {(i, p): self.isr.get((i, p), self.live_brokers) & self.live_brokers for i in topics for p in range(3)}
-
-    def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicOutcome]:
-        if self.unreachable:
-            raise ServiceUnreachable("nobody listens there")
-        self.asked += topics
-        if self.disabled:
-            said = TopicOutcome("disabled", "TOPIC_DELETION_DISABLED")
-            self.living -= set(topics) - self.disabled
-            return {i: said if i in self.disabled else TopicOutcome("deleted") for i in topics}
-        if self.still_deleting:
-            said = TopicOutcome("again", "the cluster is still deleting it", self.live_brokers)
-            return dict.fromkeys(topics, said)
-        self.living -= set(topics)
-        return {topic_id: TopicOutcome("deleted") for topic_id in topics}
+        self._ask()
+        return {(i, p): self.isr.get((i, p), frozenset(self.live)) for i in topics for p in range(3)}
 
     def reassigning(self, topics: Mapping[str, str]) -> Collection[str]:
-        return self.moving & set(topics)
+        self._ask()
+        return self.moving & topics.keys()
+
+    def live_brokers(self) -> Collection[int]:
+        self._ask()
+        return set(self.live)
+
+    def logs(self, node_id: int, names: Collection[str]) -> BrokerLogs | None:
+        if node_id not in self.described:
+            return None
+        offline = ("/d2",) if node_id in self.offline else ()
+        return BrokerLogs(frozenset(self.disks.get(node_id, ())), {t.topic: i for i, t in self.living.items()}, offline)
+
+    def clock(self) -> datetime | None:
+        return self.at
 
 
 class ClockedControl(Control):
@@ -101,121 +105,125 @@ class ClockedControl(Control):
         super().__init__(store, CLUSTER)
         self._now = now
 
-    def create(self, folder: str, name: str, content: bytes) -> bool:
-        created = super().create(folder, name, content)
-        if created:
-            os.utime(Path(self.store, "control", self.cluster_id, folder, name), (self._now().timestamp(),) * 2)
-        return created
+    def modified(self, folder: str, name: str) -> datetime | None:
+        return None if super().modified(folder, name) is None else self._now()
 
 
 class SmallFleet:
     """Three hosts; a clock that tests move."""
 
     def __init__(self, store: Path) -> None:
+        store.mkdir(exist_ok=True)
+        init_store(str(store))
         self.store = store
-        self.control: Control = ClockedControl(store, lambda: self.now)
         self.keys: tuple[PublicKey, ...] = (public_key(KEY.public()),)
         self.now = datetime.now(UTC)
-        self.admin = Admin()
-        self.hosts = {node: Host(node) for node in (1, 2, 3)}
-        self.seen: dict[int, set[str]] = {node: set() for node in self.hosts}
-        self.highest = 0
-        self.needs: dict[int, timedelta] = {}
-        """How long a host's agent is at an order before it acts, if the order still stands then."""
-        self.behind: dict[int, timedelta] = {}
-        """How far a host's clock is behind."""
-        self.begun: dict[tuple[int, str], datetime] = {}
         self.ahead = timedelta(0)
-        """How far the clocks of controllers are ahead of the store's."""
+        """How far the clock of whoever carries out is ahead of the store's."""
+        self.control: Control = ClockedControl(store, lambda: self.now)
+        self.answers = Answers(store, CLUSTER)
+        self.admin = Admin()
+        self.born = dict.fromkeys(NODES, self.now - timedelta(days=9))
+        self.memory: dict[int, dict[str, set[bytes]]] = {node: {} for node in NODES}
+        self.disks: dict[int, set[tuple[str, int]]] = {node: set() for node in NODES}
         self.snapshots = 0
         self.warnings: list[str] = []
 
-    def controller(self, key: PrivateKey = KEY) -> DeletionRounds:
-        return DeletionRounds(
+    def process(self, host: str = "operator", key: PrivateKey | None = KEY) -> Deletions:
+        return Deletions(
             Setting(
-                self.control, key, self.keys, self.admin, lambda: self.now + self.ahead, "ops", "shell",
+                self.control, self.keys, self.admin, lambda: self.now + self.ahead, "ops", host, key,
                 warn=self.warnings.append,
             )
         )  # fmt: skip
 
-    def publish(
-        self,
-        node: int,
-        host: str | None = None,
-        log_dirs: Mapping[str, str] | None = None,
-        change: Change = unchanged,
-        taken_at: datetime | None = None,
-    ) -> None:
-        """A snapshot of what the host has; each directory's row as `change` leaves it. It arrives now."""
+    def topic(self, nodes: tuple[int, ...] = NODES, topic_id: str = TOPIC_ID, name: str = NAME) -> RequestedTopic:
+        """A topic that lives, and that these hosts have."""
+        topic = self.admin.living[topic_id] = RequestedTopic(name, topic_id, (RequestedPartition(0, nodes),))
+        for node in nodes:
+            self.disks[node].add((topic_id, 0))
+            self.admin.disks.setdefault(node, set()).add((name, 0))
+        return topic
+
+    def request(
+        self, kind: Kind = "topics", approvals: tuple[Approval, ...] = (), key: PrivateKey = KEY, **more: Any
+    ) -> str:
+        until = instant(self.now + timedelta(hours=24 if kind == "topics" else 168))
+        nonce = f"{len(self.numbers()):032x}"
+        asked = Request(CLUSTER, kind, "a" * 24, "ops", instant(self.now), until, nonce, approvals, **more)
+        return write_request(self.control, asked, key)
+
+    def numbers(self) -> list[str]:
+        return sorted(self.control.names("requests"))
+
+    def agent(self, node: int, *, host: str | None = None, mine: Collection[DirectoryAnswer] = ()) -> None:
+        """A look of a node's agent: it remembers what is signed, and writes what it has seen and what it has."""
+        memory, filed = self.memory[node], RequestFolder(self.control, self.keys).read()
+        for number, each in filed.items():
+            memory.setdefault(number, set()).update(each.signed)
+        known = known_in(((n, c) for n, cs in memory.items() for c in cs), self.keys, CLUSTER)
+        told = {number: each.told(known) for number, each in filed.items()}
+        at, name = instant(self.now), host or f"kafka-{node}"
+        born = instant(self.born[node])
+        open_now = tuple(n for n, each in told.items() if each.is_open(self.now))
+        decisions = {n: as_text(sorted(cs)) for n, cs in memory.items() if cs}
+        who = (name, f"{node:032x}")
+        self.answers.write_seen(Seen(CLUSTER, node, *who, born, at, decisions, open_now, SeenLogDirs(at, True)))
+        self._stamp(node, SEEN)
+        for number, each in told.items():
+            if each.request is not None and each.request.kind == "directories" and mine:
+                self.answers.write(Answer(CLUSTER, node, number, *who, at, tuple(mine)))
+            if each.decision is not None and each.decision.decision == "delete":
+                topics = tuple(self._has(node, t.topic_id) for t in each.decision.topics)
+                self.answers.write(Answer(CLUSTER, node, number, *who, at, (), topics))
+
+    def _has(self, node: int, topic_id: str) -> TopicAnswer:
+        return TopicAnswer(topic_id, sum(topic_id == i for i, _ in self.disks[node]), 0)
+
+    def _stamp(self, node: int, name: str) -> None:
+        path = self.store / "answers" / CLUSTER / str(node) / name
+        os.utime(path, (self.now.timestamp(),) * 2)
+
+    def minute(self, *nodes: int) -> None:
+        """A minute passes, and these agents look (default: all)."""
+        self.now += timedelta(minutes=1)
+        for node in nodes or NODES:
+            self.agent(node)
+
+    def brokers_delete(self) -> None:
+        for node in self.admin.live:
+            self.disks[node] = {(i, p) for i, p in self.disks[node] if i in self.admin.living}
+            names = {t.topic for t in self.admin.living.values()}
+            self.admin.disks[node] = {(n, p) for n, p in self.admin.disks.get(node, set()) if n in names}
+
+    def publish(self, node: int, host: str | None = None, *, offline: bool = False) -> None:
+        """A snapshot of what the host has under current names."""
         self.snapshots += 1
-        taken_at = taken_at or self.now
-        claim = Claim(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", taken_at)
+        claim = Claim(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", self.now)
         rows: list[dict[str, Any]] = [{"row": "snapshot", "schema": "logagent.snapshot/1"}]
-        rows += [{"row": "log_dir", "path": path, "health": health} for path, health in (log_dirs or {}).items()]
-        for (topic_id, partition), d in self.hosts[node].disk.items():
-            rows.append({"row": "dir", "kind": "current", "log_dir": d.log_dir, "name": d.name, "topic_id": topic_id,
-                         "partition": partition, "bytes": d.bytes})  # fmt: skip
-            change(rows[-1])
+        rows.append({"row": "log_dir", "path": "/d1", "health": "offline" if offline else "online"})
+        rows += [
+            {"row": "dir", "kind": "current", "log_dir": "/d1", "name": f"{NAME}-{p}", "topic_id": i, "partition": p,
+             "bytes": 100}
+            for i, p in self.disks[node]
+        ]  # fmt: skip
         land(self.store, claim, [json.dumps(row) for row in rows], received_at=self.now)
 
-    def everywhere(self, directory: Identity = DIRECTORY, log_dirs: Mapping[str, str] | None = None) -> SmallFleet:
-        """Every host has the topic's directory, and has published it."""
-        for node in self.hosts:
-            self.hosts[node].disk[TOPIC_ID, 0] = directory
-            self.publish(node, log_dirs=log_dirs)
-        return self
+    def place(self, number: str, name: str = "") -> Path:
+        return self.store / "control" / CLUSTER / "requests" / number / name
 
-    def request(self, kind: Kind = "topics", number: int = 1, key: PrivateKey = KEY, **more: Any) -> Request:
-        request = Request(
-            f"request-{number}", CLUSTER, kind, "a" * 16, "ops", instant(self.now),
-            instant(self.now + timedelta(days=7)), 0, **more,
-        )  # fmt: skip
-        assert write_request(self.control, request, key)
-        return request
+    def state(self, number: str, process: Deletions | None = None) -> RequestState:
+        seen = (process or self.process(key=None)).reader.read()
+        filed: Filed = seen.filed[number]
+        return request_state(filed, self.progress(number), seen)
 
-    def topic(self, nodes: tuple[int, ...] = (1, 2, 3), topic_id: str = TOPIC_ID) -> RequestedTopic:
-        self.admin.living.add(topic_id)
-        return RequestedTopic("clicks", topic_id, (RequestedPartition(0, nodes),))
+    def progress(self, number: str) -> list[TopicProgress]:
+        seen = self.process(key=None).reader.read()
+        return TopicDeletionManager(seen, timedelta(hours=2)).progress(seen.filed[number])
 
-    def directory(self, node: int, *, only_copy: bool = False) -> RequestedDirectory:
-        d = self.hosts[node].disk[TOPIC_ID, 0]
-        return RequestedDirectory(node, d.log_dir, d.name, "clicks", TOPIC_ID, 0, "orphan", only_copy=only_copy)
 
-    def orders(self, node: int) -> list[Order]:
-        found = []
-        for name in sorted(self.control.names(orders_folder(node))):
-            if ORDER_NAME.fullmatch(name):
-                content = self.control.read(orders_folder(node), name)
-                assert content is not None
-                found.append(read_order(content, name, node, self.keys, CLUSTER))
-        return found
-
-    def agent(self, node: int) -> None:
-        """What a host's agent does in one poll: new orders of the highest epoch, answered."""
-        host = self.hosts[node]
-        if host.silent:
-            return
-        for order in self.orders(node):
-            self.highest = max(self.highest, order.epoch)
-            if order.epoch < self.highest or order.order_id in self.seen[node]:
-                continue
-            begun = self.begun.setdefault((node, order.order_id), self.now)
-            if self.now - begun < self.needs.get(node, timedelta(0)):
-                continue
-            self.seen[node].add(order.order_id)
-            for p in order.partitions:
-                replica = Replica(Topic(p.request_id, p.topic_id), p.partition, node, p.asked_log_dir, p.asked_name)
-                host.mailbox.append((replica, order.action, (p.directory,) if p.directory else ()))
-            said = host.obey()
-            results = tuple(r for _, _, rs in said for r in rs)
-            if results:
-                write_answer(self.control, Answer(
-                    order.order_id, order.epoch, self.highest, CLUSTER, node, f"{node:032x}", len(self.seen[node]),
-                    order.action, instant(self.now - self.behind.get(node, timedelta(0))), "1", results))  # fmt: skip
-
-    def rounds(self, controller: DeletionRounds, times: int = 6) -> None:
-        for _ in range(times):
-            controller.round()
-            for node in self.hosts:
-                self.agent(node)
-            self.now += timedelta(minutes=1)
+def kept(fleet: SmallFleet, node: int) -> list[bytes]:
+    """The signed contents in a node's seen file."""
+    seen = fleet.answers.seen(node)
+    assert seen is not None
+    return [base64.b64decode(text) for texts in seen.decisions.values() for text in texts]

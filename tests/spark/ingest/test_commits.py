@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from logagent.errors import LogAgentError
-from logagent.fleet.ingest.ingest import ingest_dates
+from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.report.output import Output
 from logagent.fleet.tables.store import Store, parsed_commit

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from logagent.errors import Exit, LogAgentError
 from logagent.fleet.ingest import ingest_lock
-from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
+from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.ingest.ingest_lock import NAME, IngestLock, machine
 from logagent.fleet.tables.store import Store
 from tests.spark.hand_made import AT

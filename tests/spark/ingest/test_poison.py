@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.fleet.ingest import landing as unpack
-from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
+from logagent.fleet.ingest import check as unpack
+from logagent.fleet.ingest.check import MOST_NODES, check
+from logagent.fleet.ingest.dates import ingest_dates, trim_landing
+from logagent.fleet.ingest.ingest import MAX_TRIES
 from logagent.fleet.ingest.landing import Landing
-from logagent.fleet.ingest.rows import MOST_NODES
-from logagent.fleet.ingest.settle import MAX_TRIES, check
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.store import Store
@@ -492,7 +492,8 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
         if folder.stat().st_uid == 0 and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o055)
     (tmp_path / "landing" / kafka.cluster_id / str(DAY) / "2").chmod(0o700)
-    store: Any = SimpleNamespace(uri=f"file:{tmp_path}", files=Files)
+    store: Any = SimpleNamespace(uri=f"file:{tmp_path}", landing=f"file:{tmp_path}/landing", files=Files)
+    run: Any = None
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -500,7 +501,7 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
             os.setgid(4001)
             os.setuid(4001)
             with Landing(store) as landing:
-                checked = check(landing, landing.listed(), DAY, None)
+                checked = check(run, landing, landing.listed(), DAY, None)
             rows = [(e["node_id"], e["status"], e["reason"], e["detail"]) for e in checked.entries]
             os.write(writer, json.dumps(sorted(rows, key=str)).encode())
         finally:

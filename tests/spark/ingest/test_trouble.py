@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from logagent.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.fleet.ingest.ingest import ingest_dates, trim_landing
+from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.job import Job, report
 from logagent.fleet.spark_session import explained
 from logagent.fleet.tables.store import Store
@@ -207,12 +207,14 @@ def test_late_snapshot_is_noticed_and_trimmed_dates_stay(small: Told, tmp_path: 
     assert report(Job(store, str(tmp_path / "out"), NOW))["hosts"]["reporting"] == 4
 
 
-def test_a_date_with_rejected_files_is_not_trimmed(small: Told, tmp_path: Path) -> None:
+def test_rejected_files_are_not_trimmed(small: Told, tmp_path: Path) -> None:
     store = _copy(small, tmp_path / "store")
     kafka = Kafka(tmp_path / "store", "small", {"orders": ("x", [])})
-    kafka.snapshot(9, []).write_bytes(b"broken")
+    broken = kafka.snapshot(9, [])
+    broken.write_bytes(b"broken")
     assert [one.rejected for one in ingest_dates(store, None)] == [1]
-    assert trim_landing(store, DAY + timedelta(days=1)) == []
+    assert trim_landing(store, DAY + timedelta(days=1)) == [DAY]
+    assert list((tmp_path / "store" / "landing").rglob("*.gz")) == [broken]
 
 
 @contextmanager

@@ -9,12 +9,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from logagent.fleet.demo import Fleet
-from logagent.fleet.ingest.ingest import ingest_dates
+from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.store.control import Control
-from logagent.store.deletion import Request, RequestedPartition, RequestedTopic
-from logagent.store.orders import instant, write_request
+from logagent.store.records import RequestedPartition, RequestedTopic, instant
+from logagent.store.requests import Request, write_request
 from logagent.store.signing import PrivateKey
 from tests.fleets.planted import generate
 from tests.spark.hand_made import AT, NOW
@@ -29,8 +29,8 @@ def test_deletions_that_the_keys_vouch_for_are_reported(spark: SparkSession, tmp
     generate(store, Fleet(at=AT, clusters=1, hosts=3, partitions=12, days=2))
     asked = RequestedTopic("clicks", "A" * 22, (RequestedPartition(0, (1, 2, 3)),))
     for number, key in ((1, KEY), (2, STRANGER)):
-        request = Request(f"request-{number}", CLUSTER, "topics", "a" * 16, "ops", instant(NOW),
-                          instant(NOW + timedelta(days=7)), 0, topics=(asked,))  # fmt: skip
+        request = Request(CLUSTER, "topics", "a" * 24, "ops", instant(NOW), instant(NOW + timedelta(days=1)),
+                          f"{number:032x}", topics=(asked,))  # fmt: skip
         write_request(Control(store, CLUSTER), request, key)
     (store / "control" / "zz").mkdir()
     (store / "control" / "zz" / "requests").write_text("somebody else's")

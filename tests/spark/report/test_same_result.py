@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.fleet.ingest.ingest import ingest_dates
+from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import SMALL

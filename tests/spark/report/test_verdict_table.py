@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 
 from logagent.broker.exported.file import landing_lines
 from logagent.errors import UnreadableError
+from logagent.fleet.report.answers import windowed
 from logagent.model.records import Kind
 from logagent.store.landing_files import Claim, land
 from tests.spark.conftest import Told, tell
 from tests.spark.hand_made import NOW, Kafka, dir_row, log_dir_row
 from tests.verdict_table import NOW as DECIDED_MS
-from tests.verdict_table import READ, TABLE, Line, image
+from tests.verdict_table import READ, STRAYS_DUE, TABLE, Line, image
 
 HEX = "0123456789abcdef0123456789abcdef"
 
@@ -76,3 +77,13 @@ def _outcomes(report: Told, clusters: dict[str, str]) -> dict[str, tuple[str, st
 @pytest.mark.parametrize("line", TABLE, ids=lambda line: line.name)
 def test_the_fleet_gives_the_verdict_of_a_host(told: dict[str, tuple[str, str | None]], line: Line) -> None:
     assert told[line.name] == (("undecided", None) if line.unusable else line.outcome)
+
+
+def test_a_stray_is_due_when_its_host_says_so(spark: SparkSession) -> None:
+    """`tests/unit/model/planning/test_due.py` reads the same table."""
+    ddl = "kind string, age_seconds double, marked_at timestamp, only_copy boolean, window string, due_at timestamp,"
+    rows = [("stray", age / 1000, _at(DECIDED_MS - age), False, None, None, None) for age, _ in STRAYS_DUE]
+    found = windowed(spark.createDataFrame(rows, f"{ddl} obstacle string")).collect()
+    assert [row["window"] for row in found] == ["now" if due else "later" for _, due in STRAYS_DUE]
+    kept = timedelta(days=7)
+    assert all(row["due_at"] in (None, row["marked_at"] + kept) for row in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from dataclasses import fields
@@ -104,8 +105,8 @@ def test_every_problem_at_once_each_with_its_place(tmp_path: Path) -> None:
         f"{file}: cleanup.sightngs: there is no such setting", f"{file}: delete.bytes_per_second: ",
         f"{file}: delete.workers: ", f"{file}: nonsense: there is no such setting",
         "environment variable LOGAGENT_GUARD__SETTLE: ",
-        "environment variable LOGAGENT_GUARD__STTLE: there is no setting guard.sttle",
-        "environment variable LOGAGENT_X__Y: there is no setting x.y",
+        "environment variable LOGAGENT_GUARD__STTLE: there is no such setting",
+        "environment variable LOGAGENT_X__Y: there is no such setting",
         f"{file}: cleanup.quarantine_dirs: relative is not an absolute path",
     ):  # fmt: skip
         assert [p for p in found if p.startswith(place)], (place, found)
@@ -170,6 +171,83 @@ def test_values_that_do_not_hold_together(tmp_path: Path, text: str, says: str) 
     assert says in problem
 
 
+# 0 (or nothing) in place of each setting: None if it is refused, else what the sample says that it means.
+ZEROS: dict[str, tuple[object, str | None]] = {
+    "kafka.config": ("", None),
+    "kafka.bootstrap_servers": ("", None),
+    "kafka.client": ("", None),
+    "kafka.version": ("", None),
+    "assignments.sources": ([], '[]: none, and every verdict is "unknown".'),
+    "assignments.file": ("", None),
+    "assignments.max_age": ("0s", None),
+    "cleanup.mode": ("", None),
+    "cleanup.interval": ("0s", None),
+    "cleanup.sightings": (0, None),
+    "cleanup.min_age": ("0s", "0s: only the sightings count."),
+    "cleanup.stray_retention": ("0s", "0s: it goes as soon as it may."),
+    "cleanup.leftover_grace": ("0s", "0s: no longer than that delay."),
+    "cleanup.max_fraction": (0, "0: never more than one."),
+    "cleanup.max_dirs": (0, None),
+    "cleanup.quarantine_dirs": ([], "[]: none, and they stay."),
+    "guard.settle": ("0s", "0s: as soon as it says so."),
+    "delete.file_delete_delay_ms": (0, "0: not at all."),
+    "delete.bytes_per_second": (0, "0: no limit."),
+    "delete.workers": (0, None),
+    "health.probe_interval": ("0s", None),
+    "health.probe_timeout": ("0s", None),
+    "health.recovery_probes": (0, None),
+    "health.on_all_offline": ("", None),
+    "publish.store": ("", None),
+    "publish.interval": ("0s", None),
+    "orders.accept": ("", None),
+    "orders.keys": ([], "[]: nobody's requests are carried out."),
+    "orders.interval": ("0s", None),
+    "orders.silent_after": ("0s", None),
+    "store.trust_exclusive_create": ("", None),
+    "metrics.listen": ("", '"": nowhere.'),
+    "metrics.textfile": ("", None),
+}
+
+
+def explained(key: str) -> str:
+    """What the sample says above a key, up to the key before it."""
+    section, name = key.split(".")
+    part = re.split(r"^\[(\w+)\]$", SAMPLE.read_text(), flags=re.MULTILINE)
+    lines = dict(zip(part[1::2], part[2::2], strict=True))[section].splitlines()
+    (at,) = (n for n, line in enumerate(lines) if line.startswith(f"# {name} = "))
+    first = max((n for n in range(at) if re.match(r"# \w+ = ", lines[n])), default=-1)
+    return " ".join(line.removeprefix("#").strip() for line in lines[first + 1 : at])
+
+
+def test_each_setting_is_asked_what_its_zero_means() -> None:
+    assert set(ZEROS) == every_key()
+
+
+@pytest.mark.parametrize("key", ZEROS)
+def test_zero_is_refused_or_explained_and_never_always(tmp_path: Path, key: str) -> None:
+    """A 0 that somebody takes for "no limit", or an empty value for "all"."""
+    section, name = key.split(".")
+    value, says = ZEROS[key]
+    text = f"[{section}]\n{name} = {json.dumps(value)}\n"
+    if says is not None:
+        assert says in explained(key)
+        assert load(write(tmp_path, text), {}).settings
+        return
+    (problem,) = problems(tmp_path, text)
+    assert key in problem
+    variable = f"LOGAGENT_{section}__{name}".upper()
+    (problem,) = problems(tmp_path, "", {variable: str(value)})
+    assert variable in problem
+
+
+@pytest.mark.parametrize("key", [key for key, (value, _) in ZEROS.items() if value in (0, "0s")])
+def test_nothing_is_negative(tmp_path: Path, key: str) -> None:
+    section, name = key.split(".")
+    for value in ("-1", '"-1s"', '"-1"'):
+        (problem,) = problems(tmp_path, f"[{section}]\n{name} = {value}\n")
+        assert key in problem
+
+
 def test_a_removed_setting_is_an_error_that_says_what_to_use_instead(tmp_path: Path) -> None:
     file, text = str(tmp_path / "logagent.toml"), '[cleanup]\npressure = 0.9\npressure_floor = "24h"\nsightings = 0\n'
     variable = "LOGAGENT_CLEANUP__PRESSURE"
@@ -219,8 +297,29 @@ def test_every_key_has_its_variable(tmp_path: Path, place: str) -> None:
     assert as_document(loaded.settings)[section][key] == as_document(from_file)[section][key]
 
 
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "LOGAGENT_CLEANUP_MODE",
+        "LOGAGENT_CLEANUP.MODE",
+        "LOGAGENT.CLEANUP.MODE",
+        "logagent_cleanup__mode",
+        "LOGAGENT_CLEANUP__MODUS",
+        "LOGAGENT_MODE",
+    ],
+)
+def test_a_variable_that_is_no_setting_is_an_error_with_the_nearest_one(tmp_path: Path, variable: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(write(tmp_path, ""), {variable: "enforce"})
+    (problem,) = raised.value.problems
+    assert variable in problem and "did you mean LOGAGENT_CLEANUP__MODE?" in problem
+
+
 def test_variables_of_others_are_not_ours(tmp_path: Path) -> None:
-    environ = {"LOGAGENT_TESTS_REQUIRE_ALL": "1", "LOGAGENTS__X": "1", "PATH": "/bin"}
+    environ = {"LOGAGENT_TESTS_REQUIRE_ALL": "1", "LOGAGENTS__X": "1", "PATH": "/bin", "LOGAGENT_ORDERS_KEY_FILE": "f"}
+    # In a pod beside services that are called logagent and logagent-fleet.
+    environ |= dict.fromkeys(("LOGAGENT_SERVICE_HOST", "LOGAGENT_SERVICE_PORT_METRICS", "LOGAGENT_PORT"), "x")
+    environ |= {"LOGAGENT_PORT_9640_TCP_ADDR": "x", "LOGAGENT_FLEET_SERVICE_HOST": "x"}
     assert load(write(tmp_path, ""), environ).settings == Settings()
 
 

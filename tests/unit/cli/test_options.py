@@ -1,7 +1,8 @@
 """No option is ignored: what every command does with the options it declares, read from the code.
 
 The common options are promised for every command, so that one command line fits all; those that have nothing to act on
-in a command are listed here with the reason. The list only ever gets shorter.
+in a command are listed here with the reason. The list only ever gets shorter. `-v` and `--no-color` ask how something
+is shown, and promise nothing where there is no more to say, or no table.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ROOT = Path(logagent.__file__).parent
 
 # A common option and the attributes of `Call` that give its value to a command.
 COMMON = {
-    "kafka_config": {"settings"},
+    "kafka_config": {"kafka_config", "settings"},
     "config_file": {"config_file", "settings", "state_dir"},
     "log_dirs": {"log_dirs"},
     "state_dir_named": {"state_dir"},
@@ -32,19 +33,17 @@ COMMON = {
 HOST = "kafka_config config_file log_dirs state_dir_named"
 # Command: the common options without effect, and why.
 WITHOUT_EFFECT = {
-    "history": ("kafka_config verbose", "the journal is found by its state dir; every row is shown anyway"),
-    "run": ("json verbose no_color", "it prints log lines, in the form of --log-format, and no document or table"),
-    "status": ("kafka_config log_dirs verbose", "a daemon is found by its state dir, and answers for its log dirs"),
+    "run": ("verbose no_color", "it prints log lines, in the form of --log-format, and no table"),
+    "status": ("verbose", "it always says everything"),
     "doctor": ("verbose", "it always says everything"),
-    "assignments export": ("json no_color", "what it writes is a document"),
+    "assignments export": ("no_color", "what it writes is a document"),
     "explain": (f"{HOST} verbose", "it parses names and touches no disk"),
-    "config check": ("state_dir_named verbose no_color", "it checks files, not the state dir, and prints no table"),
-    "config show": ("log_dirs state_dir_named verbose", "it shows settings, whatever log dirs are named"),
+    "config check": ("verbose no_color", "it always says everything, and prints no table"),
+    "config show": ("verbose", "it always says everything"),
     "topics delete": ("state_dir_named verbose", "it works on the fleet store, not on this host"),
     "topics purge": ("state_dir_named verbose", "it works on the fleet store, not on this host"),
     "topics status": ("state_dir_named verbose", "it works on the fleet store, not on this host"),
     "topics cancel": ("state_dir_named verbose no_color", "it works on the fleet store, and prints one line"),
-    "topics resume": ("state_dir_named verbose no_color", "it works on the fleet store, and prints one line"),
     "topics run": ("state_dir_named json no_color", "it works on the fleet store, and prints messages only"),
     "topics keygen": (f"{HOST} verbose no_color", "it writes a key file, and prints one line"),
 }

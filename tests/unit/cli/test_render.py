@@ -31,7 +31,9 @@ def test_a_pipe_is_200_columns_wide(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
-def test_it_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_a_table_fits_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
     lines = drawn(capsys, monkeypatch, columns)
     assert max(map(len, lines)) <= columns
     assert ("no room for becomes" in lines[0]) == (columns < 120) == ("becomes" not in lines[2])

@@ -1,108 +1,200 @@
-"""A fleet as plain data, for the manager to be run against: hosts that hold directories, a cluster, and a mailbox each.
+"""A fleet as it truly is, and what a look sees of it: a model without files, for the pure functions.
 
-It knows nothing of states or of the manager: what is on a disk, who is up, what was said.
+The store may lose what was written, hosts may be down, log dirs offline, and what agents wrote may be old.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
-from logagent.controller.controller_context import Replica, Topic
-from logagent.controller.deletion_client import TopicOutcome
-from logagent.store.deletion import Action, Identity, Result
+from logagent.controller.sightings import BrokerLogs, ClusterSeen, HostSeen, Sightings, SnapshotSeen, Witness
+from logagent.controller.topic_deletion_manager import TopicDeletionManager
+from logagent.store.answers import Answer, Seen, SeenLogDirs, TopicAnswer
+from logagent.store.records import RequestedPartition, RequestedTopic, instant
+from logagent.store.requests import Approval, Decided, Decision, Filed, Known, Outcome, Request, TopicOutcome
+from logagent.store.witnesses import Asker, baseline_of, testimony
 
-Said = tuple[Replica, Action, tuple[Result, ...]]
+CLUSTER, NAME, HERE = "cluster", "clicks", "operator"
+NODES = (1, 2, 3, 4)
+SILENT_AFTER = timedelta(minutes=30)
+BORN = "2026-11-20T00:00:00.000Z"
 
 
 @dataclass
-class Host:
-    """One broker host. `silent`: it does not run; `dumb`: it reads orders and never answers."""
+class Node:
+    """A host with a broker and an agent. `disk`: topic ids and partitions that are there under a current name."""
 
     node_id: int
-    disk: dict[tuple[str, int], Identity] = field(default_factory=dict)
-    silent: bool = False
-    dumb: bool = False
-    broker_live: bool = False
-    refuses: bool = False
-    disk_offline: bool = False
-    restored: set[tuple[str, int]] = field(default_factory=set)
-    mailbox: list[tuple[Replica, Action, tuple[Identity, ...]]] = field(default_factory=list)
-    acted: set[tuple[str, int]] = field(default_factory=set)
-
-    def obey(self) -> list[Said]:
-        """Read all orders; what is answered. Orders that wait for the broker's stop stay in the mailbox."""
-        if self.silent:
-            return []
-        said = list[Said]()
-        kept: list[tuple[Replica, Action, tuple[Identity, ...]]] = []
-        for replica, action, held in self.mailbox:
-            result = self._result(replica, action, held)
-            if result.result == "waiting" and action == "delete":
-                kept.append((replica, action, held))
-            said.append((replica, action, (result,)))
-        self.mailbox = kept
-        return [] if self.dumb else said
-
-    def _result(self, replica: Replica, action: Action, held: tuple[Identity, ...]) -> Result:
-        key = (replica.topic.topic_id, replica.partition)
-        base = Result(replica.topic.request_id, *key, "absent", asked_log_dir=replica.log_dir, asked_name=replica.name)
-        found = self.disk.get(key)
-        if self.disk_offline:
-            return replace(base, result="offline", fact="/d1 is offline")
-        if found is None:
-            return base
-        if action == "stop":
-            return replace(base, result="waiting", directory=found)
-        if key in self.restored:
-            return replace(base, result="refused", guard="restored", fact="restored at 12:00")
-        if self.refuses:
-            return replace(base, result="refused", guard="assigned", fact="the metadata here still lists it")
-        difference = held[0].difference(found)
-        if difference is not None:
-            return replace(base, result="refused", guard="identity", fact=difference)
-        if self.broker_live:
-            return replace(base, result="waiting", fact="waiting for the broker's next stop")
-        del self.disk[key]
-        self.acted.add(key)
-        return replace(base, result="renamed", new_name=found.name + "-stray")
+    disk: set[tuple[str, int]] = field(default_factory=set)
+    broker_up: bool = True
+    agent_up: bool = True
+    log_dir_offline: bool = False
+    decisions: dict[str, list[Decision]] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    witness: Witness | None = None
+    snapshot: SnapshotSeen | None = None
+    heard_at: datetime | None = None
 
 
-class ClusterClient:
-    """The cluster and the store's markers, as the manager's `DeletionClient`."""
+class Fleet:
+    """What is true, and the store."""
 
     def __init__(self) -> None:
-        self.living: set[str] = set()
-        self.quota = False
-        self.disabled = False
-        self.done: set[Topic] = set()
-        self.dropped: set[Topic] = set()
-        self.muted: set[Topic] = set()
-        self.asked: list[str] = []
+        self.now = datetime(2026, 11, 21, tzinfo=UTC)
+        self.nodes = {n: Node(n) for n in NODES}
+        self.living: dict[str, RequestedTopic] = {}
+        self.deleted: set[str] = set()
+        self.store: dict[str, Filed] = {}
+        self.answers: dict[tuple[str, int], Answer] = {}
+        self.enabled = True
+        self.sent: list[tuple[str, str]] = []
+        self.ids = 0
 
-    def delete_topic(self, topics: Mapping[Topic, str]) -> Mapping[Topic, TopicOutcome]:
-        answers = {}
-        for topic in topics:
-            self.asked.append(topic.topic_id)
-            if topic.topic_id in self.living and self.quota:
-                answers[topic] = TopicOutcome("again", "THROTTLING_QUOTA_EXCEEDED")
-            elif topic.topic_id in self.living and self.disabled:
-                answers[topic] = TopicOutcome("disabled", "TOPIC_DELETION_DISABLED")
-            else:
-                self.living.discard(topic.topic_id)
-                answers[topic] = TopicOutcome("deleted")
-        return answers
+    def create(self, nodes: tuple[int, ...]) -> str:
+        """A topic of this one name; the one before must be deleted."""
+        self.ids += 1
+        topic_id = f"{self.ids:022d}"
+        self.living[topic_id] = RequestedTopic(NAME, topic_id, (RequestedPartition(0, nodes),))
+        for n in nodes:
+            if self.nodes[n].broker_up and not self.nodes[n].log_dir_offline:
+                self.nodes[n].disk.add((topic_id, 0))
+        return topic_id
 
-    def drop(self, topics: Mapping[Topic, str]) -> None:
-        assert {topic.topic_id for topic in topics} <= self.living, "only what lives is dropped"
-        self.dropped |= set(topics)
+    def request(self, topic_id: str, approvals: tuple[Approval, ...] = ()) -> str:
+        number = f"{len(self.store) + 1:064x}"
+        until = self.now + timedelta(hours=24)
+        asked = Request(CLUSTER, "topics", "0" * 24, "ops", instant(self.now), instant(until), "0" * 32, approvals,
+                        (self.living[topic_id],))  # fmt: skip
+        self.store[number] = Filed(number, asked)
+        return number
 
-    def delete_topic_deletions(self, topics: Collection[Topic]) -> None:
-        self.done |= set(topics)
+    def broker_deletes(self) -> None:
+        """Every broker that is up removes what the cluster has deleted."""
+        for node in self.nodes.values():
+            if node.broker_up and not node.log_dir_offline:
+                node.disk = {key for key in node.disk if key[0] not in self.deleted}
 
-    def mute_partition_modifications(self, topic: Topic) -> None:
-        assert topic.topic_id not in self.living, "muted before the cluster acknowledged"
-        self.muted.add(topic)
+    def agent_looks(self, n: int) -> None:
+        """What an agent does once a minute: remember, and write what it has seen and what it has."""
+        node = self.nodes[n]
+        if not node.agent_up:
+            return
+        for number, filed in self.store.items():
+            if filed.decision is not None and filed.decision not in node.decisions.setdefault(number, []):
+                node.decisions[number].append(filed.decision)
+            if filed.outcome is not None:
+                node.outcomes[number] = filed.outcome
+        known = Known({i: tuple(d) for i, d in node.decisions.items()}, node.outcomes)
+        told = {number: filed.told(known) for number, filed in self.store.items()}
+        still = tuple(number for number, filed in told.items() if filed.is_open(self.now))
+        at = instant(self.now)
+        dirs = SeenLogDirs(at, not node.log_dir_offline, offline=("/d2",) if node.log_dir_offline else ())
+        marks: dict[str, tuple[str, ...]] = {number: ("",) for number, each in node.decisions.items() if each}
+        seen = Seen(CLUSTER, n, f"kafka-{n}", f"{n:032x}", BORN, at, marks, still, dirs)
+        node.witness, node.heard_at = Witness(seen, self.now), self.now
+        for number, filed in told.items():
+            decision = filed.decision
+            if decision is not None and decision.decision == "delete":
+                topics = tuple(self._answer(node, t.topic_id) for t in decision.topics)
+                self.answers[number, n] = Answer(CLUSTER, n, number, f"kafka-{n}", f"{n:032x}", at, (), topics)
 
-    def send_metadata_update(self, topics: Collection[Topic]) -> None:
-        assert not {topic.topic_id for topic in topics} & self.living
+    def _answer(self, node: Node, topic_id: str) -> TopicAnswer:
+        live = sum(key[0] == topic_id for key in node.disk)
+        return TopicAnswer(topic_id, None if node.log_dir_offline else live, 0)
+
+    def publishes(self, n: int) -> None:
+        node = self.nodes[n]
+        offline = ("/d2",) if node.log_dir_offline else ()
+        shown = frozenset() if node.log_dir_offline else frozenset(node.disk)
+        node.snapshot, node.heard_at = SnapshotSeen(self.now, shown, offline), self.now
+
+    def known(self) -> Known:
+        decisions: dict[str, tuple[Decision, ...]] = {}
+        outcomes: dict[str, Outcome] = {}
+        for node in self.nodes.values():
+            if node.witness is not None:
+                for number, each in node.decisions.items():
+                    if number in node.witness.seen.decisions:
+                        decisions[number] = tuple(dict.fromkeys((*decisions.get(number, ()), *each)))
+                outcomes |= node.outcomes
+        return Known(decisions, outcomes)
+
+    def read(self) -> Sightings:
+        """What anybody sees who looks now."""
+        live = frozenset(n for n, node in self.nodes.items() if node.broker_up)
+        names = {t.topic: i for i, t in self.living.items()}
+        logs = {
+            n: BrokerLogs(
+                frozenset((NAME, p) for _, p in self.nodes[n].disk)
+                if not self.nodes[n].log_dir_offline
+                else frozenset(),
+                names,
+                ("/d2",) if self.nodes[n].log_dir_offline else (),
+            )
+            for n in live
+        }
+        known = self.known()
+        return Sightings(
+            self.now,
+            {number: filed.told(known) for number, filed in self.store.items()},
+            {n: node.witness for n, node in self.nodes.items() if node.witness is not None},
+            {},
+            dict(self.answers),
+            {n: HostSeen((f"kafka-{n}",), node.heard_at, node.snapshot) for n, node in self.nodes.items()},
+            ClusterSeen(dict(self.living), frozenset(self.deleted), frozenset(), live, logs),
+        )
+
+    def decide(self, number: str, what: Decided) -> Decision:
+        """Created if absent, as the store does it."""
+        filed = self.store[number]
+        if filed.decision is None:
+            topics = filed.request.topics if what == "delete" and filed.request is not None else ()
+            now = tuple(self.living.get(t.topic_id, t) for t in topics)
+            decision = Decision(number, CLUSTER, what, "ops", instant(self.now), topics=now)
+            filed = self.store[number] = replace(filed, decision=decision)
+        assert filed.decision is not None
+        return filed.decision
+
+    def seen(self) -> dict[int, Seen]:
+        return {n: node.witness.seen for n, node in self.nodes.items() if node.witness is not None}
+
+    def baseline(self) -> dict[int, str]:
+        return baseline_of(self.seen())
+
+    def sender(self, number: str, baseline: dict[int, str]) -> str | None:
+        """What a process does about one request in a round; why not, in words."""
+        seen = self.read()
+        filed = seen.filed[number]
+        if filed.request is None or filed.is_over:
+            return "it is over"
+        if self.now >= datetime.fromisoformat(filed.request.expires_at):
+            return "it is too late"
+        said = testimony(number, filed.request, self.seen(), baseline, Asker(HERE, SILENT_AFTER), self.now)
+        if said.waits is not None:
+            return said.waits
+        decision = filed.decision or self.decide(number, "delete")
+        if decision.decision != "delete":
+            return "somebody decided otherwise"
+        for topic in decision.topics:
+            if topic.topic_id not in self.living:
+                continue
+            self.sent.append((number, topic.topic_id))
+            if not self.enabled:
+                self.close(number, "disabled")
+                return "disabled"
+            del self.living[topic.topic_id]
+            self.deleted.add(topic.topic_id)
+        self.broker_deletes()
+        return None
+
+    def close(self, number: str, result: str = "deleted") -> None:
+        filed = self.store[number]
+        assert filed.decision is not None
+        topics = tuple(TopicOutcome(t.topic_id, result) for t in filed.decision.topics)  # type: ignore[arg-type]
+        if filed.outcome is None:
+            outcome = Outcome(number, CLUSTER, "ops", instant(self.now), topics)
+            self.store[number] = replace(filed, outcome=outcome)
+
+    def manager(self) -> TopicDeletionManager:
+        return TopicDeletionManager(self.read(), SILENT_AFTER)

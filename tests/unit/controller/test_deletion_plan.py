@@ -15,9 +15,8 @@ from logagent.controller.deletion_plan import (
     plan_directories,
     plan_topics,
 )
-from logagent.controller.only_copies import Copies
-from logagent.store.deletion import Request, RequestedDirectory, RequestedPartition, RequestedTopic
-from logagent.store.orders import instant
+from logagent.store.records import RequestedPartition, RequestedTopic, instant
+from logagent.store.requests import Request, RequestedDirectory
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 CLUSTER = "c"
@@ -33,15 +32,19 @@ def topics(pattern: str, *names: str, include_internal: bool = False) -> Deletio
 
 
 def directory(node: int, partition: int = 0, topic: str = "clicks", size: int = 10) -> RequestedDirectory:
-    return RequestedDirectory(node, "/d1", f"{topic}-{partition}", topic, "A" * 22, partition, "orphan", size)
+    return RequestedDirectory(node, "/d1", f"{topic}-{partition}", topic, "A" * 22, partition, "orphan", 7, bytes=size)
 
 
-def copies(*nodes: int, partition: int = 0) -> Copies:
-    return {("A" * 22, partition): frozenset((node, "/d1", f"clicks-{partition}") for node in nodes)}
+def copies(*nodes: int, partition: int = 0) -> dict[tuple[str, int], frozenset[int]]:
+    return {("A" * 22, partition): frozenset(nodes)}
 
 
 def request(*directories: RequestedDirectory) -> Request:
-    return Request("request-1", CLUSTER, "directories", "", "", "", "", 0, directories=directories)
+    return Request(CLUSTER, "directories", "", "", "", "", "", directories=directories)
+
+
+def needed(plan: DeletionPlan) -> list[tuple[str, str]]:
+    return [(n.word, n.why) for n in plan.approval]
 
 
 MANY = {1: 1000, 2: 1000, 3: 1000}
@@ -79,20 +82,20 @@ def test_a_topic_without_an_id_is_dropped_and_not_called_unknown() -> None:
 
 def test_all_topics_want_an_approval() -> None:
     plan = topics(".*", *[f"t{n}" for n in range(30)])
-    assert len(plan.topics) == 30 and any("exceed 20" in why for why in plan.approval)
-    assert any("10%" in why for why in plan.approval)
+    assert len(plan.topics) == 30 and any("exceed 20" in why for _, why in plan.approval)
+    assert any("10%" in why for _, why in plan.approval)
 
 
 def test_a_tenth_of_the_bytes_wants_an_approval() -> None:
     known = [*living(*[f"t{n}" for n in range(40)]), ExistingTopic(replace(living("big")[0].requested), 100)]
     plan = plan_topics(re.compile("big"), known, CLUSTER)
-    assert len(plan.topics) == 1 and any("bytes" in why for why in plan.approval)
+    assert len(plan.topics) == 1 and any("bytes" in why for _, why in plan.approval)
 
 
 def test_a_topic_of_unknown_size_wants_an_approval() -> None:
     known = [*living(*[f"t{n}" for n in range(40)]), ExistingTopic(replace(living("big")[0].requested), None)]
     plan = plan_topics(re.compile("big"), known, CLUSTER)
-    assert len(plan.topics) == 1 and any("size of 1" in why for why in plan.approval)
+    assert len(plan.topics) == 1 and any("size of 1" in why for _, why in plan.approval)
 
 
 def test_a_topic_that_is_queued_is_not_asked_for_again() -> None:
@@ -104,7 +107,7 @@ def test_a_topic_that_is_queued_is_not_asked_for_again() -> None:
 def test_all_copies_of_a_partition_in_one_plan_are_only_copies() -> None:
     chosen = [directory(node) for node in (1, 2, 3)]
     plan = plan_directories(chosen, CLUSTER, copies(1, 2, 3), dirs_on_host=MANY)
-    assert all(d.only_copy for d in plan.directories) and any("only copy" in why for why in plan.approval)
+    assert all(d.only_copy for d in plan.directories) and plan.words() == ("only-copy",)
     plan = plan_directories(chosen[:2], CLUSTER, copies(1, 2, 3), dirs_on_host=MANY)
     assert not any(d.only_copy for d in plan.directories) and plan.approval == ()
 
@@ -125,9 +128,9 @@ def test_a_hosts_blast_radius_wants_an_approval() -> None:
     chosen = [directory(1, n) for n in range(25)]
     known = {k: v for n in range(25) for k, v in copies(1, 2, partition=n).items()}
     plan = plan_directories(chosen, CLUSTER, known, dirs_on_host=MANY)
-    assert plan.approval == ("25 directories of node 1 exceed 20",)
+    assert needed(plan) == [("limit", "25 directories of node 1 exceed 20")]
     plan = plan_directories(chosen[:5], CLUSTER, known, dirs_on_host={1: 20})
-    assert plan.approval == ("5 of node 1's 20 directories exceed 10%",)
+    assert needed(plan) == [("limit", "5 of node 1's 20 directories exceed 10%")]
 
 
 def test_small_requests_of_one_day_add_up() -> None:
@@ -136,13 +139,14 @@ def test_small_requests_of_one_day_add_up() -> None:
     assert len(asked.topics) == 10 and asked.approval == ()
     made = replace(request(), kind="topics", at=instant(NOW - timedelta(hours=23)), topics=asked.topics)
     old = replace(made, at=instant(NOW - timedelta(hours=25)))
-    approved = replace(made, approved=True)
+    approved = replace(made, approvals=("limit",))
     gone = [t for t in living(*names) if t.requested.topic_id not in {a.topic_id for a in asked.topics}]
-    for before, wants in (((made,), True), ((old,), False), ((approved,), False)):
+    another = replace(made, approvals=("only-copy",))
+    for before, wants in (((made,), True), ((another,), True), ((old,), False), ((approved,), False)):
         plan = plan_topics(re.compile("t1[0-9]|t20"), gone, CLUSTER, lately=asked_lately(before, NOW))
         assert bool(plan.approval) == wants, plan.approval
     plan = plan_topics(re.compile("t1[0-9]|t20"), gone, CLUSTER, lately=[made])
-    assert plan.approval == ("21 topics exceed 20 (including 10 requested in the last 24 h)",)
+    assert needed(plan) == [("limit", "21 topics exceed 20 (including 10 requested in the last 24 h)")]
     again = plan_topics(re.compile("t[0-9]"), living(*names), CLUSTER, lately=[made])
     assert again.approval == (), "the same topics are not counted twice"
 
@@ -153,7 +157,7 @@ def test_small_purges_of_one_host_add_up() -> None:
     chosen = [directory(1, n) for n in range(15, 25)]
     assert plan_directories(chosen, CLUSTER, known, dirs_on_host=MANY).approval == ()
     plan = plan_directories(chosen, CLUSTER, known, dirs_on_host=MANY, lately=[before])
-    assert plan.approval == ("25 directories of node 1 exceed 20 (including 15 requested in the last 24 h)",)
+    assert needed(plan) == [("limit", "25 directories of node 1 exceed 20 (including 15 requested in the last 24 h)")]
 
 
 def test_only_copies_never_go_without_retention() -> None:
@@ -163,14 +167,40 @@ def test_only_copies_never_go_without_retention() -> None:
 
 def test_an_approval_is_for_exactly_that_list_and_for_a_day() -> None:
     plan = plan_directories([directory(1)], CLUSTER, copies(1), dirs_on_host=MANY)
-    approval = plan.plan_id(NOW)
-    assert plan.is_approved(approval, NOW) is None
-    assert plan.is_approved(approval, NOW + timedelta(hours=23, minutes=59)) is None
-    assert "24 h" in (plan.is_approved(approval, NOW + timedelta(hours=24, minutes=1)) or "")
-    assert "24 h" in (plan.is_approved(plan.plan_id(NOW + timedelta(hours=1)), NOW) or "")
-    later = f"{approval[:16]}{int((NOW + timedelta(hours=20)).timestamp() // 60):08x}"
-    assert "another plan" in (plan.is_approved(later, NOW + timedelta(hours=30)) or "")
+    approval = f"{plan.plan_id(NOW)}:only-copy"
+    assert plan.approved([approval], NOW) == (("only-copy",), None)
+    assert plan.approved([approval], NOW + timedelta(hours=23, minutes=59))[1] is None
+    assert "24 h" in (plan.approved([approval], NOW + timedelta(hours=24, minutes=1))[1] or "")
+    assert "24 h" in (plan.approved([f"{plan.plan_id(NOW + timedelta(hours=1))}:only-copy"], NOW)[1] or "")
+    later = f"{approval[:16]}{int((NOW + timedelta(hours=20)).timestamp() // 60):08x}:only-copy"
+    assert "another plan" in (plan.approved([later], NOW + timedelta(hours=30))[1] or "")
     other = plan_directories([directory(1), directory(2)], CLUSTER, copies(1, 2), dirs_on_host=MANY)
-    assert "another plan" in (other.is_approved(approval, NOW) or "")
-    for wrong in (None, "", "yes", "z" * 24, "0" * 24, "f" * 24):
-        assert plan.is_approved(wrong, NOW) is not None
+    assert "another plan" in (other.approved([approval], NOW)[1] or "")
+    for wrong in ("", "yes", "z" * 24, "0" * 24, "f" * 24, "1:only-copy", plan.plan_id(NOW)):
+        words, why = plan.approved([wrong], NOW)
+        assert "only-copy" not in words and why is not None
+    assert plan.approved([], NOW)[1] is not None
+
+
+def test_no_word_stands_for_another() -> None:
+    """Who approves a large plan has not approved its only copies, and the other way round."""
+    chosen = [directory(1, n) for n in range(25)]
+    plan = plan_directories(chosen, CLUSTER, {}, dirs_on_host=MANY)
+    assert plan.words() == ("only-copy", "limit")
+    for words in ("only-copy", "limit", "no-retention,no-witness"):
+        assert plan.approved([f"{plan.plan_id(NOW)}:{words}"], NOW)[1] is not None, words
+    assert plan.approved([f"{plan.plan_id(NOW)}:limit,only-copy"], NOW) == (("only-copy", "limit"), None)
+
+
+def test_without_retention_and_without_a_witness_both_are_approved() -> None:
+    stray = replace(directory(1), kind="stray")
+    plan = plan_directories([stray], CLUSTER, copies(2), dirs_on_host=MANY, no_retention=True, witnessed=False)
+    assert plan.words() == ("no-retention", "no-witness")
+    assert topics("clicks", *[f"t{n}" for n in range(20)], "clicks").words() == ()
+    plan = plan_topics(re.compile("t1"), living(*[f"t{n}" for n in range(20)]), CLUSTER, witnessed=False)
+    assert plan.words() == ("no-witness",)
+
+
+def test_a_stray_beside_its_nodes_own_copy_is_no_only_copy() -> None:
+    stray = replace(directory(1), kind="stray")
+    assert not plan_directories([stray], CLUSTER, copies(1), dirs_on_host=MANY).directories[0].only_copy

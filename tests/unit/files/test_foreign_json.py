@@ -12,7 +12,7 @@ from logagent.files.safe_open import bounded, parse_json
 
 ROOT = Path(logagent.__file__).parent
 # What these read was written by the same process or its own child a moment ago.
-OWN = {"agent/orders/memory.py", "cli/commands/assignments.py", "host/linux/child.py"}
+OWN = {"cli/commands/assignments.py", "host/linux/child.py"}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.fleet.ingest.ingest import AHEAD, LONG_AGO, in_order
+from logagent.fleet.ingest.dates import AHEAD, LONG_AGO, in_order
 
 TODAY = date(2026, 11, 23)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,30 @@ def test_a_landing_is_judged_by_its_compressed_bytes(tmp_path: Path, packed: int
     assert is_small_landing(str(tmp_path)) is small
 
 
+def test_only_what_will_be_parsed_makes_a_landing_large(tmp_path: Path) -> None:
+    """Of each host and date one snapshot; of a date that was ingested, nothing."""
+    for day in ("2026-11-21", "2026-11-22"):
+        place = tmp_path / f"landing/cluster/{day}/1"
+        place.mkdir(parents=True)
+        for hour in range(24):
+            with (place / f"{hour}.jsonl.gz").open("wb") as file:
+                file.truncate(SMALL_LANDING * 3 // 4)
+            os.utime(place / f"{hour}.jsonl.gz", (1_000, 1_000))
+    assert not is_small_landing(str(tmp_path)), "two dates"
+    assert is_small_landing(str(tmp_path), date(2026, 11, 22))
+    (tmp_path / "commits/2026-11-21").mkdir(parents=True)
+    (tmp_path / "commits/2026-11-21/1.json").write_text("{}")
+    assert is_small_landing(str(tmp_path))
+    os.utime(tmp_path / "commits/2026-11-21/1.json", (900, 900))
+    assert not is_small_landing(str(tmp_path)), "a file came after it was ingested"
+
+
 @pytest.mark.parametrize(("rows", "small"), [(0, True), (SMALL_REPORT, True), (SMALL_REPORT + 1, False)])
 def test_a_report_is_judged_by_the_largest_of_its_dates(tmp_path: Path, rows: int, small: bool) -> None:
-    for date, each in (("2026-11-21", rows), ("2026-11-22", rows // 2)):
-        (tmp_path / "commits" / date).mkdir(parents=True)
+    for day, each in (("2026-11-21", rows), ("2026-11-22", rows // 2)):
+        (tmp_path / "commits" / day).mkdir(parents=True)
         content = {"tables": {"dirs": [{"rows": each // 2}, {"rows": each - each // 2}]}}
-        (tmp_path / "commits" / date / "1.json").write_text(json.dumps(content))
+        (tmp_path / "commits" / day / "1.json").write_text(json.dumps(content))
     assert is_small_report(str(tmp_path)) is small
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logagent.fleet.ingest.ingest import pace
+from logagent.fleet.ingest.dates import pace
 
 
 def test_rate_and_time_left_come_from_what_was_read() -> None:

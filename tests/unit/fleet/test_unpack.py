@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.fleet.ingest import landing as module
-from logagent.fleet.ingest.landing import Landed, Unpacked, unpack
-from logagent.fleet.ingest.rows import bad_rows, log_dirs
+from logagent.fleet.ingest import check as module
+from logagent.fleet.ingest.check import Unpacked, bad_rows, log_dirs, unpack
+from logagent.fleet.ingest.landing import Landed
 from logagent.fleet.tables.frames import is_removal
 from tests.spark.hand_made import AT, log_dir_row
 

@@ -12,8 +12,8 @@ from logagent.model.kafka_version import (
     KafkaVersion,
     LastRun,
     Version,
-    VersionLook,
     VersionSource,
+    VersionsSeen,
     contradicts,
     deletes_strays,
     parse_version,
@@ -25,7 +25,7 @@ SOME: list[Version | None] = [None, (2, 7, 1), (3, 5, 2), (3, 6, 1), (3, 9, 1)]
 
 def test_the_oldest_that_any_source_has_counts_and_what_contradicts_it_is_told() -> None:
     for running, last, configured, installed in product(SOME, repeat=4):
-        found = which_version(VersionLook(running, 5, LastRun(last), configured, installed))
+        found = which_version(VersionsSeen(running, 5, LastRun(last), configured, installed))
         named = {v for v in (running, configured, installed) if v is not None}
         if not named:
             assert found == UNKNOWN_VERSION  # what ran last permits nothing by itself
@@ -39,7 +39,7 @@ def test_the_oldest_that_any_source_has_counts_and_what_contradicts_it_is_told()
 
 
 def test_what_ran_last_counts_until_a_newer_one_runs() -> None:
-    left_over = VersionLook(last_run=LastRun((3, 5, 2)), configured=(3, 9, 1))
+    left_over = VersionsSeen(last_run=LastRun((3, 5, 2)), configured=(3, 9, 1))
     found = which_version(left_over)
     assert (found.version, found.source) == ((3, 5, 2), VersionSource.LAST_RUN)
     doubt = found.doubt()
@@ -53,30 +53,30 @@ def test_what_ran_last_counts_until_a_newer_one_runs() -> None:
 
 def test_what_cannot_be_read_of_the_last_run_is_no_version_at_all() -> None:
     unread = LastRun(unread="/s/version-seen.json, which says what ran last, is damaged", file="/s/version-seen.json")
-    found = which_version(VersionLook(last_run=unread, configured=(3, 9, 1), installed=(3, 9, 1), metadata=(3, 9, 0)))
+    found = which_version(VersionsSeen(last_run=unread, configured=(3, 9, 1), installed=(3, 9, 1), metadata=(3, 9, 0)))
     assert found.version is None and found.exact is None
     doubt = found.doubt()
     assert doubt is not None and "is damaged" in doubt.fact and "/s/version-seen.json" in doubt.hint
-    assert which_version(VersionLook(running=(3, 9, 1), last_run=unread)).version == (3, 9, 1)
+    assert which_version(VersionsSeen(running=(3, 9, 1), last_run=unread)).version == (3, 9, 1)
 
 
 def test_of_what_is_as_old_the_source_that_knows_best_counts() -> None:
-    found = which_version(VersionLook(running=(3, 9, 1), pid=5, configured=(3, 9, 0)))
+    found = which_version(VersionsSeen(running=(3, 9, 1), pid=5, configured=(3, 9, 0)))
     assert found == KafkaVersion((3, 9, 1), VersionSource.RUNNING, pid=5)
-    found = which_version(VersionLook(last_run=LastRun((3, 9, 0)), configured=(3, 9, 1)))
+    found = which_version(VersionsSeen(last_run=LastRun((3, 9, 0)), configured=(3, 9, 1)))
     assert (found.version, found.source) == ((3, 9, 1), VersionSource.CONFIGURED)
 
 
 def test_what_the_metadata_version_allows_is_only_the_oldest_that_it_can_be() -> None:
-    found = which_version(VersionLook(metadata=(3, 7, 0)))
+    found = which_version(VersionsSeen(metadata=(3, 7, 0)))
     assert (found.version, found.exact, found.at_least) == ((3, 7, 0), None, (3, 7, 0))
     assert found.says() is not None
     # It contradicts what is older, and nothing that is newer.
-    assert which_version(VersionLook(configured=(3, 9, 1), metadata=(3, 5, 0))).newer == ()
-    assert which_version(VersionLook(last_run=LastRun((3, 9, 1)), metadata=(3, 7, 0))).newer == ()
+    assert which_version(VersionsSeen(configured=(3, 9, 1), metadata=(3, 5, 0))).newer == ()
+    assert which_version(VersionsSeen(last_run=LastRun((3, 9, 1)), metadata=(3, 7, 0))).newer == ()
     for older in (
-        VersionLook(configured=(3, 5, 2), metadata=(3, 9, 0)),
-        VersionLook(last_run=LastRun((3, 5, 2)), metadata=(3, 9, 0)),
+        VersionsSeen(configured=(3, 5, 2), metadata=(3, 9, 0)),
+        VersionsSeen(last_run=LastRun((3, 5, 2)), metadata=(3, 9, 0)),
     ):
         found = which_version(older)
         assert (found.version, found.newer) == ((3, 5, 2), ((VersionSource.METADATA, (3, 9, 0)),))
@@ -87,18 +87,18 @@ def test_an_older_version_is_only_a_lower_bound_where_another_source_has_a_newer
     """`check` must not call fatal what only a version that is gone does not survive: `prestart --strict` would keep an
     upgraded broker down."""
     for upgraded in (
-        VersionLook(last_run=LastRun((3, 5, 2)), installed=(3, 9, 1)),
-        VersionLook(last_run=LastRun((3, 5, 2)), configured=(3, 9, 1)),
+        VersionsSeen(last_run=LastRun((3, 5, 2)), installed=(3, 9, 1)),
+        VersionsSeen(last_run=LastRun((3, 5, 2)), configured=(3, 9, 1)),
     ):
         found = which_version(upgraded)
         assert (found.exact, found.at_least) == (None, (3, 5, 2))
     for configured in ((3, 5, 2), (4, 3, 1)):  # what runs is what it is
-        found = which_version(VersionLook(running=(3, 9, 1), pid=5, configured=configured))
+        found = which_version(VersionsSeen(running=(3, 9, 1), pid=5, configured=configured))
         assert (found.exact, found.at_least) == ((3, 9, 1), None)
 
 
 def test_every_version_that_is_possible_is_asked_whether_it_deletes() -> None:
-    found = which_version(VersionLook(running=(3, 5, 2), configured=(2, 7, 1)))
+    found = which_version(VersionsSeen(running=(3, 5, 2), configured=(2, 7, 1)))
     assert [deletes_strays(v, zookeeper=False) for v in found.possible] == [False, True]
 
 
@@ -119,7 +119,7 @@ def test_a_configured_version_that_the_running_broker_contradicts(
     configured: Version, running: Version, wrong: bool
 ) -> None:
     assert contradicts(configured, running) is wrong
-    found = which_version(VersionLook(running=running, configured=configured))
+    found = which_version(VersionsSeen(running=running, configured=configured))
     assert found.version == (min(running, configured) if wrong else running)
     assert bool(found.newer) is wrong
 

@@ -33,6 +33,7 @@ ALLOWED = {
     "math",
     "operator",
     "re",
+    "tomllib",
     "shlex",  # quotes words; only its lexer would read stdin, and only if it is given nothing else
     "string",
     "struct",

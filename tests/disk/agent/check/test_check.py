@@ -24,7 +24,7 @@ from logagent.agent.target import resolve_target
 from logagent.cli.main import run as logagent
 from logagent.host.linux.access import User, user_named
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.log_dir.start_looks import PartitionDirs, denied_in_log_dir
+from logagent.host.log_dir.start_inspection import PartitionDirs, denied_in_log_dir
 from logagent.model.records import Health
 from logagent.settings import HealthSettings, KafkaSettings, Settings
 from tests.disk.conftest import LoopFs, run
@@ -52,7 +52,8 @@ class Host:
 
     def configure(self, log_dirs: str | None = None, more: str = "process.roles=broker\n") -> None:
         dirs = log_dirs if log_dirs is not None else f"{self.d1},{self.d2}"
-        self.config.write_text(f"node.id=1\nlog.dirs={dirs}\n{more}")
+        voters = "controller.quorum.voters=100@localhost:9093\n" if "process.roles" in more else ""
+        self.config.write_text(f"node.id=1\nlog.dirs={dirs}\n{more}{voters}")
 
     def partition(self, name: str, where: Path | None = None) -> Path:
         made = (where or self.d1) / name
@@ -146,7 +147,7 @@ def everything(root: Path) -> dict[str, tuple[int, int, int]]:
     return {path: (s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for path, s in found.items()}
 
 
-def test_a_healthy_host(host: Host) -> None:
+def test_a_healthy_host_has_no_findings(host: Host) -> None:
     host.partition("orders-0")
     before = everything(host.d1), everything(host.d2)
     status, document = host.check()
@@ -187,7 +188,7 @@ def test_every_kind_of_fault_at_once(host: Host) -> None:
     assert host.check("--quick")[1]["findings"] == [f for f in document["findings"] if f["code"] != "odd-segment-file"]
 
 
-def test_before_a_start_too_the_files_that_a_power_failure_leaves_empty_are_looked_at(host: Host) -> None:
+def test_before_a_start_too_files_that_a_power_failure_leaves_empty_are_checked(host: Host) -> None:
     """`prestart` looks as `--quick` does, and has to know these as well."""
     log = host.d1 / "__cluster_metadata-0"
     log.mkdir()
@@ -216,7 +217,7 @@ def test_a_setting_on_the_brokers_command_line_is_named(host: Host, process: Cal
     assert f"process {child.pid} has --override metadata.log.dir=/data" in finding["says"]
 
 
-def test_a_controller_is_not_told_what_only_brokers_fail_on(host: Host, process: Callable[..., Any]) -> None:
+def test_a_controller_has_no_findings_that_only_concern_brokers(host: Host, process: Callable[..., Any]) -> None:
     host.configure(more=f"process.roles=controller\nmetadata.log.dir={host.d2}/meta\n")
     format_log_dir(host.d2 / "meta", IDS[2])
     (host.d1 / "lost+found").mkdir()
@@ -246,7 +247,7 @@ def test_a_release_can_be_asked_about(host: Host) -> None:
 
 
 @pytest.mark.parametrize("bad", ["--kafka-version=new", "--broker-user=no-such-user"])
-def test_wrong_options_are_told(host: Host, bad: str) -> None:
+def test_wrong_options_are_reported(host: Host, bad: str) -> None:
     options = ["--kafka-config", str(host.config), "--state-dir", str(host.root / "state")]
     assert logagent(["check", *options, bad]) in (2, 78)
     assert bad.partition("=")[2] in host.capsys.readouterr().err
@@ -350,6 +351,17 @@ def test_a_holder_that_is_no_kafka_is_in_the_way(host: Host, process: Callable[.
     assert codes(host.check()[1]) == [("fatal", "lock-held")] * 2
 
 
+def test_a_lock_without_a_process_number_is_not_taken_for_the_brokers(host: Host) -> None:
+    """As of another container, or of an NFS client that is dead: no broker starts."""
+    with ExitStack() as held:
+        for log_dir in (host.d1, host.d2):
+            file = held.enter_context((log_dir / ".lock").open("w"))
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        status, document = host.check()
+    assert (status, codes(document)) == (6, [("fatal", "lock-held")] * 2)
+    assert "not visible here" in document["findings"][0]["says"] and "a start now fails" in str(document["findings"])
+
+
 def test_a_log_dir_that_the_running_broker_gave_up(host: Host, process: Callable[..., Any]) -> None:
     child = process("kafka.Kafka", LOCK_EACH, host.d1)
     # Right after its start it may not have come to the second one yet.
@@ -362,7 +374,7 @@ def test_a_log_dir_that_the_running_broker_gave_up(host: Host, process: Callable
     ]
 
 
-def test_a_process_with_an_unlinked_lock_is_told(host: Host, process: Callable[..., Any]) -> None:
+def test_a_process_with_an_unlinked_lock_is_reported(host: Host, process: Callable[..., Any]) -> None:
     process("kafka.Kafka", LOCK_EACH, host.d1, host.d2)
     (host.d1 / ".lock").unlink()
     (host.d2 / ".lock").unlink()
@@ -410,7 +422,7 @@ def test_plain_files_that_a_start_needs(host: Host, name: str, mode: int, lacks:
     assert [(d.path, d.wants) for d in found if d.path == os.path.normpath(path)] == [(os.path.normpath(path), lacks)]
 
 
-def test_groups_count(host: Host) -> None:
+def test_access_by_group_counts(host: Host) -> None:
     need_root()
     partition = host.partition("orders-0")
     run("chown", "-R", "root:12345", partition)
@@ -419,7 +431,7 @@ def test_groups_count(host: Host) -> None:
     for gids, denied in ((frozenset({12345}), 0), (frozenset({1}), 3)):
         with OpenLogDir(str(host.d1), LogDirFailures()) as opened:
             partitions = PartitionDirs(opened, User(NOBODY, gids, False, "nobody", "this test"))
-            partitions.look(["orders-0"])
+            partitions.inspect(["orders-0"])
         assert len(partitions.denied) == denied
 
 
@@ -429,7 +441,7 @@ def test_an_access_list_is_not_guessed_at(host: Host) -> None:
     partition.chmod(0o700)
     with OpenLogDir(str(host.d1), LogDirFailures()) as opened:
         partitions = PartitionDirs(opened, STRANGER)
-        partitions.look(["orders-0"])
+        partitions.inspect(["orders-0"])
     assert str(partition) in [d.path for d in partitions.denied]
     # Version 2; owner rwx, user 65534 rwx, group none, mask rwx, others none (linux/posix_acl_xattr.h).
     entries = ((0x01, 7, 0xFFFFFFFF), (0x02, 7, NOBODY), (0x04, 0, 0xFFFFFFFF), (0x10, 7, 0xFFFFFFFF))
@@ -437,7 +449,7 @@ def test_an_access_list_is_not_guessed_at(host: Host) -> None:
     os.setxattr(partition, "system.posix_acl_access", acl)
     with OpenLogDir(str(host.d1), LogDirFailures()) as opened:
         partitions = PartitionDirs(opened, STRANGER)
-        partitions.look(["orders-0"])
+        partitions.inspect(["orders-0"])
     assert str(partition) not in [d.path for d in partitions.denied]
 
 
@@ -454,7 +466,7 @@ def test_run_by_a_stranger_it_says_what_it_could_not_see(host: Host) -> None:
         try:
             with OpenLogDir("/proc/self/cwd", LogDirFailures()) as opened:
                 partitions = PartitionDirs(opened, user_named("root"))
-                partitions.look(["orders-0"])
+                partitions.inspect(["orders-0"])
             status = 0 if partitions.not_seen == ["orders-0"] else 2
         finally:
             os._exit(status)

@@ -24,7 +24,7 @@ STRAY = f"orders-0.{HEX}-stray"
         (0, b"", None),
     ],
 )
-def test_a_stray_that_the_broker_will_empty_is_told(
+def test_a_stray_that_the_broker_will_empty_is_reported(
     tmp_path: Path, records: int, tail: bytes, told: str | None
 ) -> None:
     lay_out(tmp_path)

@@ -108,13 +108,13 @@ def test_a_log_dir_comes_back_in_the_middle_of_a_cycle(tmp_path: Path, monkeypat
 
     sizes: list[int] = []
     going = iter([comes_back])
-    real = scan_rows.ledger
+    real = scan_rows.ledgers_of
 
-    def ledger(*args: Any) -> dict[str, int]:
+    def ledgers(*args: Any) -> dict[str, dict[str, int]]:
         next(going, lambda: None)()
         return real(*args)
 
-    monkeypatch.setattr(cycle_notes, "ledger", ledger)
+    monkeypatch.setattr(cycle_notes, "ledgers_of", ledgers)
     life = cycles(host)
     summary = life.cleanup()
     assert (summary.error, list(summary.ledgers), sizes) == (None, [str(good)], [2])

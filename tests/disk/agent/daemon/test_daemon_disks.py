@@ -105,7 +105,7 @@ def offline_said(daemon: DaemonProcess, path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["xfs", "ext4"])
-def test_one_dead_of_two_is_said_once_and_the_healthy_one_is_served_all_along(
+def test_a_dead_log_dir_is_logged_once_and_the_healthy_one_is_served(
     kind: str, loop_fs: LoopFs, good: Path, tmp_path: Path, told: dict[str, str]
 ) -> None:
     point = format_log_dir(loop_fs(kind))
@@ -173,7 +173,7 @@ def test_unmounted_lazily_in_the_middle_of_a_removal_the_device_comes_free(
         assert daemon.end() < TERM_LIMIT
 
 
-def test_a_disk_that_fills_is_said_to_be_full_and_is_still_cleaned(
+def test_a_disk_that_fills_is_reported_full_and_still_cleaned(
     loop_fs: LoopFs, tmp_path: Path, told: dict[str, str]
 ) -> None:
     point = format_log_dir(loop_fs("ext4", size=32 * MIB))
@@ -193,9 +193,7 @@ def test_a_disk_that_fills_is_said_to_be_full_and_is_still_cleaned(
         assert {p.name for p in point.iterdir()} == {"meta.properties", "ballast", "lost+found"}
 
 
-def test_a_disk_that_was_remounted_read_only_is_said_to_be_so(
-    loop_fs: LoopFs, tmp_path: Path, told: dict[str, str]
-) -> None:
+def test_a_disk_that_was_remounted_read_only_is_reported(loop_fs: LoopFs, tmp_path: Path, told: dict[str, str]) -> None:
     point = format_log_dir(loop_fs("ext4"))
     with DaemonProcess.of(tmp_path, point, settings=told) as daemon:
         daemon.wait_health((point, "online"))

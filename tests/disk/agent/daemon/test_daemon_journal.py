@@ -240,7 +240,7 @@ def test_in_report_mode_what_a_crash_left_open_is_left_to_those_who_act(root: Pa
 
 
 @pytest.mark.parametrize("job", ["cleanup", "inventory"])
-def test_an_inventory_is_told_of_even_if_nothing_can_be_planned(root: Path, job: str) -> None:
+def test_an_inventory_is_reported_even_if_nothing_can_be_planned(root: Path, job: str) -> None:
     """For a snapshot, which matters more than its plan: here the journal fails after the inventory."""
     cycles, told = cycles_of(root), list[Plan | None]()
     cycles.inventory_taken = lambda session, facts: session.journal.close()

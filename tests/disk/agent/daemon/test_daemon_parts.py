@@ -111,7 +111,7 @@ def test_a_loop_does_one_after_the_other_and_each_waiting_job_once() -> None:
     assert loop.join(10)
 
 
-def test_a_loop_that_is_told_to_end_drops_what_waits() -> None:
+def test_a_loop_that_ends_drops_what_waits() -> None:
     go, ran = threading.Event(), []
 
     def run(job: str) -> None:
@@ -180,7 +180,7 @@ def test_a_directory_that_became_another_one_is_watched_anew(
     wait_until(lambda: (str(d), "new") in hints, "a hint")
 
 
-def test_one_made_anew_under_its_number_is_watched_anew_when_that_is_said(
+def test_a_directory_that_reuses_an_inode_is_watched_anew(
     tmp_path: Path, watch: DirWatch, hints: list[tuple[str, str]]
 ) -> None:
     """File systems give inode numbers again: the identity alone does not tell."""

@@ -103,6 +103,38 @@ def test_what_a_command_marks_goes_when_it_is_due_without_a_cleanup_tick(host: C
         assert host.find("orders-1.") == []
 
 
+def test_a_torn_server_properties_is_refused_until_a_restart_takes_it(host: CliHost) -> None:
+    with daemon_of(host) as daemon:
+        daemon.wait_for("cycle", job="cleanup")
+        good = host.properties.read_text(encoding="latin-1")
+        for torn in ("", f"{good}\nlog.dirs={host.d1}\n"):
+            host.properties.write_text(torn, encoding="latin-1")
+            daemon.process.send_signal(signal.SIGHUP)
+            said = daemon.wait_for("reload-failed", count=1 if torn == "" else 2)["problems"]
+            assert "does not name the log dir" in said
+        document = status_of(host.state)
+        assert_promised(document, "status")
+        assert document["reload_failed"]["error"] == said
+        assert [d["path"] for d in document["log_dirs"]] == [str(host.d1), str(host.d2)]
+        assert "it runs with its configuration of before" in host.run("status").err
+        codes = {f["code"] for f in host.run("doctor", "--json").json["findings"]}
+        assert {"reload-failed", "log-dir-forgotten"} <= codes
+        # What acts beside it does not forget it either.
+        assert str(host.d2) in host.run("delete", "--partition", "orders-1", *FREELY, "--execute").err
+        host.properties.write_text(good, encoding="latin-1")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for("reloaded")
+        assert status_of(host.state)["reload_failed"] is None
+        assert daemon.stop()[0] == 0
+    host.set_property(f"log.dirs={host.d1}")
+    with daemon_of(host) as daemon:
+        assert daemon.wait_for("log-dirs-forgotten")["log_dirs"] == str(host.d2)
+        daemon.wait_for("cycle", job="cleanup")
+        assert daemon.stop()[0] == 0
+    codes = {f["code"] for f in host.run("doctor", "--json").json["findings"]}
+    assert "log-dir-forgotten" not in codes
+
+
 def test_reloading_takes_up_what_is_valid_and_keeps_what_runs_otherwise(host: CliHost) -> None:
     with notify_socket() as systemd, daemon_of(host, NOTIFY_SOCKET=systemd.path) as daemon:
         systemd.wait_for("READY")

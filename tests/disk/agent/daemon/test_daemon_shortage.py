@@ -132,7 +132,7 @@ def test_a_shortage_of_descriptors_takes_no_log_dir_offline(tmp_path: Path, monk
     assert not host.failures.offline()
 
 
-def test_nobody_vouches_for_work_that_hangs_where_no_prober_looks() -> None:
+def test_work_that_hangs_where_nothing_is_probed_makes_the_loop_silent() -> None:
     """A lane waited for the journal on a frozen disk, and the daemon pinged the watchdog for it for ever."""
     now, beats, ended = 0.0, 0, threading.Event()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from logagent.store.signing import PrivateKey
 from tests.cli_host import Ran, run_here
 from tests.disk.doctor_host import D1, D2, DISK, PROPERTIES, STATE, TOML, UNIT, DoctorHost, doctor_host
 from tests.disk.failing import format_log_dir, hanging_fs
@@ -134,7 +135,20 @@ def test_files_that_the_user_cannot_read(host: DoctorHost) -> None:
     assert said.of("file-missing")["path"] == "/var/lib/node"
 
 
-def test_only_root_looks_as_another_user(host: DoctorHost) -> None:
+def test_an_agent_that_can_write_no_answers(host: DoctorHost) -> None:
+    """The fleet's requests are read, and what it did is written, where the store has such a folder already."""
+    store, key = "/mnt/fleet", PrivateKey("ops", b"\x01" * 32).public()
+    for folder in ("landing", "control"):
+        host.path(f"{store}/{folder}").mkdir(parents=True)
+    host.own(store)
+    host.configure(publish__store=store, orders__keys=[key])
+    said = host.diagnose()
+    assert "file-missing" not in said.codes() and "file-closed" not in said.codes()
+    host.path(f"{store}/answers").mkdir()
+    assert host.diagnose().of("file-closed")["path"] == f"{store}/answers"
+
+
+def test_only_root_checks_as_another_user(host: DoctorHost) -> None:
     ran = host.logagent("doctor", "--user", "mallory", user="kafka")
     assert ran.status == 2 and "only root can check as user mallory" in ran.err
     ran = host.logagent("doctor", "--user", "nobody-at-all")
@@ -334,7 +348,7 @@ def test_an_unknown_version_is_named_with_its_line(host: DoctorHost) -> None:
     assert said.document["at_least"] is True and "metadata.version" in said.document["kafka_version_from"]
 
 
-def test_a_configuration_that_is_wrong_shows_all_of_it_and_looks_on(host: DoctorHost) -> None:
+def test_a_wrong_configuration_is_shown_whole_and_the_rest_is_inspected(host: DoctorHost) -> None:
     host.write(TOML, f'[kafka]\nconfig = "{PROPERTIES}"\nversion = "new"\n[delete]\nworkers = "x"\n')
     said = host.diagnose()
     assert said.status == 78

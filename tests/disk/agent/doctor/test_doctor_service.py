@@ -206,7 +206,7 @@ with ExecutorLock(sys.argv[1], "a test", wait_seconds=0, monotonic=time.monotoni
 """
 
 
-def test_two_configurations_of_one_broker_are_told(host: DoctorHost) -> None:
+def test_two_configurations_of_one_broker_are_reported(host: DoctorHost) -> None:
     host.configure()
     file = instance(host, "twin", PROPERTIES, 9640)
     for config, other in ((file, TOML), (TOML, file)):

@@ -13,16 +13,16 @@ from typing import Any, cast
 
 import pytest
 
+from logagent.agent.evidence.assignment_sources import Answering
 from logagent.agent.evidence.copy_reads import CopyReads
 from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.agent.session.session import Session
-from logagent.broker.files.log_look import SegmentReading, parse_leader_epochs
+from logagent.broker.files.log_extent import SegmentReading, SegmentReadings, parse_leader_epochs
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.planning.plan import Plan
 from logagent.model.records import Kind
-from tests.disk.agent.daemon.test_daemon_directories import cycles
-from tests.disk.messes import Mess, Sort, Thing, make
+from tests.disk.messes import NODE, Mess, Sort, Thing, ThisNodeLeads, make
 from tests.disk.sessions import Host
 
 
@@ -34,7 +34,20 @@ def session_on(mess: Mess) -> Iterator[Session]:
         shutil.copy(mess.assignments, host.assignments)
         session.read_assignments()
         session.take_inventory()
+        asking(session, ThisNodeLeads())
         yield session
+
+
+def asking(session: Session, leaders: object) -> None:
+    session.assignments.reader = cast(Any, leaders)
+    session.assignments.answering = Answering(NODE, own=False, on_disk={})
+    session._read_until = None  # it is not asked again who answers
+
+
+def going_and_other(mess: Mess) -> tuple[Path, Path]:
+    """What may go because of the other one, which stays."""
+    ((going,),) = [(path,) for path in mess.if_led] or mess.may_go
+    return going, mess.stays[0]
 
 
 def planned(session: Session) -> Plan:
@@ -50,7 +63,7 @@ def test_a_copy_whose_topic_id_was_edited_since_it_was_judged_does_not_count(
 ) -> None:
     """An in-place edit changes no time of the directory, so the inventory does not see it."""
     mess = make(tmp_path, [Thing(sort), Thing("assigned"), Thing("assigned")])
-    ((going,),), other = mess.may_go, mess.stays[0]
+    going, other = going_and_other(mess)
     with session_on(mess) as session:
         plan = planned(session)
         assert [p.dir.name for p in plan.actions] == [going.name]
@@ -72,10 +85,10 @@ def spoil(directory: Path) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-@pytest.mark.parametrize("sort", ["stray-covered", "stray-covered-elsewhere", "double"])
+@pytest.mark.parametrize("sort", ["stray-covered", "stray-covered-elsewhere", "double", "copy-stray"])
 def test_a_copy_that_is_damaged_in_the_middle_does_not_count(tmp_path: Path, sort: Sort) -> None:
     mess = make(tmp_path, [Thing(sort), Thing("assigned"), Thing("assigned")])
-    ((going,),), other = mess.may_go, mess.stays[0]
+    going, other = going_and_other(mess)
     spoil(other)
     size = (other / f"{0:020d}.log").stat().st_size
     with session_on(mess) as session:
@@ -96,7 +109,7 @@ def test_a_copy_that_is_damaged_in_the_middle_does_not_count(tmp_path: Path, sor
 def test_a_copy_whose_checkpoint_is_not_true_of_its_records_does_not_count(tmp_path: Path, sort: Sort) -> None:
     """It ends the same epoch as late, but its first records are of another leader."""
     mess = make(tmp_path, [Thing(sort), Thing("assigned"), Thing("assigned")])
-    ((going,),), other = mess.may_go, mess.stays[0]
+    going, other = going_and_other(mess)
     path = other / "leader-epoch-checkpoint"
     (epoch, start), *later = parse_leader_epochs(path.read_bytes())
     with session_on(mess) as session:
@@ -115,7 +128,7 @@ def test_a_copy_whose_checkpoint_is_not_true_of_its_records_does_not_count(tmp_p
 def test_a_copy_is_read_as_far_as_there_is_time(tmp_path: Path, sort: Sort) -> None:
     """The next cycle of the daemon goes on where one ended."""
     mess = make(tmp_path, [Thing(sort), Thing("assigned"), Thing("assigned")])
-    ((going,),), other = mess.may_go, mess.stays[0]
+    going, other = going_and_other(mess)
     first, _ = (path.stat().st_size for path in sorted(other.glob("*.log")))
     with session_on(mess) as session:
         plan = planned(session)
@@ -137,21 +150,23 @@ def test_reading_ends_when_it_is_told_to(tmp_path: Path) -> None:
         assert session.facts_to_act([stray]).strays[stray.key].may_go
 
 
-def test_the_daemon_remembers_what_it_read(tmp_path: Path) -> None:
+def test_a_later_cycle_remembers_what_was_read(tmp_path: Path) -> None:
     mess = make(tmp_path, [Thing("stray-covered"), Thing("assigned"), Thing("assigned")])
     spoil(mess.stays[0])
-    host = Host(mess.root / "state", *mess.log_dirs)
-    shutil.copy(mess.assignments, host.assignments)
-    life = cycles(host)
-    assert life.cleanup().results == {("remove", "skipped"): 1}
-    again = life.cleanup()
-    assert (again.planned, again.results) == (0, {})
+    read: SegmentReadings = {}
+    with session_on(mess) as session:
+        session.reads = CopyReads(read)
+        plan = planned(session)
+        assert [r.outcome.value for r in session.log_manager().execute(plan).results.values()] == ["skipped"]
+    with session_on(mess) as session:
+        session.reads = CopyReads(read)
+        assert planned(session).actions == ()
 
 
 def test_where_a_leader_covers_it_no_copy_here_is_read(tmp_path: Path) -> None:
     class Leader:
         def epoch_ends(self, asked: Mapping[Any, Any], *_: Any, **__: Any) -> dict[Any, EpochEnd]:
-            return {key: EpochEnd("the leader, node 4", epoch, 100, 0) for key, (_, epoch) in asked.items()}
+            return {key: EpochEnd("the leader", epoch, 100, 0, high_watermark=100) for key, (_, epoch) in asked.items()}
 
         def close(self) -> None:
             pass
@@ -161,7 +176,7 @@ def test_where_a_leader_covers_it_no_copy_here_is_read(tmp_path: Path) -> None:
     with session_on(mess) as session:
         (stray,) = session.of_kind(Kind.STRAY)
         session.facts()
-        session.assignments.reader, session.assignments.answering = cast(Any, Leader()), cast(Any, object())
+        asking(session, Leader())
         with session.reads.allowed(lambda: False) as has_read:
             ruling = session.rule_on_strays([stray], session.clock.now_ms(), to_act=True)
         assert ruling[stray.key].may_go and not has_read()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,9 @@ from logagent.agent.target import resolve_target
 from logagent.broker.exported.file import read_assignments, write_assignments
 from logagent.broker.files.meta_properties import parse_meta_properties
 from logagent.errors import ServiceUnreachable
+from logagent.host.state.version_seen import LINEAGE_FILE_NAME
 from logagent.model.assignments.image import AssignmentImage, Source
+from logagent.model.assignments.lineage import LogPoint, Remembered
 from logagent.settings import AssignmentsSettings, KafkaSettings, Settings
 from tests.cli_host import CliHost, Ran, run_here
 from tests.kafka_disks import metadata_dir
@@ -70,8 +74,24 @@ def test_it_is_read_where_another_broker_answers_in_place_of_ours(host: CliHost)
         and found.own_log.offset == read_assignments(str(host.root / "assignments.json")).offset
     )
     assert [image.source for image in found.usable] == [Source.ADMIN] and found.problems == []
-    assert load(host, "admin", own_answers=True).own_log is None
+    assert load(host, "admin", own_answers=True).own_log is not None
     assert load(host, "admin", may_read_log=False).own_log is None
+
+
+def test_nobody_proves_anything_where_the_log_is_not_the_remembered_one(host: CliHost) -> None:
+    end = read_assignments(str(host.root / "assignments.json")).offset
+    assert end is not None
+    later, other = LogPoint(end + 1, 99), LogPoint(end, 0)
+    for point, own_answers, believed in (
+        (LogPoint(end, 99, 0), True, False),
+        (later, True, False),
+        # It may catch up; until then the others may follow the same quorum, restored a moment ago.
+        (later, False, False),
+        (other, False, False),
+    ):
+        found = load(host, "admin", own_answers=own_answers, lineage=Remembered(point))
+        assert bool(found.usable) is believed, (point, own_answers, found.problems)
+    assert "restored from a backup" in found.problems[0]
 
 
 def test_a_file_that_ends_before_it_is_of_a_clone_or_of_the_past(host: CliHost) -> None:
@@ -83,6 +103,51 @@ def test_a_file_that_ends_before_it_is_of_a_clone_or_of_the_past(host: CliHost) 
     assert found.usable == [] and "to this one's past" in found.problems[0]
     # Its disk hangs: nothing contradicts the file.
     assert load(host, "file", may_read_log=False).usable != []
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"fenced": False}, "it calls node 3 live"),
+        ({"directory_ids": ("OtherOtherOtherOther_A",)}, "this node registered other log dirs in it"),
+    ],
+)
+def test_a_file_in_which_our_stopped_broker_runs_on_or_has_other_disks_is_of_another_cluster(
+    host: CliHost, changes: dict[str, Any], says: str
+) -> None:
+    """The original of which these disks are a copy, or a cluster that was made anew with the same id, is ahead."""
+    file = host.root / "assignments.json"
+    image = read_assignments(str(file))
+    assert image.brokers[3].fenced and image.brokers[3].directory_ids
+    brokers = {**image.brokers, 3: image.brokers[3]._replace(**changes)}
+    write_assignments(str(file), replace(image, brokers=brokers, offset=(image.offset or 0) + 100_000))
+    known: dict[str, Any] = {"stopped": True, "directory_ids": image.brokers[3].directory_ids}
+    found = load(host, "file", **known)
+    assert found.usable == [] and says in found.problems[0], found.problems
+    # Made before it stopped, it may call it live.
+    own = found.own_log
+    assert own is not None
+    write_assignments(str(file), replace(image, brokers=brokers, at_ms=own.at_ms, known_until_ms=own.at_ms))
+    before = load(host, "file", max_age=1 << 50, **known)
+    assert before.usable != [] or "fenced" not in changes
+
+
+def test_what_is_remembered_of_a_log_that_is_lost_counts_against_a_file(host: CliHost) -> None:
+    image = read_assignments(str(host.root / "assignments.json"))
+    shutil.rmtree(metadata_dir(host.disk))
+    for ahead, problems in ((0, 0), (1, 1)):
+        known = Remembered(LogPoint((image.offset or 0) + ahead, 9))
+        found = load(host, "file", lineage=known)
+        assert len(found.usable) == 1 - problems and len(found.problems) == problems, found.problems
+
+
+def test_where_it_is_not_the_one_that_is_remembered_nobody_proves_anything(host: CliHost) -> None:
+    """Who answers or exported may follow the same quorum, which somebody restored from a backup."""
+    known = Remembered(LogPoint(1, 9))
+    for source in ("file", "admin"):
+        assert [i.source for i in load(host, source, own_answers=True).usable] == [Source(source)]
+        found = load(host, source, own_answers=True, lineage=known)
+        assert found.usable == [] and "went up to offset 1 (leader epoch 9)" in found.problems[-1], found.problems
 
 
 def test_where_it_is_newer_than_a_file_it_has_to_agree(host: CliHost) -> None:
@@ -133,6 +198,26 @@ def test_it_is_a_source_where_the_brokers_configuration_says_that_it_uses_it(hos
         refused = assignments(host, *command)
         assert refused.status == 1 and "no process.roles" in refused.err and "hint: " in refused.err, refused.err
     assert not (host.root / "out").exists()
+
+
+def test_what_is_of_another_history_is_not_exported(host: CliHost) -> None:
+    """Another host, whose own log ends earlier, would find topics absent that were made since a backup. It is shown,
+    with what is wrong with it: not that it ends where the broker stopped."""
+    host.configure(**ANY_AGE)
+    host.run("cleanup", "--execute")
+    (seen,) = host.root.rglob(LINEAGE_FILE_NAME)
+    known = json.loads(seen.read_bytes())
+    seen.write_text(json.dumps(known | {"crc": known["crc"] ^ 1}))
+    refused = assignments(host, "export", str(host.root / "out"))
+    assert refused.status == 1 and "has other records there now" in refused.err, refused.err
+    assert f"remove {seen}" in refused.err and not (host.root / "out").exists()
+    assert "has other records there now" in host.run("scan").err
+    said = " ".join(host.run("doctor", "--json").out.split())
+    assert "has other records there now" in said and "bring the true metadata back" in said, said
+    shown = assignments(host, "show")
+    assert shown.status == 1 and "has other records there now" in shown.err and "topics" in shown.out
+    seen.unlink()
+    assert assignments(host, "export", str(host.root / "out")).status == 0
 
 
 def test_it_is_no_evidence_in_zookeeper_mode_either(host: CliHost) -> None:

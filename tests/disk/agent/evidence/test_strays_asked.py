@@ -29,12 +29,12 @@ from tests.hosts import HEX, TOPIC_ID
 THIS_NODE = 3
 
 
-def assign(host: Host, session: Session, topic: str, node: int = THIS_NODE) -> None:
+def assign(host: Host, session: Session, topic: str, node: int = THIS_NODE, partitions: int = 1) -> None:
     """From now on `topic`, with the id of what is an orphan here, lives with `node` as its only replica."""
     now_ms = host.clock.now_ms() + CLOCK_TOLERANCE_MS - 5_000
     kept = Topic("kept", TOPIC_ID, {0: PartitionAssignment((THIS_NODE,), (THIS_NODE,))})
     image = make_image(
-        [Topic(topic, GONE_ID, {0: PartitionAssignment((node,), (node,))}), kept],
+        [Topic(topic, GONE_ID, {n: PartitionAssignment((node,), (node,)) for n in range(partitions)}), kept],
         AssignmentImage(
             source=Source.KRAFT_LOG,
             cluster_id=CLUSTER_ID,

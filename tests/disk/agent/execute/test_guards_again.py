@@ -93,12 +93,12 @@ def test_facts_are_gathered_anew_amid_a_long_plan(tmp_path: Path, log_dir: Path,
         plan = planned(session)
         manager = manager_of(session, parallel=parallel)
 
-        def look(dirs: Sequence[PartitionDir]) -> Facts:
+        def read_facts(dirs: Sequence[PartitionDir]) -> Facts:
             looked.append(1)
             return session.facts(dirs)
 
         hurried = HurriedClock(session.clock, 2 * FACTS_VALID_SECONDS)
-        execution = replace(manager, look=look, clock=hurried).execute(plan)
+        execution = replace(manager, read_facts=read_facts, clock=hurried).execute(plan)
         assert {r.outcome for r in execution.results.values()} == {Outcome.DONE}
         removals = 4
         assert len(looked) >= removals

@@ -278,3 +278,15 @@ def test_one_that_cannot_be_settled_keeps_no_other_one_open(host: Host) -> None:
     make_checkpoint_unreadable(host)
     removal = host.intent(ActionKind.REMOVE, name=MARKED, checkpoint_entries=())
     assert [outcome for outcome, _ in host.recover(host.intent(), removal)] == [None, Outcome.DONE]
+
+
+def test_leftovers_that_were_being_removed_leave_a_directory_as_it_was(tmp_path: Path) -> None:
+    """Whatever is left of them, its broker or the next rescue drops; nothing else of it was touched."""
+    host = Host(tmp_path)
+    intent = host.intent(ActionKind.REMOVE_LEFTOVERS, new_name=None, checkpoint_entries=())
+    with Journal.open(str(host.state)) as journal, OpenLogDir(str(host.path), LogDirFailures()) as log_dir:
+        journal.begin([intent], NOW)
+        assert len(recover(journal, {log_dir.path: log_dir}, NOW)) == 1
+        assert recover(journal, {log_dir.path: log_dir}, NOW) == []
+        (entry,) = journal.history()
+    assert entry.outcome is Outcome.YIELDED and host.orders.is_dir()

@@ -6,13 +6,21 @@ import json
 import signal
 import socket
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from logagent.store.answers import Answers
+from logagent.store.control import Control
+from logagent.store.records import RequestedTopic, instant
+from logagent.store.requests import Request, write_request
 from logagent.store.shared import init_store
+from logagent.store.signing import PrivateKey
 from tests.cli_host import NO_LIMITS, CliHost
 from tests.daemon_process import FIRST, DaemonProcess, status_of, wait_until
+from tests.publish_host import data_files, rows_of
 
 OFTEN = {"cleanup.interval": "1s", "health.probe_interval": "500ms", "kafka.version": "3.9.1", **NO_LIMITS}
 
@@ -48,7 +56,9 @@ def test_metrics_are_served_and_a_reload_moves_them(host: CliHost, tmp_path: Pat
         assert daemon.stop()[0] == 0
 
 
-def test_a_port_that_is_taken_and_a_file_that_cannot_be_written_are_said_once(host: CliHost, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_and_a_file_that_cannot_be_written_are_reported_once(
+    host: CliHost, tmp_path: Path
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -79,4 +89,31 @@ def test_snapshots_go_to_the_store_as_soon_as_it_is_there(host: CliHost, tmp_pat
         assert len(daemon.events("publish-failed")) == 1
         assert daemon.stop()[0] == 0
     manifests = [json.loads(p.read_text()) for p in store.rglob("*.manifest.json")]
-    assert {m["kind"] for m in manifests} == {"snapshot", "assignments"}
+    # The next ones of the same day are deltas on the first.
+    assert {m["kind"] for m in manifests} - {"delta"} == {"snapshot", "assignments"}
+
+
+def test_a_snapshot_names_the_requests_that_were_known_before_it(host: CliHost, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    init_store(str(store))
+    key = PrivateKey("ops", b"\x01" * 32)
+    to_store = {"publish.store": str(store), "publish.interval": "1s", "orders.interval": "1s"}
+    host.with_assignments(**OFTEN, **to_store, **{"metrics.listen": "", "orders.keys": [key.public()]})
+
+    def heads() -> list[dict[str, Any]]:
+        return [rows_of(data)[0] for data in data_files(store, "snapshot", "delta")]
+
+    with daemon_of(host) as daemon:
+        first = wait_until(heads, "a snapshot")
+        cluster_id, node_id = first[0]["cluster_id"], first[0]["node_id"]
+        at = datetime.now(UTC)
+        asked = Request(cluster_id, "topics", "a" * 24, "ops", instant(at), instant(at + timedelta(days=1)), "0" * 32,
+                        topics=(RequestedTopic("gone", "A" * 22, ()),))  # fmt: skip
+        number = write_request(Control(str(store), cluster_id), asked, key)
+        wait_until(lambda: any(number in head["seen"] for head in heads()), "a snapshot that names the request")
+        seen = Answers(str(store), cluster_id).seen(node_id)
+        assert seen is not None and seen.open == (number,)
+        assert daemon.stop()[0] == 0
+    named = [head["seen"] for head in sorted(heads(), key=lambda head: head["at"])]
+    assert named[0] == [] and named[-1] == [number]

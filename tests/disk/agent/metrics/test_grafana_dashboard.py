@@ -27,9 +27,9 @@ FILE = ROOT / "config/grafana-dashboard.json"
 DASHBOARD = json.loads(FILE.read_text())
 # Grafana puts these in; `.*` is what "All" stands for.
 VARIABLES = {"$instance": ".*", "$log_dir": ".*", "$__rate_interval": "4s"}
-# What a host in report mode without orders, on which nothing is marked and no cycle failed, has nothing to say of.
+# What a host in report mode without requests, on which nothing is marked and no cycle failed, has nothing to say of.
 SILENT = {"logagent_actions_total", "logagent_cycle_errors_total", "logagent_queue_oldest_marked_timestamp_seconds",
-          "logagent_orders_partitions", "logagent_orders_last_read_timestamp_seconds"}  # fmt: skip
+          "logagent_requests_directories", "logagent_requests_last_read_timestamp_seconds"}  # fmt: skip
 
 
 def panels() -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ def test_it_listens_on_loopback_only(server: MetricsServer) -> None:
     assert f"00000000:{port:04X}" not in addresses
 
 
-def test_ipv6() -> None:
+def test_metrics_are_served_on_ipv6() -> None:
     server = MetricsServer(Metrics(), "[::1]:0")
     try:
         assert server.address.startswith("[::1]:")
@@ -152,14 +152,14 @@ def test_a_client_that_goes_away_is_no_event(server: MetricsServer, capfd: pytes
     assert capfd.readouterr().err == ""
 
 
-def test_a_taken_port_is_said(server: MetricsServer) -> None:
+def test_a_taken_port_is_reported(server: MetricsServer) -> None:
     with pytest.raises(LogAgentError, match=f"cannot serve metrics on {server.address}: .*in use") as raised:
         MetricsServer(Metrics(), server.address)
     assert raised.value.hint is not None
 
 
 @pytest.mark.parametrize("listen", ["192.0.2.1:0", "no-such-host.invalid:0"])
-def test_an_address_that_is_not_ours_is_said(listen: str) -> None:
+def test_an_address_of_another_host_is_reported(listen: str) -> None:
     with pytest.raises(LogAgentError, match="cannot serve metrics on"):
         MetricsServer(Metrics(), listen)
 

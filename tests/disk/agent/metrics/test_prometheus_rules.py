@@ -6,12 +6,14 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from logagent.agent.metrics.metrics import METRICS
 from logagent.cli.main import COMMANDS
 from logagent.model.records import Health, Outcome
+from logagent.store.answers import State
 from tests.needs import need_command
 
 ROOT = Path(__file__).parents[4]
@@ -54,7 +56,9 @@ def test_they_ask_for_metrics_and_labels_that_exist() -> None:
 
 
 def test_they_ask_for_label_values_that_exist() -> None:
-    assert set(re.findall(r'state="(\S+?)"', TEXT)) <= set(Health)
+    answered = re.compile(r'logagent_requests_directories\{state="(\S+?)"')
+    assert set(answered.findall(TEXT)) <= set(get_args(State))
+    assert set(re.findall(r'state="(\S+?)"', answered.sub("", TEXT))) <= set(Health)
     assert set(re.findall(r'outcome="(\S+?)"', TEXT)) <= set(Outcome)
 
 

@@ -86,8 +86,9 @@ def test_epoch_files_are_read_after_a_crash_and_take_no_time_after_a_clean_stop(
     assert "broken-epochs" not in codes()
 
 
-def test_a_network_that_does_not_answer_does_not_outlast_the_budget(host: CliHost) -> None:
-    """The broker waits behind prestart: looking has to end in time whatever is being asked."""
+def test_a_network_that_does_not_answer_leaves_half_of_the_budget_to_the_disk(host: CliHost) -> None:
+    """The broker waits behind prestart: looking has to end in time whatever is being asked, and what is on the disk is
+    looked at all the same."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host.configure(
             **NO_LIMITS,
@@ -99,9 +100,9 @@ def test_a_network_that_does_not_answer_does_not_outlast_the_budget(host: CliHos
         import kafka.net.manager  # noqa: F401  what is measured is the waiting, not the import on a busy machine
 
         started = time.monotonic()
-        ran = host.run("prestart", "--budget", "1s", "--json")
-        assert time.monotonic() - started < 8
-    assert "budget" in ran.json["skipped"]
+        ran = host.run("prestart", "--budget", "8s", "--json")
+        assert time.monotonic() - started < 15
+    assert ran.json["skipped"] is None and ran.json["plan"] is not None, ran.json["skipped"]
 
 
 HANGS = ("log dir", "state dir", "journal", "server.properties")

@@ -132,11 +132,11 @@ def test_strays_in_a_quarantine_directory_make_room_too(point: Path) -> None:
 
 def test_a_file_system_with_room_gives_nothing(loop_fs: LoopFs) -> None:
     mess = make(loop_fs("ext4", options=PLAIN["ext4"]), [Thing("assigned")])
-    things = [Thing("stray", 4096, second_dir=True), Thing("delete", 4096, second_dir=True)]
+    things = [Thing("invalid"), Thing("stray", 4096, second_dir=True), Thing("delete", 4096, second_dir=True)]
     other = make(loop_fs("ext4", options=PLAIN["ext4"]), things).log_dirs[1]
     mess.log_dirs = (mess.log_dirs[0], other)
     ran = prestart(full(mess), settings=MARKED_DUE.format(50))
-    assert acts(ran.json) == [("t0-0", "mark", "done")]
+    assert acts(ran.json) == [("t1-0", "mark", "done")]
     assert f"{mess.log_dirs[0]} has" in ran.err and f"{other} has" not in ran.err
 
 

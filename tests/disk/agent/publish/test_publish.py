@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from logagent.agent.planning.plan_cleanup import look_ahead
+from logagent.agent.planning.plan_cleanup import plan_ahead
 from logagent.agent.publish.publish import Publisher, Stopped
+from logagent.broker.files.log_extent import read_log_extent
 from logagent.errors import LogAgentError
 from logagent.model.assignments.identity import ClusterFacts
 from logagent.store import landing_files as landing
 from logagent.store.shared import init_store
+from logagent.store.snapshots import dir_line, snapshot_lines
 from tests.disk.conftest import LoopFs, run, unmount
 from tests.documents import assert_promised
 from tests.hosts import HEX
@@ -70,22 +74,71 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
     first, *rest = rows_of(data_files(store, "snapshot")[0])
     scan = publishing.host.run("scan", "--json").json
     log_dirs = [dict(row) for row in rest if row.pop("row") == "log_dir"]
-    dirs = [{k: v for k, v in row.items() if k != "row"} for row in rest if "log_dir" in row]
+    dirs = [
+        {k: v for k, v in row.items() if k not in ("row", "inode", "end_offset")} for row in rest if "log_dir" in row
+    ]
+    for row in rest:
+        if "log_dir" in row:
+            assert row["inode"] == Path(row["log_dir"], row["name"]).stat().st_ino
+    assert {row["device"] for row in log_dirs} == {publishing.host.d1.stat().st_dev}
     assert first.pop("row") == "snapshot"
     assert first.pop("snapshot_id").endswith(f"-{first['node_id']}")
     assert first.pop("boot_id") == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    document = {**first, "schema": "logagent.scan/1", "log_dirs": log_dirs, "dirs": scan["dirs"]}
+    assert (first.pop("base"), first.pop("seen")) == (None, [])
+    document = {
+        **first,
+        "schema": "logagent.scan/2",
+        "as_of": scan["as_of"],
+        "log_dirs": log_dirs,
+        "dirs": scan["dirs"],
+    }
     assert_promised(document, "scan")
     for row in (*log_dirs, *scan["log_dirs"]):
         # The file system is shared with whoever else writes to it.
         row["ledger"] = {k: v for k, v in row["ledger"].items() if k not in ("used", "free", "unexplained")}
-    told = [landing.snapshot_row(row) for row in scan["dirs"]]
+    told = [json.loads(dir_line({k: v for k, v in row.items() if k != "detail"}, {})) for row in scan["dirs"]]
     said = ("window", "due_at", "covered", "obstacle")
-    assert sorted(({**d, **dict.fromkeys(said)} for d in dirs), key=lambda d: d["name"]) == sorted(
-        told, key=lambda d: d["name"]
+    assert [{k: v for k, v in d.items() if k not in said} for d in dirs] == sorted(
+        ({k: v for k, v in d.items() if k != "row"} for d in told), key=lambda d: (d["log_dir"], d["name"])
     )
     assert log_dirs == scan["log_dirs"]
-    assert {k for k in scan if k not in ("log_dirs", "dirs")} <= set(document)
+    # What is assigned here without a directory is the scan's own: a snapshot tells of what is on the disks.
+    assert {k for k in scan if k not in ("log_dirs", "dirs", "without_directory")} <= set(document)
+
+
+def test_what_a_report_lists_says_where_its_log_ends(publishing: Publishing, store: Path) -> None:
+    """Orphans and strays; nothing is read of the others, nor again of what has not changed."""
+    asked: list[str] = []
+
+    def seen_by(hook: str, arguments: tuple[object, ...]) -> None:
+        if hook == "open" and str(arguments[0]).endswith(".log"):
+            asked.append(str(arguments[0]))
+
+    def spooled() -> int:
+        with looked_at(publishing.host, publishing.clock) as (session, facts):
+            plan = plan_ahead(session, facts)
+            asked.clear()
+            publishing.publisher.spool(session, facts, plan)
+            return len(asked)
+
+    sys.addaudithook(seen_by)
+    first = spooled()
+    publishing.clock.ahead_ms = HOUR_MS
+    again = spooled()
+    publishing.publisher.send()
+    rows = [row for row in rows_of(data_files(store, "snapshot")[0]) if row["row"] == "dir"]
+    listed = [row for row in rows if row["kind"] == "stray" or row.get("verdict") == "orphan"]
+    assert {row["kind"] for row in listed} >= {"current", "stray"} and len(listed) < len(rows)
+    for row in listed:
+        fd = os.open(Path(row["log_dir"], row["name"]), os.O_RDONLY)
+        try:
+            assert row.get("end_offset") == read_log_extent(fd).log_end, row
+        finally:
+            os.close(fd)
+    assert any(row.get("end_offset") for row in listed)
+    assert not any("end_offset" in row for row in rows if row not in listed)
+    with_log = len([row for row in listed if row.get("segments")])
+    assert first == 2 * with_log and again == 0, "each is opened once to see what it is, once to read"
 
 
 def test_the_rows_say_what_the_plan_would_do(publishing: Publishing, store: Path) -> None:
@@ -98,11 +151,12 @@ def test_the_rows_say_what_the_plan_would_do(publishing: Publishing, store: Path
     plan = publishing.host.run("cleanup", "--json").json
     waiting = {w["name"]: w for w in plan["waiting"]}
     stray = rows[f"orders-0.{HEX}-stray"]
-    assert (stray["window"], stray["obstacle"], stray["covered"]) == ("later", "stray-retention", None)
+    assert (stray["window"], stray["obstacle"], stray.get("covered")) == ("later", "stray-retention", None)
     assert abs(stray["due_at"] - _ms(waiting[stray["name"]]["until"])) < 2
     marked = rows[f"orders-1.{HEX}-delete"]
     assert (marked["window"], marked["obstacle"]) == ("later", "file.delete.delay.ms")
-    assert {(r["window"], r["obstacle"]) for r in rows.values() if r["verdict"] == "assigned"} == {(None, None)}
+    assigned = [r for r in rows.values() if r.get("verdict") == "assigned"]
+    assert {(r.get("window"), r.get("obstacle")) for r in assigned} == {(None, None)}
     with looked_at(publishing.host, publishing.clock) as (session, _):
         assert session.sightings() == {}
 
@@ -152,6 +206,78 @@ def test_assignments_of_a_cluster_are_not_sent_by_every_host(tmp_path: Path, sto
     assert two.spooled() == []
 
 
+def _read(data: Path) -> list[dict[str, Any]]:
+    stem = data.name.removesuffix(".jsonl.gz")
+    return [
+        json.loads(line) for line in snapshot_lines(lambda one: data.with_name(f"{one}.jsonl.gz").read_bytes(), stem)
+    ]
+
+
+def test_a_later_snapshot_of_a_day_is_small_and_reads_as_the_whole_one(publishing: Publishing, store: Path) -> None:
+    """What was written, made, renamed and removed meanwhile is in it."""
+    publishing.clock.ahead_ms = publishing.to_midnight_ms()
+    for n in range(50):
+        (publishing.host.d1 / f"many-{n}").mkdir()
+    publishing.look()
+    with (publishing.host.d1 / "many-3" / "00000000000000000000.log").open("wb") as file:
+        file.write(b"x" * 5000)
+    (publishing.host.d1 / "many-4").rmdir()
+    (publishing.host.d1 / "many-5").rename(publishing.host.d1 / "other-5")
+    publishing.clock.ahead_ms += HOUR_MS
+    publishing.look()
+    publishing.publisher.send()
+    (base,), (delta,) = data_files(store, "snapshot"), data_files(store, "delta")
+    assert delta.stat().st_size < base.stat().st_size / 2
+    rows = [row for row in _read(delta) if row["row"] == "dir"]
+    by_name = {row["name"]: row for row in rows}
+    assert {"many-4", "many-5"}.isdisjoint(by_name)
+    assert {"many-6", "other-5"} <= by_name.keys()
+    assert (by_name["many-3"]["bytes"], by_name["many-3"]["segments"]) == (5000, 1)
+    # The same hour, seen by a publisher without a base.
+    for kept in (publishing.host.state / "spool" / "base").iterdir():
+        kept.unlink()
+    publishing.clock.ahead_ms += 1
+    publishing.look()
+    publishing.publisher.send()
+    whole = data_files(store, "snapshot")[-1]
+    assert [r for r in _read(whole) if r["row"] == "dir"] == sorted(rows, key=lambda r: (r["log_dir"], r["name"]))
+
+
+def test_the_next_day_begins_with_a_base(publishing: Publishing, store: Path) -> None:
+    publishing.clock.ahead_ms = publishing.to_midnight_ms()
+    for hours in (0, 1, 24):
+        publishing.clock.ahead_ms = publishing.to_midnight_ms() + hours * HOUR_MS
+        publishing.look()
+    publishing.publisher.send()
+    assert (len(data_files(store, "snapshot")), len(data_files(store, "delta"))) == (2, 1)
+
+
+def test_a_base_that_the_store_has_lost_is_sent_again(publishing: Publishing, store: Path) -> None:
+    publishing.clock.ahead_ms = publishing.to_midnight_ms()
+    publishing.look()
+    publishing.publisher.send()
+    (base,) = data_files(store, "snapshot")
+    base.unlink()
+    publishing.clock.ahead_ms += HOUR_MS
+    publishing.look()
+    publishing.publisher = publishing.started()
+    assert publishing.publisher.send().error is None
+    assert data_files(store, "snapshot") == [base]
+    assert len(data_files(store, "delta")) == 1
+
+
+def test_a_kept_base_that_is_damaged_is_not_built_on(publishing: Publishing, store: Path) -> None:
+    publishing.clock.ahead_ms = publishing.to_midnight_ms()
+    publishing.look()
+    publishing.publisher.send()
+    (kept,) = (publishing.host.state / "spool" / "base").glob("*.jsonl.gz")
+    kept.write_bytes(kept.read_bytes()[:-9])
+    publishing.clock.ahead_ms += HOUR_MS
+    publishing.look()
+    publishing.publisher.send()
+    assert (len(data_files(store, "snapshot")), data_files(store, "delta")) == (2, [])
+
+
 def test_a_name_that_is_no_utf8_arrives(publishing: Publishing, store: Path) -> None:
     os.mkdir(os.fsencode(publishing.host.d1) + b"/bad-\xff-0")
     publishing.look()
@@ -167,9 +293,9 @@ def test_log_dirs_that_are_all_gone_are_told_as_such(publishing: Publishing, sto
     publishing.clock.ahead_ms = 1000
     publishing.look()
     publishing.publisher.send()
-    rows = rows_of(data_files(store, "snapshot")[-1])
-    assert [row["health"] for row in rows[1:]] == ["offline", "offline"]
-    assert rows[0]["cluster_id"] is not None
+    head, *log_dirs = _read(data_files(store, "snapshot", "delta")[-1])
+    assert [row["health"] for row in log_dirs] == ["offline", "offline"]
+    assert head["cluster_id"] is not None
 
 
 def test_nobodys_snapshot_is_refused(publishing: Publishing) -> None:
@@ -185,7 +311,7 @@ def test_a_cluster_id_leads_nowhere_else(publishing: Publishing, cluster_id: str
     with looked_at(publishing.host, publishing.clock) as (session, facts):
         session.log_dirs.cluster = ClusterFacts(cluster_id, 7)
         with pytest.raises(LogAgentError, match="cannot name a directory"):
-            publishing.publisher.spool(session, facts, look_ahead(session, facts))
+            publishing.publisher.spool(session, facts, plan_ahead(session, facts))
 
 
 def test_the_same_lines_give_the_same_bytes(tmp_path: Path) -> None:
@@ -216,21 +342,21 @@ def test_a_store_that_is_away_gets_everything_later(publishing: Publishing, stor
     told = publishing.publisher.send()
     assert (told.sent, told.waiting, told.error) == (4, 0, None)
     assert told.last_sent_ms is not None
-    assert {p.name.removesuffix(".jsonl.gz") for p in data_files(store, "snapshot")} == set(ids)
+    assert {p.name.removesuffix(".jsonl.gz") for p in data_files(store, "snapshot", "delta")} == set(ids)
     assert publishing.publisher.send().sent == 0
 
 
-def test_the_newest_arrives_first(publishing: Publishing, store: Path) -> None:
+def test_the_newest_arrives_first_after_its_base(publishing: Publishing, store: Path) -> None:
     """After a long time away the state of now is what somebody waits for."""
     publishing.host.configure()
     ids = []
     for hour in range(3):
         publishing.clock.ahead_ms = hour * HOUR_MS
         ids.append(publishing.look())
-    sent = iter((False, False, True))
+    sent = iter((False, False, False, False, True))
     told = publishing.publisher.send(stop=lambda: bool(data_files(store)) and next(sent))
-    assert (told.sent, told.waiting, told.error) == (1, 2, None)
-    assert [p.name.removesuffix(".jsonl.gz") for p in data_files(store)] == ids[-1:]
+    assert (told.sent, told.waiting, told.error) == (2, 1, None)
+    assert [p.name.removesuffix(".jsonl.gz") for p in data_files(store)] == [ids[0], ids[2]]
 
 
 def test_an_unmounted_store_is_not_written_into(tmp_path: Path, loop_fs: LoopFs) -> None:
@@ -305,7 +431,7 @@ def test_a_store_that_hangs_holds_up_nothing_else(tmp_path: Path, loop_fs: LoopF
     sender.join(60)
     assert [t.error for t in told] == [None]
     publishing.publisher.send()
-    assert f"{second}.jsonl.gz" in {p.name for p in data_files(store, "snapshot")}
+    assert f"{second}.jsonl.gz" in {p.name for p in data_files(store)}
 
 
 # The spool
@@ -313,28 +439,32 @@ def test_a_store_that_hangs_holds_up_nothing_else(tmp_path: Path, loop_fs: LoopF
 
 def test_spooling_ends_when_the_daemon_does(publishing: Publishing) -> None:
     with looked_at(publishing.host, publishing.clock) as (session, facts), pytest.raises(Stopped):
-        publishing.publisher.spool(session, facts, look_ahead(session, facts), lambda: True)
+        publishing.publisher.spool(session, facts, plan_ahead(session, facts), lambda: True)
     assert [name for name in publishing.spooled() if "-snapshot" in name] == []
 
 
-def test_the_spool_is_bounded_and_the_oldest_go(tmp_path: Path) -> None:
+def test_the_spool_is_bounded_and_the_oldest_go_but_not_the_base_of_others(tmp_path: Path) -> None:
     publishing = Publishing(tmp_path, tmp_path / "away")
     publishing.host.configure()
     first = publishing.look()
     size = publishing.publisher.send().waiting_bytes
-    publishing.limit_bytes = size * 5 // 2
+    publishing.clock.ahead_ms = HOUR_MS
+    publishing.look()
+    delta = publishing.publisher.send().waiting_bytes - size
+    assert delta < size / 2
+    publishing.limit_bytes = size + delta * 5 // 2
     publishing.publisher = publishing.started()
     ids = [first]
-    for hour in range(1, 5):
+    for hour in range(2, 6):
         publishing.clock.ahead_ms = hour * HOUR_MS
         ids.append(publishing.look())
     told = publishing.publisher.send()
-    assert (told.waiting, told.dropped) == (2, 3)
+    assert (told.waiting, told.dropped) == (3, 3)
     assert told.waiting_bytes <= publishing.limit_bytes
     publishing.store.mkdir()
     init_store(str(publishing.store))
     publishing.publisher.send()
-    assert [p.name.removesuffix(".jsonl.gz") for p in data_files(publishing.store)] == ids[-2:]
+    assert [p.name.removesuffix(".jsonl.gz") for p in data_files(publishing.store)] == [first, *ids[-2:]]
 
 
 def test_one_snapshot_is_kept_however_large(tmp_path: Path) -> None:

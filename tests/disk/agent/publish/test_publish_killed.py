@@ -64,7 +64,7 @@ def settled(publishing: Publishing) -> None:
     told = publishing.publisher.send()
     assert (told.waiting, told.error) == (0, None)
     assert publishing.spooled() == []
-    assert f"{snapshot_id}.jsonl.gz" in {path.name for path in data_files(publishing.store, "snapshot")}
+    assert f"{snapshot_id}.jsonl.gz" in {path.name for path in data_files(publishing.store, "snapshot", "delta")}
     names = [path.name for path in landed(publishing.store)]
     assert [name for name in names if not name.endswith((".jsonl.gz", ".manifest.json"))] == []
     assert len(names) == 2 * len(data_files(publishing.store))
@@ -78,11 +78,11 @@ def test_killed_anywhere_while_sending(publishing: Publishing) -> None:
         assert number < _MOST
         data_files(publishing.store)
         waiting = len(list((publishing.host.state / "spool").glob("*-snapshot.manifest.json")))
-        arrived = len(data_files(publishing.store, "snapshot"))
+        arrived = len(data_files(publishing.store, "snapshot", "delta"))
         assert waiting + arrived >= snapshots + 1
         settled(publishing)
         snapshots += 2
-        assert len(data_files(publishing.store, "snapshot")) == snapshots
+        assert len(data_files(publishing.store, "snapshot", "delta")) == snapshots
         publishing.clock.ahead_ms += HOUR_MS
         publishing.look()
     assert number > 10

@@ -78,7 +78,7 @@ def test_a_partition_that_is_reassigned_back_is_not_set_aside(host: Host, clock:
         clock.passed += 60
         manager = session.log_manager()
         if not read_again:
-            manager.look = session.facts
+            manager.read_facts = session.facts
         done = manager.execute(plan)
     if read_again:
         assert [(r.name, r.guard) for r in done.refusals] == [("orders-0", "assigned")]

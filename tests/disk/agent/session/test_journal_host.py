@@ -22,6 +22,8 @@ def test_a_swapped_state_dir_is_refused(tmp_path: Path) -> None:
     assert one.run("cleanup", "--execute").status in (0, 3)  # 3: the disk has strays of topics that live here
     before = other.partitions()
     one.state.rename(other.state)
+    shown = other.run("cleanup")
+    assert "acting would fail: the journal" in shown.err and "is of another host" in shown.err
     ran = other.run("cleanup", "--execute")
     assert ran.status == 1 and "is of another host" in ran.err and "AnotherClusterAnother1" in ran.err
     assert other.partitions() == before

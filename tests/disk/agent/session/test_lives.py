@@ -16,12 +16,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.execute.plan_journal import PlanJournal
@@ -34,12 +32,12 @@ from logagent.model.assignments.image import AssignmentImage, PartitionAssignmen
 from logagent.model.records import Identity
 from logagent.settings import DAY_MS
 from tests.disk.killed import in_process
+from tests.lives import Pick, by_chance, seeds, told
 from tests.metadata_writer import batch
 
 TOPIC_ID, OTHER_ID = "DDDDDDDDDDDDDDDDDDDDDA", "EEEEEEEEEEEEEEEEEEEEEA"
 NAME = "orders-0"
 CLUSTER_ID, AT_MS = "abcdefghijklmnopqrstuv", 1_700_000_000_000
-T = TypeVar("T")
 BASES = ("00000000000000000000", "00000000000000000100")
 FLAGS = ((), ("--replace",), ("--replace", "--even-last-copy"), ("--replace", "--even-last-copy"))
 EPOCHS = "0\n1\n0 0\n"
@@ -95,7 +93,9 @@ class Host:
         clean = marker.exists()
         marker.unlink(missing_ok=True)
         if self.current.is_dir() and topic_id(self.current) != TOPIC_ID:
-            self.current.rename(self.d1 / f"{NAME}.{uuid.uuid4().hex}-stray")
+            # In the order in which they were made, as ours.
+            made_ms = time.time_ns() // 1_000_000
+            self.current.rename(self.d1 / f"{NAME}.{made_ms:012x}{uuid.uuid4().hex[12:]}-stray")
         for path in self.d1.iterdir():
             logs = sorted(path.glob("*.log")) if path.is_dir() else []
             if path == self.current:
@@ -141,20 +141,16 @@ def whole(path: Path) -> bool:
     return set(records(path)) == {f"{base}.log" for base in BASES}
 
 
-class Draw(Protocol):
-    def draw(self, strategy: st.SearchStrategy[T], label: str) -> T: ...
-
-
 # What can happen to it
 
 
-def delete(host: Host, draw: Draw) -> None:
+def delete(host: Host, pick: Pick) -> None:
     """The operator's word: set aside or marked, and not lost."""
-    how = ("--quarantine",) if draw.draw(st.booleans(), "quarantine") else ()
+    how = ("--quarantine",) if pick("quarantine", (True, False)) else ()
     host.run("delete", "--partition", NAME, *how, "--allow-assigned", "--even-last-copy", "--execute")
 
 
-def produce(host: Host, draw: st.DataObject) -> None:
+def produce(host: Host, pick: Pick) -> None:
     """To what the broker made anew."""
     log = host.current / f"{BASES[0]}.log"
     if host.current.is_dir() and not records(host.current) and log.exists():
@@ -162,14 +158,14 @@ def produce(host: Host, draw: st.DataObject) -> None:
         (host.current / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
 
 
-def clean_up(host: Host, draw: Draw) -> None:
+def clean_up(host: Host, pick: Pick) -> None:
     """Whatever the clock says. What is marked goes (that was the word), and strays that are covered by what is there;
     never the only copy of a living partition."""
     before = {
         path: records(path) for path in host.aside() if path.name.endswith("-stray") and topic_id(path) == TOPIC_ID
     }
     in_place = os.stat(host.current).st_ino if host.current.is_dir() and topic_id(host.current) == TOPIC_ID else None
-    ahead = draw.draw(st.sampled_from([0, 9 * DAY_MS, -9 * DAY_MS]), "clock ahead")
+    ahead = pick("clock ahead", [0, 9 * DAY_MS, -9 * DAY_MS])
     now_ms = time.time_ns() // 1_000_000 + ahead
     image = make_image(
         [HERE],
@@ -192,7 +188,7 @@ def topic_id(path: Path) -> str | None:
         return None
 
 
-def delete_without_the_word(host: Host, draw: st.DataObject) -> None:
+def delete_without_the_word(host: Host, pick: Pick) -> None:
     before = os.stat(host.current).st_ino if host.current.is_dir() else None
     for half in ((), ("--allow-assigned",), ("--even-last-copy",)):
         assert host.run("delete", "--partition", NAME, *half, "--execute") != 0 or before is None
@@ -212,16 +208,16 @@ def edited_in_between(path: Path, topic_id: str) -> Iterator[None]:
         yield
 
 
-def serve(host: Host, draw: Draw) -> None:
+def serve(host: Host, pick: Pick) -> None:
     host.start()
-    host.stop(clean=draw.draw(st.booleans(), "clean"))
+    host.stop(clean=pick("clean", (True, False)))
 
 
-def restore(host: Host, draw: Draw) -> None:
+def restore(host: Host, pick: Pick) -> None:
     if not host.aside():
         return
-    chosen = draw.draw(st.sampled_from(host.aside()), "which")
-    flags = draw.draw(st.sampled_from(FLAGS), "flags")
+    chosen = pick("which", host.aside())
+    flags = pick("flags", FLAGS)
     had, inode = records(chosen), chosen.stat().st_ino
     in_place = os.stat(host.current).st_ino if host.current.is_dir() else None
     displaced = records(host.current) if in_place is not None else {}
@@ -239,29 +235,29 @@ def restore(host: Host, draw: Draw) -> None:
     host.stop(clean=True)
 
 
-def restore_beaten(host: Host, draw: Draw) -> None:
+def restore_beaten(host: Host, pick: Pick) -> None:
     """A broker takes the lock before the two change places, or before anything but that what was marked is a stray."""
     if not host.aside() or not host.current.is_dir():
         return
-    chosen = draw.draw(st.sampled_from(host.aside()), "which")
+    chosen = pick("which", host.aside())
     in_place = os.stat(host.current).st_ino
     broker = BrokerHoldsLogDir("a broker was faster", log_dir=str(host.d1))
-    step = draw.draw(st.sampled_from(("drop_indexes", "exchange")), "beaten at")
+    step = pick("beaten at", ("drop_indexes", "exchange"))
     with mock.patch(f"logagent.agent.execute.renames.{step}", side_effect=broker):
         assert (
             host.run("restore", "--retention-will-delete", chosen.name, "--replace", "--even-last-copy", "--execute")
             != 0
         )
     assert os.stat(host.current).st_ino == in_place
-    serve(host, draw)
+    serve(host, pick)
 
 
-def remove_in_part(host: Host, draw: st.DataObject) -> None:
+def remove_in_part(host: Host, pick: Pick) -> None:
     if not host.aside():
         return
-    chosen = draw.draw(st.sampled_from(host.aside()), "removed in part")
+    chosen = pick("removed in part", host.aside())
     # Within a segment, or whole ones, of which nothing is left that would tell.
-    most = draw.draw(st.sampled_from((0, 1, 3, 3, 6)), "files gone")
+    most = pick("files gone", (0, 1, 3, 3, 6))
     found, had = chosen.stat(), len(os.listdir(chosen))
     with OpenLogDir(str(host.d1), LogDirFailures()) as log_dir:
 
@@ -279,86 +275,63 @@ def remove_in_part(host: Host, draw: st.DataObject) -> None:
                 host.halved.add(found.st_ino)
 
 
-def lose_the_journal(host: Host, draw: st.DataObject) -> None:
+def lose_the_journal(host: Host, pick: Pick) -> None:
     shutil.rmtree(host.root / "state", ignore_errors=True)
 
 
-def keep_the_journal(host: Host, draw: st.DataObject) -> None:
+def keep_the_journal(host: Host, pick: Pick) -> None:
     if (host.root / "state").is_dir():
         shutil.copytree(host.root / "state", host.root / "kept", dirs_exist_ok=True)
 
 
-def take_the_old_journal(host: Host, draw: st.DataObject) -> None:
+def take_the_old_journal(host: Host, pick: Pick) -> None:
     if (host.root / "kept").is_dir():
         shutil.rmtree(host.root / "state", ignore_errors=True)
         shutil.copytree(host.root / "kept", host.root / "state")
 
 
-def edit_the_id(host: Host, draw: Draw) -> None:
+def edit_the_id(host: Host, pick: Pick) -> None:
     places = [p for p in (*host.aside(), host.current) if (p / "partition.metadata").exists()]
     if places:
-        path = draw.draw(st.sampled_from(places), "whose id")
-        topic_id = draw.draw(st.sampled_from([TOPIC_ID, OTHER_ID]), "id")
+        path = pick("whose id", places)
+        topic_id = pick("id", [TOPIC_ID, OTHER_ID])
         (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
 
 
-EVENTS: list[Callable[[Host, st.DataObject], None]] = [
+EVENTS: list[Callable[[Host, Pick], None]] = [
     delete, delete_without_the_word, serve, restore, remove_in_part, lose_the_journal, keep_the_journal,
     take_the_old_journal, edit_the_id, produce, clean_up, restore_beaten,
 ]  # fmt: skip
 
 
-FEW = st.lists(st.sampled_from(EVENTS), max_size=3)
-# Whatever else happens, it is set aside, loaded (or removed in part), and asked back twice.
-LIVES = st.tuples(FEW, st.sampled_from((True, True, False)), FEW, FEW).map(
-    lambda drawn: [
-        *drawn[0],
-        serve,
-        delete_without_the_word,
-        delete,
-        *((serve, produce) if drawn[1] else (remove_in_part,)),
-        *drawn[2],
-        restore,
-        *drawn[3],
-        restore,
-    ]
-)
+def a_life(pick: Pick) -> Iterator[Callable[[Host, Pick], None]]:
+    """Whatever else happens, it is set aside, loaded (or removed in part), and asked back twice."""
+
+    def few() -> list[Callable[[Host, Pick], None]]:
+        return [pick("event", EVENTS) for _ in range(pick("events", range(4)))]
+
+    yield from few()
+    yield from (serve, delete_without_the_word, delete)
+    yield from (serve, produce) if pick("loaded", (True, True, False)) else (remove_in_part,)
+    yield from few()
+    yield restore
+    yield from few()
+    yield restore
 
 
-@settings(
-    phases=[Phase.explicit, Phase.generate],
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(st.data(), LIVES)
-def test_no_life_leads_to_fewer_records_without_a_word(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, events: list[Callable[[Host, st.DataObject], None]]
-) -> None:
-    root = tmp_path_factory.mktemp("life")
-    host = Host(root)
-    try:
-        worded = removed = False
-        for event in events:
-            event(host, data)
-            worded |= event in (delete, edit_the_id)
-            removed |= event in (remove_in_part, clean_up)
-            if not worded:
-                assert whole(host.current)
-            elif not removed:
-                assert any(whole(path) for path in (host.current, *host.aside()) if path.is_dir())
-    finally:
-        shutil.rmtree(root)
-
-
-class Told:
-    """Draws what it was told, by label."""
-
-    def __init__(self, **answers: object) -> None:
-        self.answers = answers
-
-    def draw(self, strategy: object, label: str) -> Any:
-        return self.answers[label.replace(" ", "_")]
+@pytest.mark.parametrize("seed", seeds(20))
+def test_no_life_leads_to_fewer_records_without_a_word(tmp_path: Path, seed: int) -> None:
+    host, pick = Host(tmp_path), by_chance(seed)
+    worded = removed = False
+    for event in a_life(pick):
+        print(event.__name__)
+        event(host, pick)
+        worded |= event in (delete, edit_the_id)
+        removed |= event in (remove_in_part, clean_up)
+        if not worded:
+            assert whole(host.current)
+        elif not removed:
+            assert any(whole(path) for path in (host.current, *host.aside()) if path.is_dir())
 
 
 @pytest.mark.parametrize("quarantine", [True, False])
@@ -367,15 +340,15 @@ class Told:
 def test_the_short_lives(tmp_path: Path, quarantine: bool, killed: bool, other_id: bool) -> None:
     """Those that chance takes a while to find: set aside after a kill, loaded and stopped cleanly, asked back."""
     host = Host(tmp_path)
-    serve(host, Told(clean=not killed))
-    delete(host, Told(quarantine=quarantine))
-    serve(host, Told(clean=True))
+    serve(host, told(clean=not killed))
+    delete(host, told(quarantine=quarantine))
+    serve(host, told(clean=True))
     (aside,) = host.aside()
     if quarantine:
-        clean_up(host, Told(clock_ahead=0))
+        clean_up(host, told(clock_ahead=0))
     if other_id:
-        edit_the_id(host, Told(whose_id=aside, id=OTHER_ID))
-    restore(host, Told(which=aside, flags=("--replace", "--even-last-copy")))
+        edit_the_id(host, told(whose_id=aside, id=OTHER_ID))
+    restore(host, told(which=aside, flags=("--replace", "--even-last-copy")))
     assert whole(host.current) is not other_id
 
 
@@ -383,12 +356,12 @@ def test_the_short_lives(tmp_path: Path, quarantine: bool, killed: bool, other_i
 def test_what_was_marked_and_then_set_aside_is_rebuilt_whole(tmp_path: Path, step: str) -> None:
     """Its leader epochs went when a broker loaded it under its `-delete` name."""
     host = Host(tmp_path)
-    delete(host, Told(quarantine=False))
-    serve(host, Told(clean=True))
-    restore_beaten(host, Told(which=host.aside()[0], beaten_at=step, clean=True))
+    delete(host, told(quarantine=False))
+    serve(host, told(clean=True))
+    restore_beaten(host, told(which=host.aside()[0], beaten_at=step, clean=True))
     (aside,) = host.aside()
     assert aside.name.endswith("-stray")
-    restore(host, Told(which=aside, flags=("--replace", "--even-last-copy")))
+    restore(host, told(which=aside, flags=("--replace", "--even-last-copy")))
     assert whole(host.current)
 
 
@@ -397,13 +370,13 @@ def test_an_id_that_becomes_the_living_one_between_plan_and_act_saves_it(tmp_pat
     host = Host(tmp_path)
     path = host.current
     if stray:
-        delete(host, Told(quarantine=True))
+        delete(host, told(quarantine=True))
         (path,) = host.aside()
-    edit_the_id(host, Told(whose_id=path, id=OTHER_ID))
+    edit_the_id(host, told(whose_id=path, id=OTHER_ID))
     with edited_in_between(path, TOPIC_ID):
         if stray:
-            clean_up(host, Told(clock_ahead=0))
-            clean_up(host, Told(clock_ahead=9 * DAY_MS))
+            clean_up(host, told(clock_ahead=0))
+            clean_up(host, told(clock_ahead=9 * DAY_MS))
         else:
             assert host.run("delete", "--partition", NAME, "--execute") != 0
     assert whole(path)

@@ -175,7 +175,7 @@ def test_a_stray_takes_no_entries_of_the_log_that_lives_beside_it(root: Path) ->
                 complete=True,
             ),
         )
-        session.assignments = Assignments(usable=[image])
+        session.assignments = Assignments(usable=[image], mode_known=True)
         plan = plan_of(session, (Kind.STRAY,), marking)
         done = session.log_manager().execute(plan)
         assert [r.outcome for r in done.results.values()] == [Outcome.DONE]
@@ -261,8 +261,8 @@ def test_a_broker_that_comes_in_mid_batch_is_left_alone_with_the_rest(root: Path
 
     def stop() -> bool:
         """Asked before each rename. The log start offsets are out of their checkpoint by then."""
-        begun = "orders-0" not in entries(root, LOG_START_OFFSET)
-        if begun and not came and len(names(root, "-delete")) == after:
+        started = "orders-0" not in entries(root, LOG_START_OFFSET)
+        if started and not came and len(names(root, "-delete")) == after:
             came.append(True)
             come(holder)
         return False
@@ -299,7 +299,7 @@ def test_a_broker_that_comes_before_the_batch_finds_its_checkpoints_untouched(ro
             come(holder)
             return facts
 
-        execution = replace(manager, look=look_then_come).execute(plan)
+        execution = replace(manager, read_facts=look_then_come).execute(plan)
         assert {r.outcome for r in execution.results.values()} == {Outcome.YIELDED}
     assert {file: (root / "d1" / file).read_bytes() for file in CHECKPOINTS} == before
     assert not names(root, "-delete")
@@ -310,6 +310,7 @@ def test_a_removal_yields_to_a_broker_and_goes_on_when_it_is_gone(root: Path, sp
     marked = [f"gone-{n}.{HEX}-delete" for n in range(2)]
     for name in marked:
         partition(root / "d1" / name, "EEEEEEEEEEEEEEEEEEEEEA")
+    whole = {name: sorted(p.name for p in (root / "d1" / name).iterdir()) for name in marked}
     holder = spawn(HOLDER, root / "d1")
     asked, threads = 0, set(threading.enumerate())
 
@@ -325,7 +326,10 @@ def test_a_removal_yields_to_a_broker_and_goes_on_when_it_is_gone(root: Path, sp
         execution = session.log_manager(stop=stop).execute(plan)
         outcomes = [r.outcome for r in execution.results.values()]
         assert outcomes[-1] is not Outcome.DONE and Outcome.FAILED not in outcomes
-        assert session.journal.unsettled() == []
+        # Begun with the first and not reached: its mark cannot be taken back beside a broker, so its intent stays open.
+        assert {e.intent.name for e in session.journal.unsettled()} <= set(marked[1:])
+        for entry in session.journal.unsettled():
+            assert sorted(p.name for p in (root / "d1" / entry.intent.name).iterdir()) == whole[entry.intent.name]
     left = {name: sorted(p.name for p in (root / "d1" / name).iterdir()) for name in names(root, "-delete")}
     assert set(threading.enumerate()) <= threads, "nobody is left who could remove more"
     assert left and not any(f"{base:020d}.index" in f and f"{base:020d}.log" not in f
@@ -335,6 +339,8 @@ def test_a_removal_yields_to_a_broker_and_goes_on_when_it_is_gone(root: Path, sp
     holder.close()
     assert in_process(root, ["cleanup", "--execute"])[0] == 0
     assert not names(root, "-delete") and "payments-0" in names(root)
+    with session_of(root) as session:
+        assert session.journal.unsettled() == []
 
 
 def test_no_garbage_is_collected_between_a_look_and_a_call(root: Path) -> None:

@@ -181,14 +181,14 @@ def test_stale_and_foreign_files_are_refused_with_the_figure() -> None:
 # -- damage ---------------------------------------------------------------------------------------
 
 
-def test_cut_at_every_byte() -> None:
+def test_a_truncated_export_is_refused() -> None:
     data = exported(sample())
     for length in range(len(data)):
         with pytest.raises(UnreadableError, match="f: "):
             parse_assignments(data[:length], "f")
 
 
-def test_every_byte_changed() -> None:
+def test_a_changed_export_is_refused() -> None:
     data, rng = exported(sample()), random.Random(4)
     for at in range(len(data)):
         changed = bytearray(data)

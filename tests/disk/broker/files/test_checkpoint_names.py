@@ -82,7 +82,7 @@ def test_what_had_no_entry_comes_back_without_one(host: CliHost) -> None:
     assert log_start(host) is None
 
 
-def test_a_partition_is_not_restored_while_a_log_dir_is_not_looked_at(host: CliHost) -> None:
+def test_a_partition_is_not_restored_while_a_log_dir_is_left_out(host: CliHost) -> None:
     """It stands in d1, the marked one lies in d2: no broker starts with both."""
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
     (name,) = host.find("orders-1.", "-delete")

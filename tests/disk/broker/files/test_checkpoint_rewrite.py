@@ -38,10 +38,10 @@ class LogDir:
         self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         self.file = path / RECOVERY_POINT
         self.file.write_bytes(OLD)
-        self.looks: list[list[str]] = []
+        self.call_each: list[list[str]] = []
 
     def look(self) -> None:
-        self.looks.append(self.names())
+        self.call_each.append(self.names())
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self.fd))
@@ -61,12 +61,12 @@ def look_nowhere() -> None:
     return None
 
 
-def test_an_entry_goes_and_is_told(log_dir: LogDir) -> None:
+def test_a_dropped_entry_is_returned(log_dir: LogDir) -> None:
     assert log_dir.drop_a() == {A: 10}
     assert log_dir.file.read_bytes() == WITHOUT_A
     assert log_dir.names() == [RECOVERY_POINT]
     # Right before the temp file is made, and right before it is renamed.
-    assert log_dir.looks == [[RECOVERY_POINT], [TEMP, RECOVERY_POINT]]
+    assert log_dir.call_each == [[RECOVERY_POINT], [TEMP, RECOVERY_POINT]]
     assert log_dir.drop_a() == {}
 
 
@@ -107,7 +107,7 @@ def test_a_file_that_is_not_there_has_nothing_to_drop(log_dir: LogDir) -> None:
     assert log_dir.drop_a() == {}
     assert read_checkpoint(log_dir.fd, RECOVERY_POINT) is None
     assert log_dir.names() == []
-    assert log_dir.looks == []
+    assert log_dir.call_each == []
 
 
 def test_a_file_that_is_not_there_is_made_for_what_must_be_put(log_dir: LogDir) -> None:
@@ -123,17 +123,17 @@ def test_nothing_is_written_where_nothing_changes(log_dir: LogDir) -> None:
     before = log_dir.file.stat()
     assert rewrite_checkpoint(log_dir.fd, RECOVERY_POINT, drop=[C], put={B: 20}, before_act=log_dir.look) == {}
     assert log_dir.file.stat() == before
-    assert log_dir.looks == []
+    assert log_dir.call_each == []
 
 
 @pytest.mark.parametrize("stop_at", [1, 2])
 def test_a_broker_that_comes_stops_it_and_nothing_half_done_stays(log_dir: LogDir, stop_at: int) -> None:
-    looks = 0
+    call_each = 0
 
     def look() -> None:
-        nonlocal looks
-        looks += 1
-        if looks == stop_at:
+        nonlocal call_each
+        call_each += 1
+        if call_each == stop_at:
             raise BrokerHoldsLogDir("a broker took the lock", log_dir=str(log_dir.path))
 
     with pytest.raises(BrokerHoldsLogDir):
@@ -142,12 +142,12 @@ def test_a_broker_that_comes_stops_it_and_nothing_half_done_stays(log_dir: LogDi
     assert log_dir.names() == [RECOVERY_POINT]
 
 
-def test_a_leftover_is_removed_after_a_look(log_dir: LogDir) -> None:
+def test_a_leftover_is_removed_after_a_check(log_dir: LogDir) -> None:
     (log_dir.path / TEMP).write_bytes(b"0\n1\nhalf a li")
     assert log_dir.drop_a() == {A: 10}
     assert log_dir.names() == [RECOVERY_POINT]
-    assert len(log_dir.looks) == 3
-    assert log_dir.looks[0] == [TEMP, RECOVERY_POINT]
+    assert len(log_dir.call_each) == 3
+    assert log_dir.call_each[0] == [TEMP, RECOVERY_POINT]
 
 
 def test_a_leftover_that_is_a_symlink_goes_and_its_target_stays(
@@ -181,7 +181,7 @@ def test_a_temp_file_that_was_replaced_is_not_renamed(log_dir: LogDir) -> None:
 
     def another_begins() -> None:
         log_dir.look()
-        if len(log_dir.looks) == 2:
+        if len(log_dir.call_each) == 2:
             (log_dir.path / TEMP).unlink()
             (log_dir.path / TEMP).write_bytes(b"0\n")
 
@@ -253,7 +253,7 @@ def test_what_cannot_be_read_is_left_alone(log_dir: LogDir, content: bytes) -> N
         log_dir.drop_a()
     assert log_dir.file.read_bytes() == content
     assert log_dir.names() == [RECOVERY_POINT]
-    assert log_dir.looks == []
+    assert log_dir.call_each == []
 
 
 def test_a_file_beyond_all_measure_is_not_read_into_memory(log_dir: LogDir) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
-from logagent.broker.files.log_look import LogReading, SegmentReadings, look_at_log, read_log_between
+from logagent.broker.files.log_extent import LogReading, SegmentReadings, read_log_between, read_log_extent
 from logagent.model.assignments.covered import Epochs, InCommon, in_common
-from logagent.model.assignments.doubles import as_loaded
+from logagent.model.assignments.duplicates import as_loaded
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import TopicPartition
 from tests.kafka_disks import KRAFT, ZOOKEEPER, extract
@@ -184,7 +184,7 @@ def test_the_logs_of_real_brokers_agree_with_their_checkpoints(tmp_path: Path, d
             try:
                 parsed = classify(partition_dir.name)
                 partition = TopicPartition(parsed.topic or "", -1 if parsed.partition is None else parsed.partition)
-                found = as_loaded(look_at_log(fd, whole=True), starts.get(partition, 0))
+                found = as_loaded(read_log_extent(fd, whole=True), starts.get(partition, 0))
                 if found.last_epoch is not None:
                     assert (
                         read_log_between(fd, in_common(found, found), {}, float("inf"), lambda: False).problem is None
@@ -215,7 +215,7 @@ def test_a_sector_that_cannot_be_read_is_a_defect(log: Path) -> None:
     need_command("strace")
     work = (
         "import os, sys\n"
-        "from logagent.broker.files.log_look import read_log_between\n"
+        "from logagent.broker.files.log_extent import read_log_between\n"
         "from logagent.model.assignments.covered import InCommon\n"
         "fd = os.open(sys.argv[1], os.O_RDONLY)\n"
         "print(read_log_between(fd, InCommon(0, 30, (), ((1, 0),)), {}, float('inf'), lambda: False).defect)\n"

@@ -88,7 +88,7 @@ QUORUM_STATES = [
 
 
 @pytest.mark.parametrize(("text", "refused"), QUORUM_STATES)
-def test_a_quorum_state_that_older_releases_begin_anew_is_told_from_one_they_refuse(
+def test_a_quorum_state_that_older_releases_start_anew_differs_from_one_they_refuse(
     meta: Path, text: str, refused: bool | None
 ) -> None:
     (meta / LOG / "quorum-state").write_text(text)
@@ -103,7 +103,7 @@ def test_voters_that_the_configuration_does_not_name(meta: Path) -> None:
     assert faults(meta, (1,)) == ()
 
 
-def test_a_dynamic_quorum_is_told_for_the_releases_that_know_none(meta: Path) -> None:
+def test_a_dynamic_quorum_is_reported_for_the_releases_that_know_none(meta: Path) -> None:
     text = '{"leaderId":1,"leaderEpoch":2,"votedId":-1,"votedDirectoryId":"x","data_version":1}'
     (meta / LOG / "quorum-state").write_text(text)
     assert [f.file for f in faults(meta)] == [MetadataFile.DYNAMIC]

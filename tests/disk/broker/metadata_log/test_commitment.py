@@ -155,7 +155,7 @@ def only_topics(folder: Path, *, control: list[tuple[int, bytes]]) -> Path:
         ([], None, None, None),
     ],
 )
-def test_number_of_voters(
+def test_the_number_of_voters_is_read_from_the_best_source(
     tmp_path: Path,
     control: list[tuple[int, bytes]],
     quorum_state: list[int] | None,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
 from logagent.errors import UnreadableError
+from logagent.model.assignments.lineage import LogPoint
 from tests import metadata_writer as writer
 from tests.metadata_model import Model
 from tests.metadata_writer import id_of
@@ -210,6 +211,31 @@ def test_a_snapshot_that_ends_within_a_batch(tmp_path: Path) -> None:
     image = read(tmp_path)
     assert image.snapshot is not None
     assert set(image.assignments.by_name) == {"t0", "t1", "t2", "t3"}
+
+
+def test_what_a_snapshot_covers_is_still_compared_where_the_segments_have_it(tmp_path: Path) -> None:
+    """A quorum that was restored from a backup, in the same epoch as before, and a snapshot of it."""
+    made, since, restored = ([writer.topic(f"{name}", id_of(n))] for n, name in enumerate(("old", "new", "other")))
+
+    def log(*batches: list[bytes]) -> MetadataImage:
+        written = b"".join(writer.batch(n, values, START_MS) for n, values in enumerate(batches))
+        writer.write_segment(tmp_path, 0, written)
+        return read(tmp_path, remembered=known.offset if known is not None else None)
+
+    known: LogPoint | None = None
+    known = log(made, since).history.newest(2)
+    assert known is not None and known.crc is not None
+    writer.write_snapshot(tmp_path, 3, writer.snapshot([*made, *since, *restored], START_MS))
+    history = log(made, since, restored).history
+    assert history.has(known) and history.is_another(known) is None
+    last = history.newest(3)
+    assert last is not None and last.offset == 3 and last.crc is not None
+    history = log(made, restored, restored).history
+    assert not history.has(known) and "has other records there now" in (history.is_another(known) or "")
+    # The segments are gone with the time.
+    (tmp_path / f"{0:020}.log").unlink()
+    history = read(tmp_path, remembered=known.offset).history
+    assert not history.has(known) and history.is_another(known) is None
 
 
 def test_a_miscounted_batch_in_the_log_is_refused_and_no_torn_tail(tmp_path: Path) -> None:

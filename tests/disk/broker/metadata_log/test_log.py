@@ -51,7 +51,7 @@ def topics_told(told: dict[str, Any]) -> dict[str, tuple[str | None, dict[int, t
 
 
 @pytest.mark.parametrize("name", KRAFT)
-def test_topics_are_what_kafka_said(disks: dict[str, Path], name: str) -> None:
+def test_topics_are_those_of_kafka(disks: dict[str, Path], name: str) -> None:
     image = read(disks[name])
     told = expected(name)
     assert topics_of(image) == topics_told((told["before_downtime"] if name in STALE else told)["topics"])

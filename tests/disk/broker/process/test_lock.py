@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from logagent.broker.process.lock import MAX_SLOW_LOOKS, HolderWatch, Interlock, LockLook, look
+from logagent.broker.process.lock import MAX_SLOW_QUERIES, HolderWatch, Interlock, LockState, query_lock
 from logagent.errors import BrokerHoldsLogDir
 
 Spawn = Callable[..., Any]
@@ -63,51 +63,51 @@ class Clock:
 
 
 def test_no_file_is_not_held_and_is_not_created(fd: int, tmp_path: Path) -> None:
-    assert look(fd) == LockLook(held=False, pid=None, present=False, readable=True)
+    assert query_lock(fd) == LockState(held=False, pid=None, present=False, readable=True)
     Interlock(fd, str(tmp_path)).before()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_alone_proves_nothing(fd: int, tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
-    assert look(fd) == LockLook(held=False, pid=None, present=True, readable=True)
+    assert query_lock(fd) == LockState(held=False, pid=None, present=True, readable=True)
 
 
 def test_posix_lock_names_its_holder(fd: int, tmp_path: Path, spawn: Spawn) -> None:
     child = spawn(POSIX_LOCK, tmp_path / ".lock")
-    assert look(fd) == LockLook(held=True, pid=child.pid, present=True, readable=True)
+    assert query_lock(fd) == LockState(held=True, pid=child.pid, present=True, readable=True)
     # Looking must not have taken the lock away: closing a descriptor does that to the locking process only.
-    assert look(fd).held
+    assert query_lock(fd).held
 
 
 def test_a_shared_lock_is_no_brokers(fd: int, tmp_path: Path, spawn: Spawn) -> None:
     """Whoever may read the file can have one."""
     child = spawn(SHARED_LOCK, tmp_path / ".lock")
-    assert look(fd) == LockLook(held=False, pid=child.pid, present=True, readable=True, shared=True)
+    assert query_lock(fd) == LockState(held=False, pid=child.pid, present=True, readable=True, shared=True)
 
 
 def test_an_exclusive_one_is_seen_behind_a_shared_one(fd: int, tmp_path: Path, spawn: Spawn) -> None:
     """On parts of the file that do not touch; Kafka's is on the whole of it."""
     spawn(SHARED_LOCK.replace("LOCK_SH", "LOCK_SH, 10, 0"), tmp_path / ".lock")
     child = spawn(POSIX_LOCK.replace("LOCK_EX", "LOCK_EX, 10, 100"), tmp_path / ".lock")
-    assert look(fd) == LockLook(held=True, pid=child.pid, present=True, readable=True, shared=True)
+    assert query_lock(fd) == LockState(held=True, pid=child.pid, present=True, readable=True, shared=True)
 
 
 def test_lock_of_an_open_file_description_has_no_pid(fd: int, tmp_path: Path, spawn: Spawn) -> None:
     spawn(OFD_LOCK, tmp_path / ".lock")
-    assert look(fd) == LockLook(held=True, pid=None, present=True, readable=True)
+    assert query_lock(fd) == LockState(held=True, pid=None, present=True, readable=True)
 
 
 def test_flock_is_another_kind_of_lock(fd: int, tmp_path: Path, spawn: Spawn) -> None:
     spawn(FLOCK, tmp_path / ".lock")
-    assert not look(fd).held
+    assert not query_lock(fd).held
 
 
 def test_the_end_of_the_process_frees_it(fd: int, tmp_path: Path, spawn: Spawn) -> None:
     child = spawn(POSIX_LOCK, tmp_path / ".lock")
-    assert look(fd).held
+    assert query_lock(fd).held
     child.close()
-    assert not look(fd).held
+    assert not query_lock(fd).held
 
 
 def test_a_new_inode_is_seen(fd: int, tmp_path: Path, spawn: Spawn) -> None:
@@ -123,7 +123,7 @@ def test_a_new_inode_is_seen(fd: int, tmp_path: Path, spawn: Spawn) -> None:
 
 
 @pytest.mark.parametrize("what", ["symlink", "fifo", "directory", "socket"])
-def test_what_is_no_regular_file_cannot_be_told(fd: int, tmp_path: Path, what: str) -> None:
+def test_a_lock_that_is_no_regular_file_is_unreadable(fd: int, tmp_path: Path, what: str) -> None:
     lock = tmp_path / ".lock"
     if what == "symlink":
         target = tmp_path / "target"
@@ -136,13 +136,13 @@ def test_what_is_no_regular_file_cannot_be_told(fd: int, tmp_path: Path, what: s
     else:
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind(str(lock))
-    seen = look(fd)
+    seen = query_lock(fd)
     assert (seen.held, seen.present, seen.readable) == (False, True, False)
     with pytest.raises(BrokerHoldsLogDir, match="it is not a regular file"):
         Interlock(fd, str(tmp_path)).before()
 
 
-def test_a_look_is_good_for_two_milliseconds_from_its_start(fd: int, tmp_path: Path, spawn: Spawn) -> None:
+def test_a_check_is_valid_for_two_milliseconds_from_its_start(fd: int, tmp_path: Path, spawn: Spawn) -> None:
     clock = Clock()
     interlock = Interlock(fd, str(tmp_path), clock)
     interlock.before()
@@ -159,7 +159,7 @@ def test_a_look_is_good_for_two_milliseconds_from_its_start(fd: int, tmp_path: P
         interlock.before()
 
 
-def test_waiting_makes_the_last_look_worthless(fd: int, tmp_path: Path, spawn: Spawn) -> None:
+def test_waiting_makes_the_last_check_worthless(fd: int, tmp_path: Path, spawn: Spawn) -> None:
     interlock = Interlock(fd, str(tmp_path), Clock())
     interlock.before()
     spawn(POSIX_LOCK, tmp_path / ".lock")
@@ -179,12 +179,12 @@ def test_after_a_rename_that_a_broker_overtook_nothing_else_is_permitted(fd: int
             again()
 
 
-def test_slow_looks_are_repeated_and_then_refused(fd: int, tmp_path: Path) -> None:
+def test_slow_checks_are_repeated_and_then_refused(fd: int, tmp_path: Path) -> None:
     clock = Clock(step=0.0021)
     with pytest.raises(BrokerHoldsLogDir, match="over 2 ms"):
         Interlock(fd, str(tmp_path), clock).before()
     # Asked once by before(), then twice for each look.
-    assert round((clock.now - 100) / 0.0021) == 1 + 2 * MAX_SLOW_LOOKS
+    assert round((clock.now - 100) / 0.0021) == 1 + 2 * MAX_SLOW_QUERIES
 
     asked: list[float] = []
 

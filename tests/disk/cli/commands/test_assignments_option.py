@@ -93,7 +93,7 @@ def test_also_those_that_nobody_watches(host: CliHost, command: str) -> None:
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_whatever_lies_there(host: CliHost, planted: str) -> None:
+def test_an_assignments_file_that_cannot_be_used_is_refused(host: CliHost, planted: str) -> None:
     make, status = PLANTED[planted]
     file = host.root / "export.json"
     if make is not None:

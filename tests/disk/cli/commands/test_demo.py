@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logagent.demo import story
-from logagent.demo.host import lay_out, look
+from logagent.demo.host import lay_out, read_tree
 from logagent.demo.stage import Stage, StepFailed, own_environment
 from tests.cli_host import run_apart, run_here
 
@@ -53,7 +53,7 @@ def test_what_does_not_hold_fails_the_demo(tmp_path: Path, monkeypatch: pytest.M
 
     stage = Stage(tmp_path, run, color=False)
     with own_environment(color=False):
-        original = look(tmp_path)
+        original = read_tree(tmp_path)
         story._assigned(stage)
         plan_id = story._deleted(stage)
         assert not stage.failures

@@ -51,7 +51,8 @@ def test_it_shows_writes_and_keeps(host: DoctorHost) -> None:
     shown = host.logagent("setup")
     assert shown.status == 0, shown.err
     assert shown.out.splitlines()[0] == f"# {PLACE}"
-    assert f'Environment="LOGAGENT_KAFKA__CONFIG={PROPERTIES}"' in shown.out.splitlines()
+    named = f'# {TOML}: kafka.config\nconfig = "{PROPERTIES}"\n'
+    assert shown.out.endswith(named) and not host.path(TOML).exists()
     assert opened(shown) == [
         "User=kafka", f"Group={KAFKA_UID}", f'ReadWritePaths="-{D1}"', f'ReadWritePaths="-{D2}"',
     ]  # fmt: skip
@@ -59,7 +60,9 @@ def test_it_shows_writes_and_keeps(host: DoctorHost) -> None:
     assert not host.path(PLACE).parent.exists()
     written = host.logagent("setup", "--execute")
     assert (written.status, written.out) == (0, shown.out) and "systemctl daemon-reload" in written.err
-    assert f"# {PLACE}\n{host.path(PLACE).read_text()}" == shown.out
+    assert f"# {PLACE}\n{host.path(PLACE).read_text()}{named}" == shown.out
+    assert host.path(TOML).read_text() == f'[kafka]\nconfig = "{PROPERTIES}"\n'
+    assert host.logagent("cleanup").status != 78, "every command has it now"
     found = host.path(PLACE).stat()
     assert (found.st_uid, found.st_mode & 0o777) == (0, 0o644)
     assert "already in place" in host.logagent("setup", "--execute").err
@@ -119,7 +122,7 @@ def test_no_path_adds_a_line_or_opens_the_system(host: DoctorHost, evil: str) ->
     assert ran.status == 0 and "not a path that may be opened" in ran.err
     assert [x for x in opened(ran) if "ReadWrite" in x] == [f'ReadWritePaths="-{D1}"']
     assert "ExecStartPre" not in "".join(x for x in ran.out.splitlines() if not x.startswith("#"))
-    assert len(ran.out.splitlines()) == 11
+    assert len(ran.out.splitlines()) == 12
     assert "\r" not in host.path(PLACE).read_bytes().decode()
 
 
@@ -134,6 +137,7 @@ def test_a_process_is_not_believed(host: DoctorHost) -> None:
     with host.process(*words, user="mallory"):
         assert opened(host.logagent("setup", "--execute"))[0] == "User=kafka"
         host.path(PLACE).unlink()
+        host.path(TOML).unlink()
         host.path(BROKER_UNIT).unlink()
         host.path(PROPERTIES).unlink()
         assert "no root-owned unit starts a broker" in refused(host)
@@ -195,12 +199,12 @@ def test_no_symlink_of_another_user_chooses_what_is_opened(host: DoctorHost) -> 
 def test_a_trap_in_place_of_server_properties_is_one_sentence(host: DoctorHost, what: str) -> None:
     host.path(PROPERTIES).unlink()
     host.run("sh", "-c", what.format(PROPERTIES))
-    begun = time.monotonic()
+    started = time.monotonic()
     assert PROPERTIES in refused(host)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - started < 10
 
 
-def test_instances(host: DoctorHost) -> None:
+def test_the_drop_in_of_an_instance_names_its_own_files(host: DoctorHost) -> None:
     for name in ("../x", "a b", "logagent", "-x;", "a\nb", ".."):
         assert host.logagent("setup", "--execute", "--", name).status == Exit.USAGE
     assert host.logagent("setup", "one").status == Exit.CONFIG

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,18 @@ from logagent.cli.deletions.opening import Admin
 from logagent.cli.deletions.report import directory_id_of
 from logagent.cli.main import run
 from logagent.errors import ServiceUnreachable
-from logagent.store.answers import write_answer
-from logagent.store.deletion import Answer, Identity, Result
-from logagent.store.epochs import FOLDER
-from logagent.store.orders import REQUESTS, Requests, instant, orders_folder
+from logagent.store.answers import DirectoryAnswer
+from logagent.store.first_design import CLOSED_SCHEMA, REQUEST_SCHEMA
+from logagent.store.requests import Filed, RequestFolder
 from logagent.store.shared import init_store
-from logagent.store.signing import PrivateKey, load_private_key, public_key
+from logagent.store.signing import PrivateKey, load_private_key, public_key, verify
 from logagent.store.tree import StoreTree
-from tests.disk.controller.small_fleet import CLUSTER, TOPIC_ID, SmallFleet
+from tests.disk.controller.small_fleet import CLUSTER, NODES, TOPIC_ID, SmallFleet
 from tests.documents import assert_promised
 
-ORPHAN = ["cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes"]
+ORPHAN = ["cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes",
+          "window", "inode", "directory_id", "end_offset"]  # fmt: skip
+ROW = (CLUSTER, "2", "kafka-2", "/d1", "clicks-0", "clicks", TOPIC_ID, "0", "", "5", "restart", "7", "", "9")
 
 
 class Commands:
@@ -42,8 +42,8 @@ class Commands:
         (self.report / "report.json").write_text("{}")
         self.run("keygen", str(self.key), "--key-id", "ops", place=False)
 
-    def run(self, command: str, *words: str, place: bool = True, status: int = 0) -> str:
-        where = ["--store", str(self.store), "--cluster", CLUSTER, "--key", str(self.key)] if place else []
+    def run(self, command: str, *words: str, place: bool = True, status: int = 0, more: Sequence[str] = ()) -> str:
+        where = ["--store", str(self.store), "--cluster", CLUSTER, "--key", str(self.key)] if place else [*more]
         code = run([*("topics", command, *words, *where), "--state-dir", str(self.store)])
         said = self.capsys.readouterr()
         assert code == status, said.out + said.err
@@ -56,7 +56,8 @@ class Commands:
         return read
 
     def write_report(self, nodes: tuple[int, ...]) -> None:
-        rows = [[CLUSTER, n, f"kafka-{n}", "/d1", "clicks-0", "clicks", TOPIC_ID, 0, "not-a-replica", 100]
+        rows = [[CLUSTER, n, f"kafka-{n}", "/d1", "clicks-0", "clicks", TOPIC_ID, 0, "not-a-replica", 100,
+                 "now" if n == 3 else "restart", 11, "", 5]
                 for n in nodes]  # fmt: skip
         for name, head, body in (
             ("orphans", ORPHAN, rows),
@@ -66,22 +67,35 @@ class Commands:
             with (self.report / f"{name}.csv").open("w", newline="") as file:
                 csv.writer(file).writerows([head, *body])
 
+    def decided(self, number: str) -> None:
+        """An agent and a process take it as far as the decision to delete."""
+        self.fleet.admin.says = "TIMEOUT"
+        process = self.fleet.process(key=load_private_key(self.key))
+        process.round()
+        self.fleet.minute()
+        process.round()
+
     def purge(self, *words: str, status: int = 0) -> dict[str, Any]:
         return self.json("purge", "--report", str(self.report), *words, status=status)
 
-    def requests(self) -> Requests:
-        found = Requests(self.fleet.control, (public_key(load_private_key(self.key).public()),))
-        found.refresh()
-        return found
+    def requests(self) -> dict[str, Filed]:
+        keys = (public_key(load_private_key(self.key).public()),)
+        return RequestFolder(self.fleet.control, keys).read()
 
 
 @pytest.fixture
 def commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
-    """Three hosts with a copy each. No broker runs here: the fleet's cluster says who is in sync."""
+    """Three hosts with a copy each. No broker runs here: the fleet's cluster answers."""
     commands = Commands(tmp_path, capsys)
-    monkeypatch.setattr(Admin, "in_sync", lambda _, topics: commands.fleet.admin.in_sync(topics))
-    for node in (1, 2, 3):
-        commands.fleet.hosts[node].disk[TOPIC_ID, 0] = Identity("/d1", "clicks-0", 11, 1, bytes=100, end_offset=5)
+    cluster = commands.fleet.admin
+    for name in ("in_sync", "topics_now", "delete_topics", "unknown_ids", "reassigning"):
+        monkeypatch.setattr(Admin, name, lambda _, topics, name=name: getattr(cluster, name)(topics))
+    for name in ("live_brokers", "clock"):
+        monkeypatch.setattr(Admin, name, lambda _, name=name: getattr(cluster, name)())
+    monkeypatch.setattr(Admin, "logs", lambda _, node, names: cluster.logs(node, names))
+    commands.fleet.keys = (public_key(load_private_key(commands.key).public()),)
+    for node in NODES:
+        commands.fleet.disks[node].add((TOPIC_ID, 0))
         commands.fleet.publish(node)
     return commands
 
@@ -90,30 +104,61 @@ def test_a_dry_run_writes_nothing(commands: Commands) -> None:
     commands.write_report((1,))
     plan = commands.purge()
     assert plan["mode"] == "dry-run" and [d["node_id"] for d in plan["directories"]] == [1]
-    assert commands.fleet.control.names(REQUESTS) == [] and commands.fleet.control.names("epoch") == []
+    assert not (commands.store / "control").exists()
 
 
 def test_timeout_0_asks_and_answers_at_once(commands: Commands) -> None:
     commands.write_report((1,))
     plan = commands.purge("--execute", "--timeout", "0")
-    assert plan["request_id"] in commands.requests().requests
+    said = commands.said
+    assert plan["request_id"] in commands.requests()
     status = commands.json("status")
     assert [r["state"] for r in status["requests"]] == ["open"]
-    assert status["requests"][0]["topics"][0]["states"] == {"OfflineReplica": 1}
+    assert status["requests"][0]["topics"][0]["states"] == {"ReplicaDeletionIneligible": 1}
+    assert "asked, not done" in said and status["requests"][0]["topics"][0]["missing"][0]["hint"]
 
 
 def test_only_copies_want_exactly_their_approval(commands: Commands) -> None:
+    """By its word, for exactly that list: neither a number nor another word stands for it."""
     commands.write_report((1, 2, 3))
     refused = commands.purge("--execute", status=4)
-    assert refused["approval"]["needed"] and commands.requests().requests == {}
-    commands.purge("--execute", "--approve", "0" * 24, status=4)
+    assert [n["word"] for n in refused["approval"]["needed"]] == ["only-copy"] and commands.requests() == {}
     commands.write_report((1, 2))
     other = commands.purge()
     commands.write_report((1, 2, 3))
-    commands.purge("--execute", "--approve", other["plan_id"], status=4)
-    assert commands.requests().requests == {}
-    done = commands.purge("--execute", "--approve", refused["plan_id"], "--timeout", "0")
-    assert commands.requests().requests[done["request_id"]].approved
+    wrong = ["0" * 24, "3", refused["plan_id"], f"{other['plan_id']}:only-copy", f"{refused['plan_id']}:limit"]
+    for approval in wrong:
+        commands.purge("--execute", "--approve", approval, status=4)
+    assert commands.requests() == {}
+    approval = f"{refused['plan_id']}:only-copy"
+    done = commands.purge("--execute", "--approve", approval, "--timeout", "0")
+    request = commands.requests()[done["request_id"]].request
+    assert request is not None and request.approvals == ("only-copy",)
+    assert all(d.only_copy and (d.inode, d.end_offset) == (11, 5) for d in request.directories)
+
+
+def test_a_report_without_identities_asks_for_nothing(commands: Commands) -> None:
+    commands.write_report((1,))
+    path = commands.report / "orphans.csv"
+    path.write_text(path.read_text().replace(",11,,5", ",,,"))
+    plan = commands.purge("--execute", status=3)
+    assert plan["directories"] == [] and "inode" in plan["dropped"][0]["why"] and commands.requests() == {}
+
+
+def test_a_window_is_the_reports_figure(commands: Commands) -> None:
+    commands.write_report((2, 3))
+    assert [d["node_id"] for d in commands.purge("--window", "now")["directories"]] == [3]
+    assert [d["node_id"] for d in commands.purge("--window", "restart")["directories"]] == [2]
+
+
+def test_several_clusters_are_one_command_and_a_plan_each(commands: Commands) -> None:
+    commands.write_report((1,))
+    with (commands.report / "orphans.csv").open("a", newline="") as file:
+        csv.writer(file).writerow(["another", *ROW[1:]])
+    shown = commands.run("purge", "--report", str(commands.report), "--json", place=False, status=4,
+                         more=["--store", str(commands.store), "--key", str(commands.key)])  # fmt: skip
+    plans = [json.loads(text + "}") for text in shown.split("\n}\n") if text]
+    assert [(p["cluster_id"], len(p["directories"])) for p in plans] == [(CLUSTER, 1), ("another", 1)]
 
 
 @pytest.mark.parametrize(("words", "nodes"), [
@@ -133,25 +178,61 @@ def test_without_the_clusters_word_every_directory_is_an_only_copy(
     monkeypatch.undo()
     commands.write_report((1,))
     plan = commands.purge("--execute", status=4)
-    assert plan["directories"][0]["only_copy"] and commands.requests().requests == {}
+    assert plan["directories"][0]["only_copy"] and commands.requests() == {}
     assert "the cluster's address is not known" in commands.said and "--bootstrap-server" in commands.said
 
 
-def test_cancelled_requests_are_over_and_resume_wants_an_open_one(commands: Commands) -> None:
+def test_a_cancelled_request_is_over_and_in_force_once_an_agent_has_seen_it(commands: Commands) -> None:
+    commands.write_report((1, 2))
+    request = commands.purge("--execute", "--timeout", "0")["request_id"]
+    commands.fleet.agent(1, mine=[DirectoryAnswer("/d1", "clicks-0", "done", "quarantined", bytes=100)])
+    commands.fleet.agent(2, mine=[DirectoryAnswer("/d1", "clicks-0", "done", "removed", bytes=100)])
+    commands.run("cancel", request[:12], "--timeout", "0")
+    assert "on nodes 1 `logagent restore` gives back" in commands.said
+    assert "on nodes 2 directories were removed: nothing gives them back" in commands.said
+    assert "not in force yet" in commands.said
+    assert [r["state"] for r in commands.json("status")["requests"]] == ["cancelled"]
+    commands.run("cancel", request, status=2)
+    commands.run("cancel", "0" * 64, status=2)
+
+
+def test_a_cancellation_that_agents_see_is_in_force(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     commands.write_report((1,))
     request = commands.purge("--execute", "--timeout", "0")["request_id"]
+    monkeypatch.setattr("time.sleep", lambda _: commands.fleet.agent(2))
     commands.run("cancel", request)
+    assert "it is in force: an agent has seen it" in commands.said
+
+
+def test_it_is_too_late_to_cancel_what_is_decided(commands: Commands) -> None:
+    number = commands.fleet.request(topics=(commands.fleet.topic(),), key=load_private_key(commands.key))
+    commands.decided(number)
+    commands.run("cancel", number, "--timeout", "0")
+    assert "too late for the topics" in commands.said
     assert [r["state"] for r in commands.json("status")["requests"]] == ["cancelled"]
-    commands.run("resume", request, status=2)
-    commands.run("cancel", "request-unknown", status=2)
+
+
+def test_requests_of_the_first_design_are_shown_as_closed_and_can_be_cancelled(commands: Commands) -> None:
+    key, at = load_private_key(commands.key), "2026-01-01T00:00:00.000Z"
+    old = {"request_id": "20260101t000000-abcd1234", "cluster_id": CLUSTER, "kind": "topics", "by": "ops", "at": at,
+           "expires_at": "2099-01-01T00:00:00.000Z"}  # fmt: skip
+    control = commands.fleet.control
+    control.create("requests", f"{old['request_id']}.json", key.sign(REQUEST_SCHEMA, json.dumps(old).encode()))
+    (shown,) = commands.json("status")["requests"]
+    assert shown["state"] == "closed" and "obeyed by agents below" in shown["why"]
+    commands.run("cancel", old["request_id"])
+    content = control.read(f"requests/{old['request_id']}", "0000000000-cancelled.json")
+    schema, payload = verify(content or b"", (public_key(key.public()),), CLUSTER)
+    assert schema == CLOSED_SCHEMA and json.loads(payload)["outcome"] == "cancelled"
+    assert "cancelled before" in commands.json("status")["requests"][0]["why"]
 
 
 def test_a_log_dir_does_not_narrow_a_request(commands: Commands) -> None:
     """It was ignored: every log dir of every host was meant."""
     commands.write_report((1,))
     commands.run("purge", "--report", str(commands.report), "--log-dir", "/d1", "--execute", status=2)
-    assert "--host" in commands.said and commands.requests().requests == {}
-    for command in (["delete", "--topic", "clicks"], ["status"], ["run", "--once"], ["cancel", "x"], ["resume", "x"]):
+    assert "--host" in commands.said and commands.requests() == {}
+    for command in (["delete", "--topic", "clicks"], ["status"], ["run", "--once"], ["cancel", "x"]):
         commands.run(command[0], *command[1:], "--log-dir", "/d1", status=2)
         assert "--log-dir does not narrow" in commands.said
 
@@ -167,7 +248,7 @@ def test_no_key_or_signature_is_ever_printed(commands: Commands) -> None:
     assert secret not in shown + commands.said and "signature" not in shown
 
 
-def test_what_is_wrong_with_store_or_report_is_said(commands: Commands, tmp_path: Path) -> None:
+def test_what_is_wrong_with_store_or_report_is_reported(commands: Commands, tmp_path: Path) -> None:
     commands.run("purge", "--report", str(tmp_path / "nothing"), status=2)
     commands.write_report((1,))
     (commands.report / "orphans.csv").unlink()
@@ -185,16 +266,9 @@ def test_what_hosts_say_is_shown_harmlessly(commands: Commands) -> None:
     request = commands.purge("--execute", "--timeout", "0")["request_id"]
     for node in (2, 3):
         fleet.publish(node, host=evil)
-    asked: dict[str, Any] = {
-        "asked_log_dir": "/d1",
-        "asked_name": "clicks-0",
-        "guard": evil,
-        "fact": evil,
-        "hint": evil,
-    }
-    refused = Result(request, TOPIC_ID, 0, "refused", **asked)
-    write_answer(fleet.control, Answer("0000000001-0000000001", 1, 1, CLUSTER, 1, "a" * 32, 0, "stop",
-                                       instant(fleet.now), evil, (refused,)))  # fmt: skip
+    refused = DirectoryAnswer("/d1", "clicks-0", "refused", claim=evil, fact=evil, hint=evil)
+    fleet.agent(1, host=evil, mine=[refused])
+    assert request in commands.requests()
     commands.run("run", "--once", status=3)
     shown = commands.run("status") + commands.said + commands.run("status", "-v") + commands.said
     assert "owned" in shown, "it is shown, though"
@@ -202,58 +276,50 @@ def test_what_hosts_say_is_shown_harmlessly(commands: Commands) -> None:
     assert "-rw" not in [line.strip() for line in shown.splitlines()]
 
 
-def test_a_single_round_without_anything_to_do_leaves_the_orders_that_stand(commands: Commands) -> None:
-    """A timer calls it more often than an agent needs for an order."""
-    commands.write_report((1, 2))
-    commands.purge("--execute", "--timeout", "0")
-    control = commands.fleet.control
-    epochs, orders = control.names(FOLDER), control.names(orders_folder(1))
-    for _ in range(2):
-        commands.run("run", "--once", status=3)
-        assert "nothing can be done now" in commands.said
-    assert (control.names(FOLDER), control.names(orders_folder(1))) == (epochs, orders) and orders
-
-
-def test_a_request_that_nobody_could_read_is_refused(commands: Commands) -> None:
+def test_a_request_of_any_size_is_in_parts(commands: Commands) -> None:
     commands.write_report(())
     names = [f"{'clicks' * 40}-{n}" for n in range(30_000)]
-    rows = [[CLUSTER, 1, "kafka-1", "/d1", name, "clicks" * 40, TOPIC_ID, n, "not-a-replica", 1]
+    rows = [[CLUSTER, 1, "kafka-1", "/d1", name, "clicks" * 40, TOPIC_ID, n, "not-a-replica", 1, "now", n, "", ""]
             for n, name in enumerate(names)]  # fmt: skip
     with (commands.report / "orphans.csv").open("a", newline="") as file:
         csv.writer(file).writerows(rows)
     plan = commands.purge(status=4)
-    report = ("--report", str(commands.report))
-    commands.run("purge", *report, "--execute", "--approve", plan["plan_id"], status=2)
-    assert "too much for one request" in commands.said and "hint: ask for fewer at a time" in commands.said
-    assert commands.fleet.control.names(REQUESTS) == []
+    words = ",".join(dict.fromkeys(n["word"] for n in plan["approval"]["needed"]))
+    done = commands.purge("--execute", "--approve", f"{plan['plan_id']}:{words}", "--timeout", "0")
+    request = commands.requests()[done["request_id"]].request
+    assert words == "only-copy,limit" and request is not None and len(request.directories) == 30_000
 
 
-def test_a_dropped_topic_fails_the_command_once_and_is_shown(
-    commands: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = commands.fleet.admin
-    for name in ("topics_now", "delete_topics", "unknown_ids", "reassigning"):
-        monkeypatch.setattr(Admin, name, lambda _, topics, name=name: getattr(cluster, name)(topics))
-    commands.fleet.request(topics=(commands.fleet.topic(),), key=load_private_key(commands.key))
-    cluster.disabled = {TOPIC_ID}
+def test_a_disabled_deletion_fails_the_command_and_is_final(commands: Commands) -> None:
+    fleet = commands.fleet
+    number = fleet.request(topics=(fleet.topic(),), key=load_private_key(commands.key), approvals=("no-witness",))
+    fleet.admin.enabled = False
     commands.run("run", "--once", status=1)
-    assert "topic clicks is dropped: TOPIC_DELETION_DISABLED" in commands.said
-    assert "set delete.topic.enable=true" in commands.said and "then request it again" in commands.said
-    cluster.disabled = set()
+    assert f"request {number} is disabled: TOPIC_DELETION_DISABLED" in commands.said
+    assert "enable deletion, then request it again" in commands.said
+    fleet.admin.enabled = True
     commands.run("run", "--once")
-    assert cluster.asked == [TOPIC_ID]
+    assert fleet.admin.sent == [TOPIC_ID]
     (request,) = commands.json("status")["requests"]
-    assert request["state"] == "dropped" and [d["topic"] for d in request["dropped"]] == ["clicks"]
-    assert "TOPIC_DELETION_DISABLED" in commands.run("status")
-    for command in ("cancel", "resume"):
-        commands.run(command, "request-1", status=2)
-        assert "request request-1 is dropped already" in commands.said
+    assert request["state"] == "disabled" and "TOPIC_DELETION_DISABLED" in commands.run("status")
+    commands.run("cancel", number, status=2)
+    assert "is disabled already" in commands.said
 
 
-def test_ignored_files_are_named_in_words_too(commands: Commands) -> None:
-    commands.fleet.request(topics=(commands.fleet.topic(),))
+def test_status_says_who_carries_it_out_or_that_nobody_does(commands: Commands) -> None:
+    number = commands.fleet.request(topics=(commands.fleet.topic(),), key=load_private_key(commands.key))
     commands.run("status")
-    assert "topics: files that are ignored: 1, such as requests/request-1.json: " in commands.said
+    assert "nobody is carrying this out: run `logagent topics run`" in commands.said
+    process = commands.fleet.process("shell-9", load_private_key(commands.key))
+    process.round()
+    (request,) = commands.json("status")["requests"]
+    assert (request["request_id"], request["carried_out_by"]) == (number, "ops on shell-9")
+
+
+def test_what_no_key_signed_is_on_hold_and_named(commands: Commands) -> None:
+    commands.fleet.request(topics=(commands.fleet.topic(),), key=PrivateKey("stranger", b"\x09" * 32))
+    (request,) = commands.json("status")["requests"]
+    assert request["state"] == "on-hold" and "stranger" in request["why"]
 
 
 CANNOT_BE = {
@@ -269,9 +335,7 @@ CANNOT_BE = {
 def test_a_row_that_cannot_be_requested_is_named_and_stops_no_other(commands: Commands, field: str) -> None:
     """A host's agent names its directories to the report as it likes."""
     commands.write_report((1,))
-    good = dict(
-        zip(ORPHAN, [CLUSTER, "2", "kafka-2", "/d1", "clicks-0", "clicks", TOPIC_ID, "0", "", "5"], strict=True)
-    )
+    good = dict(zip(ORPHAN, ROW, strict=True))
     bad = good | CANNOT_BE[field]
     with (commands.report / "orphans.csv").open("a", newline="", encoding="utf-8", errors="surrogateescape") as file:
         csv.writer(file).writerow([bad[name] for name in ORPHAN])
@@ -281,7 +345,8 @@ def test_a_row_that_cannot_be_requested_is_named_and_stops_no_other(commands: Co
     (left_out,) = plan["dropped"]
     assert left_out["what"] == f"{bad['log_dir']}/{bad['name']} of node {bad['node_id']}"
     assert "the report's row cannot be used" in left_out["why"] and "the report's row cannot be used" in commands.said
-    assert [d.node_id for d in commands.requests().requests[plan["request_id"]].directories] == [1]
+    request = commands.requests()[plan["request_id"]].request
+    assert request is not None and [d.node_id for d in request.directories] == [1]
 
 
 @pytest.mark.parametrize("ids", [[""], [","], ["{id},"], ["{id}", ""], ["{id},nosuch"], ["nosuch"], ["{id} {id}"]])
@@ -293,7 +358,7 @@ def test_ids_select_exactly_the_rows_that_have_them_or_nothing(commands: Command
     assert [d["node_id"] for d in commands.purge("--id", known)["directories"]] == [1]
     words = [word for text in ids for word in ("--id", text.format(id=known))]
     commands.run("purge", "--report", str(commands.report), *words, "--execute", status=2)
-    assert "hint:" in commands.said and commands.requests().requests == {}
+    assert "hint:" in commands.said and commands.requests() == {}
 
 
 def test_a_row_that_another_option_excludes_is_left_out(commands: Commands) -> None:
@@ -302,7 +367,7 @@ def test_a_row_that_another_option_excludes_is_left_out(commands: Commands) -> N
     ids = [directory_id_of(row | {"node_id": node}) for node in ("1", "2")]
     plan = commands.purge("--id", ",".join(ids), "--host", "2")
     assert [d["node_id"] for d in plan["directories"]] == [2]
-    assert [d["what"] for d in plan["dropped"]] == [f"--id {ids[0]}"]
+    assert f"--id {ids[0]} is left out" in commands.said
 
 
 def test_a_pattern_that_matches_an_empty_name_takes_no_row_without_a_topic(commands: Commands) -> None:
@@ -316,19 +381,6 @@ def test_ids_that_no_row_has_are_named(commands: Commands) -> None:
     commands.write_report((1,))
     commands.run("purge", "--report", str(commands.report), "--id", "nosuch", status=2)
     assert "--id nosuch: the report has no such row" in commands.said
-
-
-def test_a_purge_does_not_rely_on_the_copy_that_the_last_one_took(commands: Commands) -> None:
-    commands.write_report((1,))
-    commands.purge("--execute", "--timeout", "0")
-    request = next(iter(commands.requests().requests))
-    commands.run("cancel", request)
-    commands.fleet.hosts[3].disk.clear()
-    commands.fleet.now += timedelta(seconds=1)
-    commands.fleet.publish(3)
-    commands.write_report((2,))
-    plan = commands.purge("--execute", status=4)
-    assert plan["directories"][0]["only_copy"] and plan["request_id"] is None
 
 
 @pytest.mark.parametrize("trusted", ["another", "retired", "another cluster", "another key of its name"])
@@ -345,8 +397,8 @@ def test_what_agents_would_ignore_is_not_signed(
     assert "ignore what key ops signs" in commands.said and "--key" in commands.said
     commands.run("purge", "--report", str(commands.report), "--execute", status=78)
     commands.run("run", "--once", status=78)
-    assert commands.requests().closed == {} and len(commands.requests().requests) == 1
-    assert commands.json("status")["requests"] == [], "as the agents see it, whichever key is named"
+    assert not commands.requests()[request].is_over and len(commands.requests()) == 1
+    assert commands.json("status")["requests"][0]["state"] == "on-hold", "as the agents see it, whichever key is named"
 
 
 def test_keys_of_this_cluster_and_of_all_are_trusted(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +407,7 @@ def test_keys_of_this_cluster_and_of_all_are_trusted(commands: Commands, monkeyp
     for keys in (f"{other},{ours}", f"{ours}@{CLUSTER}"):
         monkeypatch.setenv("LOGAGENT_ORDERS__KEYS", keys)
         request = commands.purge("--execute", "--timeout", "0")["request_id"]
-        commands.run("cancel", request)
+        commands.run("cancel", request, "--timeout", "0")
 
 
 def test_what_is_left_out_of_an_execution_is_refused_also_if_nothing_is_left(commands: Commands) -> None:
@@ -389,11 +441,11 @@ def test_what_nobody_knows_has_no_status(commands: Commands) -> None:
 def test_a_failure_after_the_request_says_that_it_stays_open(commands: Commands) -> None:
     commands.write_report((1,))
     (commands.store / "control" / CLUSTER).mkdir(parents=True)
-    (commands.store / "control" / CLUSTER / "probe").write_text("")
+    (commands.store / "control" / CLUSTER / "runners").write_text("")
     commands.run("purge", "--report", str(commands.report), "--execute", status=69)
-    (request,) = commands.requests().requests
+    (request,) = commands.requests()
     lines = commands.said.splitlines()
-    assert f"topics: request {request} is open" in lines
+    assert f"topics: request {request} is in the store" in lines
     assert any(f"`logagent topics cancel {request}` cancels it" in line for line in lines)
 
 
@@ -404,7 +456,7 @@ def test_an_interruption_says_it_too(commands: Commands, monkeypatch: pytest.Mon
     commands.write_report((1,))
     monkeypatch.setattr("time.sleep", interrupted)
     commands.run("purge", "--report", str(commands.report), "--execute", status=130)
-    (request,) = commands.requests().requests
+    (request,) = commands.requests()
     assert f"request {request} stays open" in commands.said
     assert "interrupted; logagent history shows what was done on this host" in commands.said
 
@@ -417,12 +469,14 @@ def test_a_request_of_which_it_is_not_known_whether_it_was_written_is_named(
     commands.write_report((1,))
     create = StoreTree.create_new
 
-    def fails(tree: StoreTree, names: Sequence[str], content: bytes, *, shared: int | None = None) -> bool:
-        create(tree, names, content, shared=shared)
-        raise error
+    def fails(tree: StoreTree, names: Sequence[str], content: bytes, *, keyed: bool = False) -> bool:
+        made = create(tree, names, content, keyed=keyed)
+        if names[-1] == "request.json":
+            raise error
+        return made
 
     monkeypatch.setattr(StoreTree, "create_new", fails)
     status = 69 if isinstance(error, ServiceUnreachable) else 130
     commands.run("purge", "--report", str(commands.report), "--execute", status=status)
-    (request,) = commands.requests().requests
-    assert f"request {request} may have been made" in commands.said
+    (request,) = commands.requests()
+    assert "a request may have been made" in commands.said and request

@@ -14,30 +14,29 @@ from pathlib import Path
 
 import pytest
 
-from logagent.controller.rounds import DeletionRounds
-from logagent.store.deletion import Identity
-from logagent.store.shared import init_store
-from tests.disk.controller.small_fleet import CLUSTER, KEY, SmallFleet
+from logagent.store.answers import DirectoryAnswer
+from logagent.store.requests import RequestedDirectory
+from tests.disk.controller.small_fleet import CLUSTER, KEY, NODES, TOPIC_ID, SmallFleet
 
 PATIENCE = 240.0
 
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> SmallFleet:
-    (tmp_path / "store").mkdir()
-    init_store(str(tmp_path / "store"))
+    """A request for a directory on each host, which all agents have taken. The clock is that of the command."""
     fleet = SmallFleet(tmp_path / "store")
-    fleet.everywhere(Identity("/d1", "clicks-0", 11, 1, bytes=1 << 30, end_offset=5))
-    fleet.request(topics=(fleet.topic(),))
+    asked = tuple(
+        RequestedDirectory(n, "/d1", "clicks-0", "clicks", TOPIC_ID, 0, "orphan", 7, bytes=1 << 30) for n in NODES
+    )
+    fleet.request("directories", directories=asked)
+    for node in NODES:
+        fleet.agent(node)
     return fleet
 
 
-@pytest.fixture
-def controller(fleet: SmallFleet) -> DeletionRounds:
-    controller = fleet.controller()
-    controller.start()
-    controller.round()
-    return controller
+def has_done_it(fleet: SmallFleet, *nodes: int) -> None:
+    for node in nodes:
+        fleet.agent(node, mine=[DirectoryAnswer("/d1", "clicks-0", "done", "quarantined", bytes=1 << 30)])
 
 
 def watching(fleet: SmallFleet, stdout: int, *words: str) -> subprocess.Popen[bytes]:
@@ -75,27 +74,22 @@ class Reading:
         return before + what
 
 
-def test_on_a_terminal_it_shows_the_states_until_all_is_done(fleet: SmallFleet, controller: DeletionRounds) -> None:
+def test_on_a_terminal_it_shows_the_states_until_all_is_done(fleet: SmallFleet) -> None:
     ours, theirs = pty.openpty()
     with watching(fleet, theirs) as running:
         os.close(theirs)
         screen = Reading(ours)
         assert "\x1b[2J" in screen.until("3 OfflineReplica"), "each look replaces the one before"
-        fleet.hosts[3].dumb = True
-        fleet.rounds(controller, 4)
+        has_done_it(fleet, 1, 2)
         screen.until("2 ReplicaDeletionSuccessful")
         assert running.poll() is None
-        fleet.hosts[3].dumb = False
-        fleet.now += controller.setting.pauses.answer_within
-        for node in fleet.hosts:
-            fleet.publish(node)
-        fleet.rounds(controller, 12)
-        assert controller.states.of("request-1") == "done"
+        has_done_it(fleet, 3)
+        screen.until("3 NonExistentReplica")
         assert running.wait(PATIENCE) == 0, running.stderr and running.stderr.read()
     os.close(ours)
 
 
-def test_in_a_pipe_each_look_is_a_document_that_comes_at_once(fleet: SmallFleet, controller: DeletionRounds) -> None:
+def test_in_a_pipe_each_round_is_a_document_that_comes_at_once(fleet: SmallFleet) -> None:
     with watching(fleet, subprocess.PIPE, "--json") as running:
         assert running.stdout is not None
         pipe = Reading(running.stdout.fileno())
@@ -105,16 +99,16 @@ def test_in_a_pipe_each_look_is_a_document_that_comes_at_once(fleet: SmallFleet,
         assert running.stderr is not None
         Reading(running.stderr.fileno()).until("trying again")
         away.rename(fleet.store)
-        fleet.rounds(controller, 8)
+        has_done_it(fleet, *NODES)
         assert running.wait(PATIENCE) == 0
-        looks = (pipe.text + running.stdout.read().decode()).split("\n}\n")
-        assert looks[-1] == "" and json.loads(looks[-2] + "}")["requests"][0]["state"] == "done"
+        call_each = (pipe.text + running.stdout.read().decode()).split("\n}\n")
+        assert call_each[-1] == "" and json.loads(call_each[-2] + "}")["requests"][0]["state"] == "done"
 
 
-def test_it_ends_when_it_is_interrupted(fleet: SmallFleet, controller: DeletionRounds) -> None:
+def test_it_ends_when_it_is_interrupted(fleet: SmallFleet) -> None:
     with watching(fleet, subprocess.PIPE) as running:
         assert running.stdout is not None and running.stderr is not None
         Reading(running.stdout.fileno()).until("OfflineReplica")
         running.send_signal(signal.SIGINT)
         assert running.wait(PATIENCE) == 130 and b"Traceback" not in running.stderr.read()
-    assert controller.states.of("request-1") == "open"
+    assert not fleet.state(fleet.numbers()[0]).is_over

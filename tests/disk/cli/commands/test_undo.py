@@ -36,7 +36,7 @@ def test_what_delete_takes_restore_brings_back(host: CliHost) -> None:
     assert host.checkpoints() == checkpoints
 
 
-def test_a_removal_that_has_begun_cannot_be_undone(host: CliHost) -> None:
+def test_a_removal_that_has_started_cannot_be_undone(host: CliHost) -> None:
     host.configure(**NO_LIMITS, **{"delete.file_delete_delay_ms": 0, "delete.bytes_per_second": "1KiB"})
     # A directory that is smaller than one step of the budget goes in one.
     (host.d1 / "shipments-0" / f"{999:020d}.log").write_bytes(bytes(2 << 20))
@@ -69,7 +69,7 @@ def test_a_removal_that_has_begun_cannot_be_undone(host: CliHost) -> None:
     assert gone.status == 2 and f"no directory {name}" in gone.err
 
 
-def test_nor_one_that_the_broker_had_begun(host: CliHost) -> None:
+def test_nor_one_that_the_broker_had_started(host: CliHost) -> None:
     """It renames every segment to `.deleted` before it unlinks the first, and was killed in between: what came back
     began with the second segment."""
     delete(host, "--partition", "orders-1", *FREELY)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.host.brokers.broker_process import look_at_process
+from logagent.host.brokers.broker_process import inspect_process
 from logagent.host.linux.proc import process_start_time_ms
 from tests.cli_host import LOCKER, CliHost, process
 from tests.daemon_process import DaemonProcess, status_of, wait_until
@@ -53,7 +53,7 @@ def broker(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_process_of_ours(broker: subprocess.Popen[bytes]) -> None:
-    seen = look_at_process(broker.pid)
+    seen = inspect_process(broker.pid)
     assert seen is not None
     assert seen.pid == broker.pid
     assert abs(seen.start_time_ms - time.time() * 1000) < 60_000
@@ -71,7 +71,7 @@ def test_a_process_of_ours(broker: subprocess.Popen[bytes]) -> None:
 
 
 def test_secrets_of_the_command_line_are_not_told(broker: subprocess.Popen[bytes]) -> None:
-    seen = look_at_process(broker.pid)
+    seen = inspect_process(broker.pid)
     assert seen is not None
     assert "hunter2" not in repr(seen)
     assert "-Djavax.net.ssl.keyStorePassword=***" in seen.command
@@ -81,15 +81,15 @@ def test_secrets_of_the_command_line_are_not_told(broker: subprocess.Popen[bytes
 def test_a_process_is_its_pid_and_its_start(broker: subprocess.Popen[bytes]) -> None:
     """A PID that came again is another process; our own way of telling the start agrees with psutil's."""
     ours = process_start_time_ms(broker.pid)
-    assert look_at_process(broker.pid, ours) is not None
-    assert look_at_process(broker.pid, ours - 10_000) is None
-    assert look_at_process(broker.pid, ours + 10_000) is None
+    assert inspect_process(broker.pid, ours) is not None
+    assert inspect_process(broker.pid, ours - 10_000) is None
+    assert inspect_process(broker.pid, ours + 10_000) is None
 
 
 def test_a_process_that_ended() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait(20)
-    assert look_at_process(process.pid) is None
+    assert inspect_process(process.pid) is None
 
 
 def test_a_process_of_another_user() -> None:
@@ -97,10 +97,10 @@ def test_a_process_of_another_user() -> None:
     need_root()
     code = f"""
 import os, psutil
-from logagent.host.brokers.broker_process import look_at_process
-look_at_process(os.getpid())
+from logagent.host.brokers.broker_process import inspect_process
+inspect_process(os.getpid())
 os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
-seen = look_at_process({os.getpid()})
+seen = inspect_process({os.getpid()})
 print(seen.user, seen.start_time_ms > 0, seen.resident_bytes > 0, seen.read_bytes)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -110,8 +110,8 @@ print(seen.user, seen.start_time_ms > 0, seen.resident_bytes > 0, seen.read_byte
 def test_without_a_limit_there_is_none(tmp_path: Path) -> None:
     code = """
 import os, resource
-from logagent.host.brokers.broker_process import look_at_process
-seen = look_at_process(os.getpid())
+from logagent.host.brokers.broker_process import inspect_process
+seen = inspect_process(os.getpid())
 print(seen.open_files_limit == resource.getrlimit(resource.RLIMIT_NOFILE)[0], seen.short_command.startswith("python"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

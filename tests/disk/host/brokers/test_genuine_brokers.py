@@ -49,9 +49,9 @@ def test_a_local_user_neither_picks_nor_blocks_the_broker(host: DoctorHost) -> N
         for file in files:
             stack.enter_context(host.process(*pretend(file), user="mallory"))
         stack.enter_context(host.process(*pretend(HERS, "--override", f"log.dirs={D1}"), user="mallory"))
-        begun = time.monotonic()
+        started = time.monotonic()
         assert PROPERTIES in config_of(host)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - started < 10
         said = host.diagnose()
         assert said.document["kafka_config"] == PROPERTIES
         how = {b["config"]: b["how"] for b in said.document["brokers"] if "ignored" in b["how"]}
@@ -98,14 +98,14 @@ def test_a_file_system_of_hers_that_never_answers_keeps_nobody_waiting(host: Doc
             host.process(sys.executable, "-c", holder, "kafka.Kafka", hung, user="mallory"),
         ):
             host.run("kill", "-STOP", server)
-            begun = time.monotonic()
+            started = time.monotonic()
             assert PROPERTIES in config_of(host)
-            assert time.monotonic() - begun < 10
+            assert time.monotonic() - started < 10
             said = host.diagnose()
             assert said.document["kafka_config"] == PROPERTIES
             how = {b["config"]: b["how"] for b in said.document["brokers"]}
             assert "does not answer" in how[hung]
-            assert time.monotonic() - begun < 60
+            assert time.monotonic() - started < 60
     finally:
         host.run("kill", "-CONT", server)
 

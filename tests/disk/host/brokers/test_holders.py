@@ -273,13 +273,53 @@ sys.stdin.read()
         jail,
         namespace,
     )
+    # Nobody has the root of a namespace of its own: by device and inode.
     open_files = scan_open_files([str(real)])
-    if namespace == "ours":
-        assert open_files.users(str(real), "orders-0") == {child.pid}
-        assert open_files.users(str(real), "orders-1") == {child.pid}
-    else:
-        # Nobody has the root of that namespace: what it has open on this device cannot be followed.
-        assert child.pid in open_files.doubtful[str(real)]
+    assert open_files.users(str(real), "orders-0") == {child.pid}
+    assert open_files.users(str(real), "orders-1") == {child.pid}
+    assert child.pid not in open_files.doubtful[str(real)]
+
+
+@pytest.mark.parametrize("inside", ["orders-0", ".lock", None])
+def test_a_path_that_leads_nowhere_from_here_is_compared_with_what_is_in_the_log_dir(
+    tmp_path: Path, spawn: Spawn, open_log_dir: Open, inside: str | None
+) -> None:
+    """`nsenter`, `docker exec`, a container's standard output: nothing that they have open stops acting unless it is in
+    the log dir, or was removed and may have been."""
+    need_root()
+    real = tmp_path / "real"
+    real.mkdir()
+    partition(real, "orders-0")
+    (real / ".lock").touch()
+    (tmp_path / "container.log").touch()
+    opened = {None: tmp_path / "container.log", ".lock": real / ".lock"}.get(
+        inside, real / "orders-0" / f"{0:020d}.log"
+    )
+    removed = partition(real, "gone-0") / f"{0:020d}.log"
+    child = spawn(
+        """
+import ctypes, os, subprocess, sys
+where, opened, removed = sys.argv[1:]
+files = [open(opened), *([open(removed)] if "container" not in opened else [])]
+assert ctypes.CDLL(None).unshare(0x00020000) == 0  # CLONE_NEWNS
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+subprocess.run(["mount", "-t", "tmpfs", "none", where], check=True)
+print("ready", flush=True)
+sys.stdin.read()
+""",
+        tmp_path,
+        opened,
+        removed,
+    )
+    log_dir = open_log_dir(real)
+    open_files = scan_open_files([log_dir], [child.pid])
+    assert open_files.users(log_dir.path, "orders-0") == ({child.pid} if inside == "orders-0" else frozenset())
+    assert open_files.lock_pids[log_dir.path] == ({child.pid} if inside == ".lock" else frozenset())
+    assert open_files.doubt(log_dir.path) is None
+    shutil.rmtree(removed.parent)
+    doubt = scan_open_files([log_dir], [child.pid]).doubt(log_dir.path)
+    assert (doubt is None) is (inside is None)
+    assert doubt is None or (doubt[0] == child.pid and "gone-0" in doubt[1])
 
 
 def test_the_holder_of_the_lock(tmp_path: Path, spawn: Spawn, open_log_dir: Open) -> None:

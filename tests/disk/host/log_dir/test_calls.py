@@ -44,10 +44,10 @@ def test_results_and_errors_come_back_as_they_are(bounded: BoundedCalls) -> None
         raise ItemFailed("no", path="/d/a-0")
 
     for calls in (bounded, DirectCalls()):
-        assert calls.look("/d", lambda: 7) == 7
+        assert calls.call("/d", lambda: 7) == 7
         with pytest.raises(ItemFailed):
-            calls.look("/d", fails)
-        found = calls.looks({"/e": lambda: 1, "/d": fails, "/f": lambda: 2})
+            calls.call("/d", fails)
+        found = calls.call_each({"/e": lambda: 1, "/d": fails, "/f": lambda: 2})
         assert list(found) == ["/e", "/d", "/f"]
         assert (found["/e"], found["/f"]) == (1, 2)
         assert isinstance(found["/d"], ItemFailed)
@@ -58,27 +58,27 @@ def test_results_and_errors_come_back_as_they_are(bounded: BoundedCalls) -> None
 
 
 def test_direct_calls_run_in_the_thread_that_asks() -> None:
-    assert DirectCalls().look("/d", threading.get_ident) == threading.get_ident()
+    assert DirectCalls().call("/d", threading.get_ident) == threading.get_ident()
 
 
-def test_a_look_that_hangs_takes_its_log_dir_offline_and_no_second_one_is_sent(
+def test_a_call_that_hangs_takes_its_log_dir_offline_and_no_second_one_is_made(
     hanging: HangingFs, failures: LogDirFailures, bounded: BoundedCalls
 ) -> None:
     path = str(hanging.point)
     hanging.hang()
     began = time.monotonic()
     with pytest.raises(KafkaStorageError, match=r"did not answer within 0\.5 s"):
-        bounded.look(path, lambda: os.stat(path))
+        bounded.call(path, lambda: os.stat(path))
     assert time.monotonic() - began < 10
     assert failures.reason(path) == "it did not answer within 0.5 s"
     assert bounded.hanging(path)
     failures.recovered(path)
     with pytest.raises(KafkaStorageError, match="an earlier call is still hanging"):
-        bounded.look(path, lambda: os.stat(path))
-    assert bounded.look("/", lambda: os.stat("/")).st_ino, "others are not concerned"
+        bounded.call(path, lambda: os.stat(path))
+    assert bounded.call("/", lambda: os.stat("/")).st_ino, "others are not concerned"
     hanging.wake()
     wait_until(lambda: not bounded.hanging(path), "the call returns")
-    assert bounded.look(path, lambda: os.stat(path)).st_ino
+    assert bounded.call(path, lambda: os.stat(path)).st_ino
 
 
 def test_what_was_opened_too_late_is_closed_again(
@@ -87,7 +87,7 @@ def test_what_was_opened_too_late_is_closed_again(
     path = str(hanging.point)
     hanging.hang()
     jobs = {path: OpenLogDir(path, failures).__enter__}
-    assert isinstance(bounded.looks(jobs, undo=OpenLogDir.close)[path], KafkaStorageError)
+    assert isinstance(bounded.call_each(jobs, undo=OpenLogDir.close)[path], KafkaStorageError)
     hanging.wake()
     wait_until(lambda: not bounded.hanging(path), "the call returns")
     wait_until(lambda: not open_below(hanging.point), "its descriptor is closed")
@@ -125,7 +125,7 @@ def test_work_whose_log_dir_fails_meanwhile_ends_by_itself(failures: LogDirFailu
     threading.Timer(0.1, lambda: began.wait(30) and failures.mark_offline("/d", "it failed")).start()
     assert bounded.work({"/d": works}) == {"/d": "half of it"}
     with pytest.raises(KafkaStorageError, match="it failed"):
-        bounded.look("/d", lambda: 1)
+        bounded.call("/d", lambda: 1)
 
 
 def test_stop_stays_true_for_work_from_before_a_failure_even_when_the_log_dir_is_back(

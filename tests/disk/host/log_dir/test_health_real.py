@@ -324,7 +324,7 @@ def test_a_hung_file_system_of_somebody_else_holds_up_nobody(good: Path, tmp_pat
             child.close()
 
 
-def test_one_that_is_missing_at_the_start_comes_when_it_is_there(good: Path, tmp_path: Path) -> None:
+def test_a_log_dir_that_is_missing_at_the_start_is_served_once_it_exists(good: Path, tmp_path: Path) -> None:
     late = tmp_path / "late"
     host = Host(tmp_path / "state", late, good)
     summary = host.health.round()
@@ -335,7 +335,7 @@ def test_one_that_is_missing_at_the_start_comes_when_it_is_there(good: Path, tmp
 
 
 @pytest.mark.parametrize("what", ["file", "moved away", "meta gone", "foreign meta"])
-def test_what_became_of_the_path_is_told(what: str, tmp_path: Path) -> None:
+def test_what_became_of_the_path_is_reported(what: str, tmp_path: Path) -> None:
     path = format_log_dir(tmp_path / "d1")
     host = Host(tmp_path / "state", path)
     host.round()

@@ -207,7 +207,7 @@ def test_swapped_at_the_last_moment_is_put_back(
     assert identity_of(path) == other_identity
 
 
-def test_swapped_and_the_name_taken_again_is_said(
+def test_a_swap_that_cannot_be_put_back_is_reported(
     log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any
 ) -> None:
     path = partition(log_dir_path)

@@ -38,7 +38,7 @@ def test_a_good_log_dir_is_written_to_and_nothing_stays(
     assert os.stat(log_dir_path).st_mtime_ns == before
 
 
-def test_a_failed_disk_is_told(loop_fs: LoopFs, open_log_dir: Callable[[Path], OpenLogDir]) -> None:
+def test_a_failed_disk_is_reported(loop_fs: LoopFs, open_log_dir: Callable[[Path], OpenLogDir]) -> None:
     need_command("xfs_io")
     point = loop_fs("xfs")
     log_dir = open_log_dir(point)
@@ -48,7 +48,7 @@ def test_a_failed_disk_is_told(loop_fs: LoopFs, open_log_dir: Callable[[Path], O
     assert result.reason is not None and "Input/output error" in result.reason
 
 
-def test_a_dead_ext4_that_still_lists_is_told(loop_fs: LoopFs, open_log_dir: Callable[[Path], OpenLogDir]) -> None:
+def test_a_dead_ext4_that_still_lists_is_reported(loop_fs: LoopFs, open_log_dir: Callable[[Path], OpenLogDir]) -> None:
     need_command("xfs_io")
     point = loop_fs("ext4")
     (point / "orders-0").mkdir()
@@ -112,7 +112,7 @@ def test_a_read_only_mount_is_read(loop_fs: LoopFs, open_log_dir: Callable[[Path
     assert (result.outcome, result.wrote) == (ProbeOutcome.READ_ONLY, False)
 
 
-def test_an_unmounted_log_dir_is_told(tmp_path: Path, open_log_dir: Callable[[Path], OpenLogDir]) -> None:
+def test_an_unmounted_log_dir_is_reported(tmp_path: Path, open_log_dir: Callable[[Path], OpenLogDir]) -> None:
     need_root()
     point = tmp_path / "point"
     point.mkdir()
@@ -124,7 +124,7 @@ def test_an_unmounted_log_dir_is_told(tmp_path: Path, open_log_dir: Callable[[Pa
     assert result.reason is not None and "another directory" in result.reason
 
 
-def test_a_log_dir_that_is_gone_is_told(tmp_path: Path, open_log_dir: Callable[[Path], OpenLogDir]) -> None:
+def test_a_log_dir_that_is_gone_is_reported(tmp_path: Path, open_log_dir: Callable[[Path], OpenLogDir]) -> None:
     path = tmp_path / "d1"
     path.mkdir()
     log_dir = open_log_dir(path)

@@ -42,7 +42,7 @@ def put(odd: str, path: Path, outside: Path) -> None:
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def call_each(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that are looked at, one by one, from when it is emptied on."""
     looked: list[str] = []
     real = os.lstat
@@ -55,19 +55,19 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return looked
 
 
-def test_they_are_not_looked_at_twice(log_dir_path: Path, open_log_dir: Open, looks: list[str]) -> None:
+def test_they_are_not_looked_at_twice(log_dir_path: Path, open_log_dir: Open, call_each: list[str]) -> None:
     path = partition(log_dir_path)
-    allocated = sum(entry.stat().st_blocks * 512 for entry in path.iterdir())
+    allocated = sum(entry.stat().st_blocks * 512 for entry in (path, *path.iterdir()))
     log_dir = open_log_dir(log_dir_path)
     seen = seen_by_an_inventory(log_dir, path)
     assert seen.plain
     progress: list[tuple[int, int]] = []
     control = WorkControl(on_progress=lambda files, size: progress.append((files, size)))
-    looks.clear()
+    call_each.clear()
     removed = remove_dir(log_dir, MARKED, seen.identity, interlock_of(log_dir), control=control, seen=seen)
-    assert looks == []
+    assert call_each == []
     assert removed == Removed(12, 9000 + 1 + 4 + 44, allocated)
-    assert (sum(f for f, _ in progress), sum(b for _, b in progress)) == (removed.files, removed.bytes)
+    assert (sum(f for f, _ in progress), sum(b for _, b in progress)) == (removed.files, removed.freed_bytes)
     assert not path.exists()
 
 
@@ -91,7 +91,7 @@ def test_a_directory_that_changed_a_moment_ago_is_looked_at(log_dir_path: Path, 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("noticed", [True, False])
 def test_what_came_after_the_inventory_costs_nothing_outside(
-    odd: str, noticed: bool, log_dir_path: Path, open_log_dir: Open, looks: list[str]
+    odd: str, noticed: bool, log_dir_path: Path, open_log_dir: Open, call_each: list[str]
 ) -> None:
     """Even where its mtime was set back, so that the directory looks as it did."""
     path = partition(log_dir_path)
@@ -103,25 +103,25 @@ def test_what_came_after_the_inventory_costs_nothing_outside(
     put(odd, path / REPLACED, outside)
     if not noticed:
         os.utime(path, ns=(seen.mtime_ns, seen.mtime_ns))
-    looks.clear()
+    call_each.clear()
     remove_dir(log_dir, MARKED, seen.identity, interlock_of(log_dir), seen=seen)
-    assert len(looks) >= 12 or not noticed
+    assert len(call_each) >= 12 or not noticed
     assert not path.exists()
     assert outside.read_bytes() == b"precious"
     assert outside.stat().st_nlink == 1
 
 
 def test_one_that_came_and_set_the_time_back_is_looked_at(
-    log_dir_path: Path, open_log_dir: Open, looks: list[str]
+    log_dir_path: Path, open_log_dir: Open, call_each: list[str]
 ) -> None:
     path = partition(log_dir_path)
     log_dir = open_log_dir(log_dir_path)
     seen = seen_by_an_inventory(log_dir, path)
     (path / "more").write_bytes(b"more")
     os.utime(path, ns=(seen.mtime_ns, seen.mtime_ns))
-    looks.clear()
+    call_each.clear()
     assert remove_dir(log_dir, MARKED, seen.identity, interlock_of(log_dir), seen=seen).files == 13
-    assert len(looks) == 13
+    assert len(call_each) == 13
 
 
 def test_a_link_made_elsewhere_after_the_inventory_keeps_every_byte(log_dir_path: Path, open_log_dir: Open) -> None:
@@ -166,16 +166,16 @@ def test_the_budget_is_waited_for(log_dir_path: Path, open_log_dir: Open) -> Non
     assert slept == pytest.approx(allocated / 10_000)
 
 
-def test_several_workers_share_them(log_dir_path: Path, open_log_dir: Open, looks: list[str]) -> None:
+def test_several_workers_share_them(log_dir_path: Path, open_log_dir: Open, call_each: list[str]) -> None:
     """They are there for disks on which an unlink waits, whatever is in the files."""
     path = partition(log_dir_path, segments=100, size=1)
     log_dir = open_log_dir(log_dir_path)
     seen = seen_by_an_inventory(log_dir, path)
-    looks.clear()
+    call_each.clear()
     one, two = interlock_of(log_dir), interlock_of(log_dir)
     control = WorkControl(workers=2)
     remove_dir(log_dir, MARKED, seen.identity, one, two, control=control, seen=seen)
-    assert len(looks) == 303
+    assert len(call_each) == 303
 
 
 def test_under_its_holder_a_stray_is_shortened_all_the_same(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from logagent.broker.process.lock import LOOK_VALID_SECONDS, Interlock
+from logagent.broker.process.lock import LOCK_VALID_SECONDS, Interlock
 from logagent.errors import BrokerHoldsLogDir, ItemFailed, RemovalStopped
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.remove import remove_dir
@@ -111,7 +111,7 @@ def test_a_broker_stops_all_of_them(
     done = 0
     # Each look has expired by the next call, whatever the machine does meanwhile.
     first, *others = (
-        Interlock(log_dir.fd, log_dir.path, itertools.count(step=0.75 * LOOK_VALID_SECONDS).__next__) for _ in range(4)
+        Interlock(log_dir.fd, log_dir.path, itertools.count(step=0.75 * LOCK_VALID_SECONDS).__next__) for _ in range(4)
     )
 
     def progress(files: int, _: int) -> None:

@@ -111,10 +111,10 @@ def test_after_the_session_no_call_that_changes_anything_begins(hanging: Hanging
     assert ran.stdout == "session ended\nsleeper returned\n", ran.stderr
     lines = trace.read_text().splitlines()
     (end,) = [n for n, line in enumerate(lines) if 'write(1, "session ended' in line]
-    begun = re.compile(rf"\s({CHANGES.replace(',', '|')})\(")
-    changes = [line for line in lines[:end] if begun.search(line) and ".log" in line]
+    started = re.compile(rf"\s({CHANGES.replace(',', '|')})\(")
+    changes = [line for line in lines[:end] if started.search(line) and ".log" in line]
     assert len(changes) >= HANG_AFTER // 2, "the trace shows removals"
-    assert [line for line in lines[end + 1 :] if begun.search(line)] == []
+    assert [line for line in lines[end + 1 :] if started.search(line)] == []
     assert len(os.listdir(victim)) >= 800 - HANG_AFTER - 1
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from logagent.errors import JournalError
 from logagent.host.state.journal import Journal
-from logagent.host.state.reserve import keep_reserve, look_before_acting, missing_reserve
+from logagent.host.state.reserve import keep_reserve, missing_reserve, why_acting_would_fail
 from logagent.host.state.state_dir import prepare_state_dir
 from tests.disk.conftest import LoopFs
 from tests.disk.messes import fill_all_but, fill_bytes, fill_inodes
@@ -35,7 +35,7 @@ def act(state: Path) -> str | None:
 
 def check(state: Path, wrong: str | None) -> None:
     before = sorted(os.walk(state.parent))
-    found = look_before_acting(str(state))
+    found = why_acting_would_fail(str(state))
     assert sorted(os.walk(state.parent)) == before
     failed = act(state)
     assert (found is not None, failed is not None) == (wrong is not None, wrong is not None), (found, failed)
@@ -44,7 +44,7 @@ def check(state: Path, wrong: str | None) -> None:
 
 
 @pytest.mark.parametrize("what", FILL)
-def test_on_a_full_disk(loop_fs: LoopFs, what: str) -> None:
+def test_a_full_disk_would_keep_a_command_from_acting(loop_fs: LoopFs, what: str) -> None:
     point = loop_fs("ext4", options="-N 512")
     used = point / "used"
     check(used, None)

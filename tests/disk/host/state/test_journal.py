@@ -120,9 +120,9 @@ def test_inodes_and_devices_are_unsigned_numbers_of_64_bits(tmp_path: Path, numb
 def test_a_directory_of_any_size_is_written_down(tmp_path: Path, number: int) -> None:
     """Two sparse files of the size that XFS allows add up to 2**64 - 2 bytes."""
     with Journal.open(str(tmp_path)) as journal:
-        journal.begin([intent(bytes=number)], NOW)
+        journal.begin([intent(bytes=number, allocated=number)], NOW)
         assert [e.intent.bytes for e in journal.unsettled()] == [2**63 - 1]
-        assert [a.bytes for a in journal.taken_since(NOW)] == [2**63 - 1]
+        assert [a.allocated for a in journal.taken_since(NOW)] == [2**63 - 1]
 
 
 def test_a_renamed_directory_is_known_over_a_reboot_that_changes_device_numbers(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_failures_add_up_and_go(tmp_path: Path) -> None:
         assert journal.failures() == {}
 
 
-def test_removals_count_as_begun_unless_they_were_skipped(tmp_path: Path) -> None:
+def test_removals_count_as_started_unless_they_were_skipped(tmp_path: Path) -> None:
     with Journal.open(str(tmp_path)) as journal:
         names = ["open", "done", "failed", "yielded", "skipped"]
         removals = [intent(n, action=ActionKind.REMOVE, new_name=None) for n in names]
@@ -242,7 +242,7 @@ def test_intents_are_on_disk_before_begin_returns(tmp_path: Path) -> None:
         assert "pwrite64" in lines[at - 2] and f"{FILE_NAME}-wal" in lines[at - 2], lines[at - 2]
 
 
-def test_a_killed_writer_loses_nothing_that_was_begun(tmp_path: Path) -> None:
+def test_a_killed_writer_loses_no_intent(tmp_path: Path) -> None:
     source = (
         "import sys, os, signal; sys.path.insert(0, '.')\n"
         "from tests.disk.host.state.test_journal import Journal, intent, NOW\n"
@@ -326,7 +326,8 @@ def test_a_journal_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: 
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
         for table in ("host", "clock_doubt", "clock_jumps", "incarnations"):
             db.execute(f"DROP TABLE {table}")
-        for column in ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started"):
+        later = ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started", "claims")
+        for column in (*later, "allocated", "segments"):
             db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
         db.execute("PRAGMA user_version=1")
     db.close()
@@ -341,7 +342,7 @@ def test_a_journal_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: 
         assert len(journal.unsettled()) == 1
 
 
-def test_another_programs_database_is_not_ours(tmp_path: Path) -> None:
+def test_the_database_of_another_program_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
         db.execute("CREATE TABLE theirs (x)")
     db.close()
@@ -430,7 +431,7 @@ def test_who_may_only_read_reads_it_while_a_writer_works(shared: Path) -> None:
 
 
 @pytest.mark.parametrize("forbidden", ["state dir", "journal"])
-def test_who_may_not_read_is_told_so_and_not_that_it_is_empty(shared: Path, forbidden: str) -> None:
+def test_who_may_not_read_gets_an_error_and_not_an_empty_answer(shared: Path, forbidden: str) -> None:
     with Journal.open(str(shared)) as journal:
         journal.begin([intent()], NOW)
     if forbidden == "state dir":
@@ -466,7 +467,8 @@ def test_a_journal_of_the_second_schema_knows_nothing_of_exchanges(tmp_path: Pat
         (number,) = journal.begin([intent()], 1)
         journal.finish([(number, Outcome.DONE, None)], 2)
     db = sqlite3.connect(tmp_path / FILE_NAME)
-    for column in ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started"):
+    later = ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started", "claims")
+    for column in (*later, "allocated", "segments"):
         db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
     db.execute("DROP TABLE incarnations")
     db.execute("PRAGMA user_version=2")

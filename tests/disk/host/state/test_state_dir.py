@@ -17,7 +17,7 @@ import pytest
 
 from logagent.errors import Exit, JournalError, LogAgentError
 from logagent.host.state.executor_lock import LOCK_NAME, ExecutorLock
-from logagent.host.state.state_dir import default_state_dir, look_at_directory, prepare_state_dir
+from logagent.host.state.state_dir import default_state_dir, prepare_state_dir, stat_directory
 from tests.disk.failing import hanging_fs
 from tests.needs import need_command, need_root
 
@@ -165,8 +165,8 @@ def _waits_for(pid: int, path: Path) -> bool:
 BECOME = """
 import os, sys, pwd
 sys.path.insert(0, ".")
-from logagent.host.state.state_dir import look_at_directory, prepare_state_dir
-prepare_state_dir(sys.argv[1], {path: look_at_directory(path) for path in sys.argv[2].split(":") if path})
+from logagent.host.state.state_dir import stat_directory, prepare_state_dir
+prepare_state_dir(sys.argv[1], {path: stat_directory(path) for path in sys.argv[2].split(":") if path})
 open(sys.argv[1] + "/made", "w").close()
 print(os.getresuid(), os.getresgid(), sorted(os.getgroups()))
 try:
@@ -208,9 +208,9 @@ def test_a_first_log_dir_whose_disk_is_dead_stops_nobody(owned: Path, tmp_path: 
     assert done.returncode == 0 and str(KAFKA) in done.stdout, done.stderr
 
 
-def test_a_disk_that_hangs_after_it_was_looked_at_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_disk_that_hangs_after_it_was_read_holds_up_nobody(tmp_path: Path) -> None:
     with hanging_fs(tmp_path / "fuse") as hanging:
-        seen = {str(hanging.point): look_at_directory(str(hanging.point))}
+        seen = {str(hanging.point): stat_directory(str(hanging.point))}
         hanging.hang()
         work = threading.Thread(target=prepare_state_dir, args=(str(tmp_path / "state"), seen))
         work.start()
@@ -318,7 +318,7 @@ def test_a_command_run_as_root_leaves_nothing_of_roots(owned: Path, tmp_path: Pa
     assert (owned / "log-start-offset-checkpoint").read_text() == "0\n0\n"
 
 
-def test_what_cannot_be_used_is_said_with_a_hint(tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_reported_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(JournalError, match="cannot be used") as caught:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -55,6 +55,7 @@ class FakeWork:
     seconds: float = 0.0
     back: list[str] = field(default_factory=list)
     publish_error: str | None = None
+    to_do: Literal["new", "open"] | None = None
     during: Callable[[str], None] = lambda job: None
 
     def cycle(self, job: str) -> CycleSummary:
@@ -74,11 +75,13 @@ class FakeWork:
         later = min(self.queued.values(), default=None)
         return CycleSummary(job=job, mode="enforce", started_ms=now, seconds=self.seconds, next_due_ms=later)
 
-    def takes_orders(self) -> bool:
-        return False
+    def takes_requests(self) -> bool:
+        return self.to_do is not None
 
-    def orders(self) -> None:
-        return None
+    def requests(self) -> Literal["new", "open"] | None:
+        to_do = self.to_do
+        self.to_do = "open" if to_do == "new" else to_do
+        return to_do
 
     def health(self) -> HealthSummary:
         now = self.clock.now_ms()
@@ -111,7 +114,7 @@ class FakeWork:
     def want_snapshot(self) -> bool:
         return self.has_store
 
-    def came_back(self, paths: Collection[str]) -> None:
+    def recovered_log_dirs(self, paths: Collection[str]) -> None:
         self.back += paths
 
     def unwatched(self) -> Mapping[str, str]:
@@ -162,6 +165,14 @@ class Life:
         return [line for line in lines if line["event"] == event]
 
 
+def test_new_requests_are_carried_out_at_once_and_open_ones_for_a_twentieth_of_the_time() -> None:
+    life = Life(to_do="new", seconds=9.0)
+    life.start()
+    life.run(60 * 60_000)
+    times = life.work.times("requests")
+    assert len(times) == pytest.approx(20, abs=1) and life.said("internal-error") == []
+
+
 def test_a_quiet_day_is_its_intervals_and_nothing_else() -> None:
     life = Life()
     life.start()
@@ -184,7 +195,7 @@ def test_what_is_marked_goes_when_it_is_due_though_no_cleanup_tick_falls_then() 
     assert life.work.done == [(due, "a")]
 
 
-def test_a_burst_of_hints_is_one_look() -> None:
+def test_a_burst_of_hints_is_one_queue_cycle() -> None:
     life = Life()
     life.start()
     before = len(life.work.times("queue"))
@@ -197,7 +208,7 @@ def test_a_burst_of_hints_is_one_look() -> None:
     assert len(life.work.times("queue")) == before + 1, "only marked directories concern the queue"
 
 
-def test_where_looking_takes_long_a_broker_that_deletes_all_day_costs_little() -> None:
+def test_where_a_queue_cycle_takes_long_a_broker_that_deletes_all_day_costs_little() -> None:
     life = Life(seconds=0.4)
     life.start()
     before = len(life.work.times("queue"))
@@ -237,7 +248,7 @@ def test_over_half_a_day_everything_goes_at_its_moment(marks: list[tuple[int, in
         assert all(later - sooner >= 1_000 for sooner, later in pairwise(attempts))
 
 
-def test_without_inotify_the_queue_is_looked_at_now_and_then() -> None:
+def test_without_inotify_the_queue_is_read_now_and_then() -> None:
     life = Life(watched=False)
     life.start()
     life.run(HOUR_MS)
@@ -256,7 +267,7 @@ def test_a_delay_of_zero_and_an_empty_queue_do_not_spin() -> None:
     assert all(later > sooner for sooner, later in pairwise(life.work.times("queue")))
 
 
-def test_an_error_is_said_once_and_tried_again_until_it_is_over() -> None:
+def test_an_error_is_logged_once_and_tried_again_until_it_is_over() -> None:
     life = Life(error=("journal", "the journal cannot be used: disk full"))
     life.start()
     life.run(HOUR_MS)
@@ -287,7 +298,7 @@ def test_a_command_that_acts_is_waited_for() -> None:
     assert [line["level"] for line in life.said("cycle-deferred")] == ["info"]
 
 
-def test_a_log_dir_that_dies_and_comes_back_is_said_once_each_and_looked_at_anew() -> None:
+def test_a_log_dir_that_dies_and_recovers_is_logged_once_each_and_scanned_anew() -> None:
     life = Life()
     life.start()
     life.run(5 * MINUTE_MS)
@@ -316,7 +327,7 @@ def test_all_log_dirs_offline(policy: Any) -> None:
     assert life.control.stopping is (policy == "halt")
 
 
-def test_a_bug_in_a_cycle_is_said_once_with_its_place_and_does_not_end_the_loop() -> None:
+def test_a_bug_in_a_cycle_is_logged_once_with_its_place_and_does_not_end_the_loop() -> None:
     life = Life()
 
     def fail(job: str) -> None:
@@ -381,6 +392,18 @@ def test_a_reload_moves_the_intervals_and_says_what_changed() -> None:
     assert len(life.work.times("health")) - health >= 3 * HOUR_MS // 5_000 - 1
     assert len(life.work.times("cleanup")) - cleanup in (3, 4)
     assert life.work.configured == [new] and life.daemon.config is new
+
+
+@pytest.mark.parametrize("log_dirs", [("/tmp/kafka-logs",), (D1,), (D1, D2, "/data/new")])
+def test_a_reload_forgets_no_log_dir(log_dirs: tuple[str, ...]) -> None:
+    """A server.properties that is being written is empty, or cut, and valid all the same."""
+    life = Life(load=lambda: replace(config(), target=replace(config().target, log_dirs=log_dirs)))
+    life.daemon.reload_now()
+    if D2 in log_dirs:
+        assert life.daemon.config.target.log_dirs == log_dirs
+    else:
+        assert life.daemon.config.target.log_dirs == (D1, D2)
+        assert "restart logagent" in life.said("reload-failed")[0]["problems"]
 
 
 def test_an_invalid_configuration_leaves_the_old_one_running_and_says_every_problem() -> None:
@@ -494,7 +517,7 @@ def test_the_end_comes_with_the_first_status() -> None:
     assert not life.scheduler.running
 
 
-def test_where_inotify_does_not_tell_is_said_once_and_when_it_does_again() -> None:
+def test_where_inotify_fails_is_logged_once_and_so_is_its_return() -> None:
     life = Life()
     life.start()
     for watched in (False, False, True, True):

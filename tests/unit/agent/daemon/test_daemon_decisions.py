@@ -16,6 +16,7 @@ from logagent.agent.daemon.log_lines import MOST_APART, MOST_LINES, LogLines
 from logagent.agent.daemon.scheduling import RunConfig
 from logagent.agent.events import Events
 from logagent.errors import ConfigError
+from logagent.model.daemon_summary import CycleSummary
 from logagent.model.planning.plan import Plan, Proposal
 from logagent.model.planning.queue import KEEP_MS, SettledAction, forgettable
 from logagent.model.records import ActionKind
@@ -54,7 +55,7 @@ def test_a_reload_that_is_asked_for_during_another_one_is_not_lost() -> None:
     assert len(life.said("reload-queued")) == 1
 
 
-def test_a_bug_in_a_reload_is_said_and_the_next_one_comes() -> None:
+def test_a_bug_in_a_reload_is_logged_and_the_next_reload_works() -> None:
     answers = iter((lambda: 1 / 0, config))
     life = Life(load=lambda: next(answers)())  # type: ignore[arg-type,return-value]
     life.daemon.reload()
@@ -138,7 +139,7 @@ def test_of_a_removal_that_fails_every_hour_for_ever_the_journal_keeps_a_day_and
 
 
 @pytest.mark.parametrize("many", [10, MOST_APART, 3 * MOST_APART])
-def test_what_would_be_done_is_said_once_however_much_it_is(many: int) -> None:
+def test_what_would_be_done_is_logged_once_however_much_it_is(many: int) -> None:
     """Beyond 50,000 all was said again in every cycle, and with it what had been said of other things."""
     out = io.StringIO()
     events = Events(out, lambda: 0, "json")
@@ -155,3 +156,14 @@ def test_what_would_be_done_is_said_once_however_much_it_is(many: int) -> None:
     assert not events.changed(("health", "/d1"), "online")
     log.planned("cleanup", replace(plan, actions=proposals[:-1]), False)
     assert len(out.getvalue().splitlines()) - len(lines) == (MOST_LINES + 1 if many > MOST_APART + 1 else 0)
+
+
+def test_who_does_nothing_because_of_the_clock_says_so_once() -> None:
+    out = io.StringIO()
+    lines = LogLines(Events(out, lambda: 0, "json"))
+    for minutes in (61, 62, None):
+        doubt = None if minutes is None else f"the wall clock is {minutes} minutes behind the last cycle"
+        lines.cycle(CycleSummary(job="cleanup", mode="enforce", started_ms=0, seconds=0, clock_doubt=doubt))
+    said = [line for line in out.getvalue().splitlines() if '"clock-' in line]
+    assert len(said) == 2 and "61 minutes behind" in said[0] and "--trust-clock" in said[0]
+    assert "clock-trusted" in said[1]

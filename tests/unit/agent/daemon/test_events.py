@@ -49,7 +49,7 @@ def test_a_log_that_cannot_be_written_disturbs_nobody() -> None:
     Events(Broken(), lambda: NOW).say("x")
 
 
-def test_changes_are_told_and_states_are_not() -> None:
+def test_changes_are_logged_and_states_are_not() -> None:
     events = Events(io.StringIO(), lambda: NOW)
     told = [events.changed("k", value) for value in ("a", "a", "b", "a", None, None, "a")]
     assert told == [True, False, True, True, True, False, True]
@@ -89,7 +89,7 @@ def refusal(name: str, guard: str = "in-use") -> Refusal:
     return Refusal(LOG_DIR, name, guard, "process 12 has it open", "wait")  # type: ignore[arg-type]
 
 
-def test_a_refusal_is_told_once_until_it_is_another_one_or_over() -> None:
+def test_a_refusal_is_logged_once_until_it_changes_or_is_over() -> None:
     out = io.StringIO()
     log = LogLines(Events(out, lambda: NOW, "json"))
     for found in (("a-0",), ("a-0",), ("a-0", "b-0"), (), ("a-0",)):
@@ -100,7 +100,7 @@ def test_a_refusal_is_told_once_until_it_is_another_one_or_over() -> None:
     ]  # fmt: skip
 
 
-def test_the_queue_does_not_forget_what_the_whole_cycle_told() -> None:
+def test_the_queue_cycle_does_not_forget_what_the_whole_cycle_logged() -> None:
     out = io.StringIO()
     log = LogLines(Events(out, lambda: NOW, "json"))
     log.planned("cleanup", plan(refusals=(refusal("a-0"),)), True)
@@ -122,7 +122,7 @@ def test_thousands_of_one_kind_are_counted() -> None:
     assert rest == dict.fromkeys(("would-act-more", "refused-more", "actions-more"), 4000 - MOST_LINES)
 
 
-def test_failures_are_told_however_many_there_are() -> None:
+def test_failures_are_reported_however_many_there_are() -> None:
     out = io.StringIO()
     names = tuple(f"t-{n}.0123456789abcdef0123456789abcdef-stray" for n in range(MOST_LINES + 5))
     p = plan(*names)
@@ -131,7 +131,7 @@ def test_failures_are_told_however_many_there_are() -> None:
     assert [e["level"] for e in lines(out)] == ["warning"] * (MOST_LINES + 5)
 
 
-def test_a_plan_that_needs_approval_is_told_once_with_the_command_and_again_when_it_is_another() -> None:
+def test_a_plan_that_needs_approval_is_logged_once_with_the_command_and_again_when_it_changes() -> None:
     out = io.StringIO()
     log = LogLines(Events(out, lambda: NOW, "json"))
     stop = Refusal("", "", "blast-radius", "21 directories are more than 20", "read the plan")

@@ -18,12 +18,14 @@ from logagent.agent.target import Target
 from logagent.broker.admin.responses import LogDirDescription
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.errors import ServiceUnreachable
-from logagent.model.assignments.commitment import QuorumLook
+from logagent.model.assignments.answerer import StoppedBroker
+from logagent.model.assignments.commitment import QuorumRead, QuorumReplica
 from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Endpoint, Source, make_image
 from logagent.model.assignments.verdict import Host
 from logagent.settings import KafkaSettings, Settings
 
 OURS = frozenset({("orders", 0)})
+NOW = 1_800_000_000_000
 
 
 @dataclass
@@ -35,6 +37,9 @@ class Reader:
     shown: frozenset[tuple[str, int]] | None = OURS
     quorum_end: int = 100
     has_times: bool = True
+    leader: int = 11
+    epoch: int = 5
+    followed_ms: int = NOW - 600_000
     closed: bool = False
 
     def cluster_id(self) -> str:
@@ -46,8 +51,9 @@ class Reader:
     def has_quorum(self, _: int) -> bool:
         return self.has_times
 
-    def quorum(self) -> QuorumLook:
-        return QuorumLook(11, (), (), self.quorum_end)
+    def quorum(self) -> QuorumRead:
+        followed = QuorumReplica(1, self.followed_ms, self.followed_ms)
+        return QuorumRead(self.leader, (), (followed,), self.quorum_end, self.epoch)
 
     def log_dirs(self, _: int) -> dict[str, LogDirDescription]:
         if self.shown is None:
@@ -82,8 +88,16 @@ def to_ask(reader: Reader, properties: str = "", *, pid: int | None = None, **ch
     target = Target("/etc/server.properties", parse_server_properties(properties.encode()), ("/d1",), None)
     held_by = frozenset() if pid is None else frozenset({pid})
     made = BrokersToAsk(
-        Assignments(), target, Settings(), Host(1, "c", 1), {"/d1": OURS}, held_by, pid is None, Connections(reader)
-    )
+        Assignments(),
+        target,
+        Settings(),
+        Host(1, "c", 1),
+        {"/d1": OURS},
+        held_by,
+        pid is None,
+        NOW,
+        Connections(reader),
+    )  # fmt: skip
     return replace(made, **changes)
 
 
@@ -98,7 +112,7 @@ def named_by_own_log(*endpoints: Endpoint, offset: int = 100) -> Assignments:
         [], AssignmentImage(source=Source.KRAFT_LOG, cluster_id="c", at_ms=0, known_until_ms=0, complete=True,
         offset=offset, brokers={1: own, 2: BrokerRegistration(2, (), False, endpoints)},
     ))  # fmt: skip
-    return Assignments(own_log=image)
+    return Assignments(own_log=image, ours=StoppedBroker(1, "c", offset, 5, stopped_ms=NOW - 600_000))
 
 
 def test_this_hosts_broker_is_asked_at_the_listener_that_its_configuration_names() -> None:
@@ -193,6 +207,13 @@ def test_while_it_is_stopped_the_brokers_that_its_metadata_log_names_are_asked()
         # The disks of a clone name the original's brokers, and the original of this node runs.
         (Reader(live=(1, 2)), "it calls node 1 live"),
         (Reader(quorum_end=99), "it belongs to another cluster, or to this one's past"),
+        (Reader(epoch=4), "its quorum is in epoch 4, and the metadata log on this host in 5"),
+        (Reader(leader=1), "its quorum is led by node 1"),
+        # The original of this node stopped, too, but later than this copy of its disks ends.
+        (
+            Reader(followed_ms=NOW - 580_000),
+            "a node 1 followed its quorum 20 s after",
+        ),
         (Reader(has_times=False), "it does not say how far its metadata log reaches"),
     ],
 )

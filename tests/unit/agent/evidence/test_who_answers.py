@@ -11,7 +11,7 @@ from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.agent.evidence.judge import identify, judge
 from logagent.broker.admin.responses import IdAnswer, LogDirDescription
 from logagent.errors import ServiceUnreachable, UnreadableError
-from logagent.model.assignments.commitment import QuorumLook, QuorumReplica
+from logagent.model.assignments.commitment import QuorumRead, QuorumReplica
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.verdict import Host
@@ -39,14 +39,14 @@ OURS = frozenset({BrokerPlace(1, "one", 9092), BrokerPlace(2, "two", 9092), Brok
 ALL_HERE = frozenset({("lives", 0), ("gone", 0), ("moved", 0)})
 
 
-def quorum(*, fetched: int = NOW - 400, caught_up: int = NOW - 500, clock: int = NOW) -> QuorumLook:
+def quorum(*, fetched: int = NOW - 400, caught_up: int = NOW - 500, clock: int = NOW) -> QuorumRead:
     """Three controllers, of which 11 leads; brokers 2 and 3 observe."""
     voters = (
         QuorumReplica(11, -1, clock),
         QuorumReplica(12, fetched, fetched),
         QuorumReplica(13, NOW - HOUR, NOW - HOUR),
     )
-    return QuorumLook(11, voters, (QuorumReplica(2, NOW, caught_up), QuorumReplica(3, NOW, caught_up)))
+    return QuorumRead(11, voters, (QuorumReplica(2, NOW, caught_up), QuorumReplica(3, NOW, caught_up)))
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Reader:
     shown: frozenset[tuple[str, int]] | None = ALL_HERE
     places_now: frozenset[BrokerPlace] = OURS
     known: dict[str, IdAnswer] = field(default_factory=lambda: {LIVING: IdAnswer.KNOWN, GONE: IdAnswer.UNKNOWN})
-    described: QuorumLook | str | None = field(default_factory=quorum)
+    described: QuorumRead | str | None = field(default_factory=quorum)
     asked: list[tuple[int, str]] = field(default_factory=list)
     path: str = "/d1"
     error_code: int = 0
@@ -79,7 +79,7 @@ class Reader:
     def has_quorum(self, node_id: int) -> bool:
         return self.described is not None
 
-    def quorum(self) -> QuorumLook:
+    def quorum(self) -> QuorumRead:
         if isinstance(self.described, str):
             raise UnreadableError(self.described)
         assert self.described is not None
@@ -148,6 +148,16 @@ def test_our_own_broker_settles_what_its_disk_holds() -> None:
     assert reader.asked == [(1, GONE)]
     assert found.answering is not None and found.answering.own and found.answering.places == OURS
     assert found.log_dir_served(1, "/d1") is True
+
+
+def test_a_copy_made_by_hand_under_another_name_does_not_make_our_broker_another() -> None:
+    """`cp -a lives-0 backup-0` beside it, more than a minute ago: our broker never loaded that one."""
+    copied = [*DIRS, replace(LIVES, name="backup-0", topic="backup")]
+    told, _ = rulings(Reader(), held=True, dirs=copied)
+    assert told == {**DECIDED, "backup-0": ("unknown", "no-assignments")}
+    told, found = rulings(Reader(shown=ALL_HERE - {("lives", 0)}), held=True, dirs=copied)
+    assert set(told.values()) == set(NOTHING.values())
+    assert "does not show lives-0" in found.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -245,12 +255,12 @@ UNPROVEN = {
     [
         quorum(clock=NOW + 31_000),
         quorum(caught_up=-1),
-        QuorumLook(11, (QuorumReplica(11, -1, NOW), QuorumReplica(12, -1, -1), QuorumReplica(13, -1, -1))),
-        QuorumLook(11, ()),
+        QuorumRead(11, (QuorumReplica(11, -1, NOW), QuorumReplica(12, -1, -1), QuorumReplica(13, -1, -1))),
+        QuorumRead(11, ()),
         "the quorum is not described: error 31",
     ],
 )
-def test_one_of_which_nobody_knows_how_far_it_is_proves_nothing(described: QuorumLook | str) -> None:
+def test_one_of_which_nobody_knows_how_far_it_is_proves_nothing(described: QuorumRead | str) -> None:
     told, _ = rulings(Reader(shown=None, described=described), held=False)
     assert told in (UNPROVEN, NOTHING)
 

@@ -23,7 +23,7 @@ BEFORE = [proposal(ActionKind.REMOVE, directory("payments-0"))]
 
 def within(batch: list[Proposal]) -> bool:
     files = sum(p.dir.files for p in batch)
-    size = sum(max(p.dir.bytes, p.dir.allocated) for p in batch)
+    size = sum(p.dir.allocated for p in batch)
     return len(batch) <= BATCH_DIRS and files <= BATCH_FILES and size <= BATCH_BYTES
 
 

@@ -18,9 +18,9 @@ from logagent.model.daemon_summary import (
     CycleSummary,
     HealthSummary,
     LogDirSummary,
-    OrdersSummary,
     PublishSummary,
     QueueSummary,
+    RequestsSummary,
 )
 from logagent.model.planning.plan import GUARD_NAMES
 from logagent.model.records import Health
@@ -103,7 +103,7 @@ def full(metrics: Metrics) -> Metrics:
     metrics.observe_cycle(cycle(job="queue", error="the journal is full", error_slug="journal"))
     metrics.observe_health(health(log_dir("/a"), log_dir("/b", Health.OFFLINE, probe_ms=None, limited="no O_TMPFILE")))
     metrics.observe_publish(PublishSummary(at_ms=AT, seconds=1, sent=2, waiting=3, waiting_bytes=4, last_sent_ms=AT))
-    metrics.observe_orders(OrdersSummary(AT, 2, {"waiting": 3, "refused": 1}, 4))
+    metrics.observe_requests(RequestsSummary(AT, 2, {"waits": 3, "refused": 1}, 4))
     broker = BrokerProcess(
         pid=41, start_time_ms=AT, user="kafka", command=("java",), cpu_seconds=2.0, resident_bytes=3, read_bytes=4,
         write_bytes=5, open_files=6, open_files_limit=7,
@@ -121,7 +121,7 @@ def samples_of(text: str) -> Iterator[tuple[str, str, set[str]]]:
                 yield family.name, sample.name, set(sample.labels)
 
 
-def test_everything_declared_is_told_and_nothing_else(full: Metrics) -> None:
+def test_every_declared_metric_is_exported_and_no_other(full: Metrics) -> None:
     told: dict[str, set[str]] = {}
     for family, sample, labels in samples_of(full.exposition().decode()):
         name = family if family in METRICS and METRICS[family].type == "histogram" else sample
@@ -192,7 +192,7 @@ def test_a_log_dir_is_in_exactly_one_state(metrics: Metrics) -> None:
     assert states == {s.value: float(s is Health.READ_ONLY) for s in Health}
 
 
-def test_the_ledger(metrics: Metrics) -> None:
+def test_the_parts_of_the_ledger_add_up(metrics: Metrics) -> None:
     metrics.observe_cycle(cycle())
     assert value(metrics, "logagent_log_dir_size_bytes", log_dir="/a") == 1000
     assert value(metrics, "logagent_log_dir_free_bytes", log_dir="/b") == 200
@@ -201,7 +201,7 @@ def test_the_ledger(metrics: Metrics) -> None:
     assert sum(kinds.values()) == LEDGER["used"]
 
 
-def test_a_log_dir_that_left_is_told_no_more(metrics: Metrics) -> None:
+def test_a_log_dir_that_left_is_no_longer_reported(metrics: Metrics) -> None:
     metrics.observe_cycle(cycle())
     metrics.observe_health(health(log_dir("/a"), log_dir("/b")))
     metrics.observe_cycle(cycle(ledgers={"/a": LEDGER}, directories={}, orphans={}, queues={"/a": QueueSummary()}))
@@ -263,7 +263,7 @@ def test_cycle_times_are_a_histogram(metrics: Metrics) -> None:
     assert value(metrics, "logagent_cycle_seconds_sum", cycle="cleanup") == pytest.approx(4000.404)
 
 
-def test_publishing(metrics: Metrics) -> None:
+def test_publishing_counts_attempts_failures_and_files(metrics: Metrics) -> None:
     metrics.observe_publish(PublishSummary(at_ms=AT, seconds=2, waiting=1, waiting_bytes=10, error="away"))
     assert value(metrics, "logagent_publish_failed") == 1
     assert value(metrics, "logagent_publish_last_sent_timestamp_seconds") is None
@@ -288,7 +288,7 @@ def test_the_brokers_figures_go_with_it_and_unreadable_ones_are_absent(full: Met
 
 
 @pytest.mark.parametrize("path", ["/a\udcff\udc80", '/with "quotes"', "/two\nlines", "/back\\slash", "/ünï"])
-def test_any_path_can_be_told(metrics: Metrics, path: str) -> None:
+def test_any_path_can_be_a_label(metrics: Metrics, path: str) -> None:
     metrics.observe_cycle(cycle(ledgers={path: LEDGER}))
     told = {dict(labels)["log_dir"] for name, labels in read(metrics) if name == "logagent_log_dir_used_bytes"}
     assert told == {path.encode("utf-8", "backslashreplace").decode()}
@@ -314,7 +314,7 @@ def test_nothing_collides_with_the_node_exporters_own(full: Metrics) -> None:
         ("broker1.example.com:9640", "broker1.example.com", 9640, False),
     ],
 )
-def test_listen_addresses(listen: str, host: str, port: int, loopback: bool) -> None:
+def test_listen_addresses_are_split_and_classified(listen: str, host: str, port: int, loopback: bool) -> None:
     assert split_listen(listen) == (host, port)
     assert is_loopback(listen) is loopback
 
@@ -326,12 +326,12 @@ def test_the_table_for_operators_is_this_one() -> None:
     assert told == {name: (m.type, m.labels, m.help) for name, m in METRICS.items()}
 
 
-def test_a_look_for_orders_that_failed_says_nothing_of_what_stands(metrics: Metrics) -> None:
-    metrics.observe_orders(OrdersSummary(AT, 2, {"waiting": 3, "refused": 1}, 4))
-    assert value(metrics, "logagent_orders_partitions", result="waiting") == 3
-    metrics.observe_orders(OrdersSummary(AT + 1000, error="the store is away"))
-    assert value(metrics, "logagent_orders_failed") == 1 and value(metrics, "logagent_orders_standing") == 2
-    assert value(metrics, "logagent_orders_last_read_timestamp_seconds") == AT / 1000
-    metrics.observe_orders(OrdersSummary(AT + 2000, 1, {"renamed": 3}))
-    assert value(metrics, "logagent_orders_failed") == 0
-    assert value(metrics, "logagent_orders_partitions", result="waiting") is None
+def test_a_failed_read_of_requests_says_nothing_of_open_ones(metrics: Metrics) -> None:
+    metrics.observe_requests(RequestsSummary(AT, 2, {"waits": 3, "refused": 1}, 4))
+    assert value(metrics, "logagent_requests_directories", state="waits") == 3
+    metrics.observe_requests(RequestsSummary(AT + 1000, error="the store is away"))
+    assert value(metrics, "logagent_requests_failed") == 1 and value(metrics, "logagent_requests_open") == 2
+    assert value(metrics, "logagent_requests_last_read_timestamp_seconds") == AT / 1000
+    metrics.observe_requests(RequestsSummary(AT + 2000, 1, {"done": 3}))
+    assert value(metrics, "logagent_requests_failed") == 0
+    assert value(metrics, "logagent_requests_directories", state="waits") is None

@@ -61,7 +61,7 @@ def test_keys_of_other_clients_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("mechanism", "module"), [("PLAIN", PLAIN), ("SCRAM-SHA-256", SCRAM), ("SCRAM-SHA-512", SCRAM)]
 )
-def test_sasl(mechanism: str, module: str) -> None:
+def test_sasl_credentials_are_read_from_the_login_module(mechanism: str, module: str) -> None:
     text = (
         f"security.protocol=sasl_plaintext\nsasl.mechanism={mechanism}\n"
         f"sasl.jaas.config={module} required \\\n   username=\"agent\" \\\n   password='it is';\n"
@@ -204,7 +204,7 @@ def test_a_password_is_never_in_a_message() -> None:
         "security.protocol=SSL\nssl.endpoint.identification.algorithm=https\\\nssl.key.password=hunter2",
     ],
 )
-def test_no_piece_of_a_password_that_was_written_wrongly_is_told(text: str) -> None:
+def test_no_piece_of_a_password_that_was_written_wrongly_is_reported(text: str) -> None:
     said = problems(text)
     assert said and "hunter2" not in " ".join(said)
 

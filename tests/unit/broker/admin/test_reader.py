@@ -96,7 +96,7 @@ def test_without_any_living_topic_nothing_is_proven() -> None:
 def test_no_answer_and_other_errors_cannot_tell() -> None:
     cluster = Cluster(ALIVE, {**KNOWN, GONE[0]: 3, GONE[1]: 29})
     assert cluster.reader().topic_ids_known(1, [*map(text, GONE), ZERO_ID]) == {
-        text(GONE[0]): IdAnswer.CANNOT_TELL,
+        text(GONE[0]): IdAnswer.NO_TOPIC,
         text(GONE[1]): IdAnswer.NOT_AUTHORISED,
         text(GONE[2]): IdAnswer.CANNOT_TELL,
         ZERO_ID: IdAnswer.CANNOT_TELL,

@@ -25,7 +25,7 @@ def topic(*partitions: SimpleNamespace, **changes: Any) -> SimpleNamespace:
     return SimpleNamespace(**{"error_code": 0, "name": "orders", "topic_id": ID, "partitions": partitions, **changes})
 
 
-def test_a_topic() -> None:
+def test_a_topic_is_read_with_its_partitions() -> None:
     read = topic_of(topic(partition(1), partition(0, leader_id=-1, error_code=5)), {})
     assert (read.name, read.topic_id) == ("orders", to_text(ID.bytes))
     assert read.partitions == {
@@ -65,7 +65,7 @@ def test_a_partial_answer_is_none(answer: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("code", range(-1, 140))
 def test_only_one_code_says_gone(code: int) -> None:
-    expected = {0: IdAnswer.KNOWN, 29: IdAnswer.NOT_AUTHORISED, 100: IdAnswer.UNKNOWN}
+    expected = {0: IdAnswer.KNOWN, 3: IdAnswer.NO_TOPIC, 29: IdAnswer.NOT_AUTHORISED, 100: IdAnswer.UNKNOWN}
     assert id_answer(code) is expected.get(code, IdAnswer.CANNOT_TELL)
 
 

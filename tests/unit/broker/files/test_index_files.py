@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.broker.files.segment_files import IndexLook, Rebuild, SegmentLook, SegmentsLook, indexes_to_rebuild
+from logagent.broker.files.segment_files import IndexFile, Rebuild, Segment, SegmentsRead, indexes_to_rebuild
 
-SOUND = IndexLook(16, True)
-STRETCHED = IndexLook(10 << 20, False)
+SOUND = IndexFile(16, True)
+STRETCHED = IndexFile(10 << 20, False)
 
 
 def segment(
-    base: int, index: IndexLook | None = SOUND, timeindex: IndexLook | None = SOUND, size: int = 100
-) -> SegmentLook:
-    return SegmentLook(f"{base:020d}", size, index, timeindex)
+    base: int, index: IndexFile | None = SOUND, timeindex: IndexFile | None = SOUND, size: int = 100
+) -> Segment:
+    return Segment(f"{base:020d}", size, index, timeindex)
 
 
-def rebuild(*segments: SegmentLook, every: bool = False) -> Rebuild:
-    return indexes_to_rebuild(SegmentsLook(segments), every_segment=every)
+def rebuild(*segments: Segment, every: bool = False) -> Rebuild:
+    return indexes_to_rebuild(SegmentsRead(segments), every_segment=every)
 
 
 def test_the_last_segment_always() -> None:
@@ -27,9 +27,9 @@ def test_the_last_segment_always() -> None:
     assert rebuild(segment(0)) == Rebuild(("00000000000000000000.index",), 100)
 
 
-@pytest.mark.parametrize("defect", [None, STRETCHED, IndexLook(13, False)])
+@pytest.mark.parametrize("defect", [None, STRETCHED, IndexFile(13, False)])
 @pytest.mark.parametrize("which", ["index", "timeindex"])
-def test_each_segment_with_an_index_that_is_missing_or_not_sound(defect: IndexLook | None, which: str) -> None:
+def test_each_segment_with_an_index_that_is_missing_or_not_sound(defect: IndexFile | None, which: str) -> None:
     damaged = segment(0, index=defect) if which == "index" else segment(0, timeindex=defect)
     found = rebuild(damaged, segment(10), segment(20))
     missing = which == "index" and defect is None
@@ -52,7 +52,7 @@ INDEXES = st.sampled_from([None, SOUND, STRETCHED])
 
 @given(st.lists(st.tuples(INDEXES, INDEXES, st.integers(0, 10**9)), max_size=6), st.booleans())
 def test_only_index_files_go_and_no_defect_stays(
-    parts: list[tuple[IndexLook | None, IndexLook | None, int]], every: bool
+    parts: list[tuple[IndexFile | None, IndexFile | None, int]], every: bool
 ) -> None:
     segments = [segment(n, *part) for n, part in enumerate(parts)]
     found = rebuild(*segments, every=every)

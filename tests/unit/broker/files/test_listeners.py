@@ -32,7 +32,7 @@ MAP = "listener.security.protocol.map"
         (f"listeners=A://:70000,B://:1\n{MAP}=A:PLAINTEXT,B:NONE", []),
     ],
 )
-def test_listeners(properties: str, listeners: list[tuple[str, str, int, str]]) -> None:
+def test_the_addresses_of_the_listeners_are_read(properties: str, listeners: list[tuple[str, str, int, str]]) -> None:
     assert list(broker_listeners(parse_server_properties(properties.encode()).props)) == listeners
 
 

@@ -32,7 +32,7 @@ def failed(log_dir: str = "/d1", name: str = NAME, why: str = "File name too lon
         ("", False),
     ],
 )
-def test_only_what_the_last_start_came_to(tmp_path: Path, text: str, shows: bool) -> None:
+def test_only_failures_since_the_last_start_count(tmp_path: Path, text: str, shows: bool) -> None:
     log = tmp_path / "server.log"
     log.write_text(text)
     found = {DirKey("/d1", NAME): str(log)} if shows else {}

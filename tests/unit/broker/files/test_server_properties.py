@@ -83,7 +83,7 @@ def test_any_bytes_are_properties_or_unreadable(data: bytes) -> None:
         (b"\\ud83d\\ude00=\\ud83d", {"\U0001f600": "\ud83d"}),
     ],
 )
-def test_odd_ends(data: bytes, wanted: dict[str, str]) -> None:
+def test_a_file_that_ends_oddly_is_read_as_java_reads_it(data: bytes, wanted: dict[str, str]) -> None:
     assert parse_properties(data) == wanted
 
 
@@ -109,7 +109,7 @@ def test_an_empty_file_has_kafkas_defaults() -> None:
     )
 
 
-def test_everything_at_once() -> None:
+def test_every_setting_is_read_from_one_file() -> None:
     read = parse_server_properties(
         b"process.roles = controller , broker \nnode.id:3\n"
         b"controller.quorum.voters=1@one:9093, 2@two:9093,3@[::1]:9093\n"
@@ -139,7 +139,7 @@ def test_node_id_is_either_of_two_keys(text: str, node_id: int | None) -> None:
     assert parse_server_properties(text.encode()).node_id == node_id
 
 
-def test_all_problems_are_told_at_once_each_with_its_line() -> None:
+def test_all_problems_are_reported_at_once_each_with_its_line() -> None:
     text = (
         "log.dirs=\n"
         "\n"
@@ -235,5 +235,5 @@ def test_variables_are_those_of_kafkas_pattern(value: str) -> None:
         ("config.providers=file\nlog.retention.ms=${file:/etc/kafka/x:ms}", None),
     ],
 )
-def test_retention(lines: str, expected: int | None) -> None:
+def test_retention_is_read_as_a_broker_reads_it(lines: str, expected: int | None) -> None:
     assert parse_server_properties(f"log.dirs=/d\n{lines}\n".encode()).retention_ms == expected

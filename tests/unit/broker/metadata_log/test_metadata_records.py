@@ -144,7 +144,7 @@ def test_a_changed_byte_gives_a_record_or_a_refusal(row: dict[str, Any], data: s
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_varints(number: int) -> None:
+def test_unsigned_varints_are_read_back(number: int) -> None:
     reader = Reader(writer.uvarint(number))
     assert reader.unsigned_varint() == number
     reader.finish()

@@ -83,7 +83,7 @@ def test_bytes_left_over_are_a_defect(drawn: list[Record], more: bytes) -> None:
 
 
 @pytest.mark.parametrize("attributes", range(64))
-def test_attributes(attributes: int) -> None:
+def test_attributes_are_read_as_kafka_python_reads_them(attributes: int) -> None:
     data = bytearray(built([(b"k", b"v", [], 1)], 5, 1))
     data[21:23] = attributes.to_bytes(2, "big")
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")

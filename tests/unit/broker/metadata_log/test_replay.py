@@ -38,7 +38,7 @@ def state(replay: Replay) -> dict[str, Any]:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60))
-def test_any_history(seed: int, steps: int) -> None:
+def test_any_sequence_of_records_replays_to_the_same_state(seed: int, steps: int) -> None:
     model, replay, offset = Model(random.Random(seed)), Replay(), 0
     removals: dict[str | tuple[str, int], int] = {}
     for _ in range(steps):
@@ -55,7 +55,7 @@ def test_any_history(seed: int, steps: int) -> None:
 
 
 @given(st.integers(0, 2**32), st.lists(st.sampled_from(["commit", "abort", "plain"]), max_size=12))
-def test_transactions(seed: int, kinds: list[str]) -> None:
+def test_an_aborted_transaction_leaves_no_trace(seed: int, kinds: list[str]) -> None:
     model, replay, offset = Model(random.Random(seed)), Replay(), 0
     for kind in kinds:
         before = model.copy()

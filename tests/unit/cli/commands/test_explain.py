@@ -36,7 +36,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_a_marked_directory() -> None:
+def test_a_marked_directory_is_explained() -> None:
     assert explain(f"my.topic-3.{HEX}-delete") == {
         "schema": "logagent.explain/1",
         "name": f"my.topic-3.{HEX}-delete",
@@ -145,7 +145,7 @@ def test_the_table_says_what_a_person_should_know(name: str, says: str) -> None:
     assert says in " ".join(result.stdout.split())
 
 
-def test_the_table_shows_a_hostile_name_and_does_not_obey_it() -> None:
+def test_the_table_shows_a_hostile_name_and_does_not_interpret_it() -> None:
     result = run("-0", "-", stdin=b"a\x1b[2J\n-0\0")
     assert "\x1b" not in result.stdout
     assert "a\\x1b[2J\\n-0" in result.stdout

@@ -14,7 +14,7 @@ TABLE = (
 )
 
 
-def test_every_column() -> None:
+def test_every_column_of_the_mount_table_is_read() -> None:
     root, data, nfs = parse_mounts(TABLE.splitlines(keepends=True))
     assert data == Mount(
         "/srv/k d", "xfs", "/dev/sdb1", os.makedev(8, 17), frozenset({"ro", "noatime"}), frozenset({"rw"})

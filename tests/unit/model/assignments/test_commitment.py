@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 from logagent.model.assignments.commitment import (
     GRACE_MS,
     SETTLED_MS,
+    STILL_LEADS_MS,
     BatchTimes,
+    QuorumRead,
+    QuorumReplica,
     committed_offset,
     known_until_ms,
     settled_ms,
+    why_may_be_deposed,
 )
 
 
@@ -142,3 +146,24 @@ def test_nothing_is_known_later_than_any_clock_says(
     assert until <= min([10**6, *(time + GRACE_MS for time in after)])
     if drawn and written_ms is not None:
         assert until <= max(written_ms, 0) + GRACE_MS
+
+
+@pytest.mark.parametrize(
+    ("node", "caught_up", "says"),
+    [
+        (1, None, None),  # the quorum's leader itself
+        (2, T, None),
+        (2, T - STILL_LEADS_MS, None),
+        (2, T - STILL_LEADS_MS - 1, "others may lead by now"),
+        (2, -1, "does not know how far node 2"),
+        (3, None, "does not know how far node 3"),
+    ],
+)
+def test_a_leader_that_its_controller_has_not_heard_of_may_be_deposed(
+    node: int, caught_up: int | None, says: str | None
+) -> None:
+    """It was cut off, and answers for its log all the same; others lead after `broker.session.timeout.ms`."""
+    others = () if caught_up is None else (QuorumReplica(2, T, caught_up),)
+    why = why_may_be_deposed(QuorumRead(1, (QuorumReplica(1, T, T),), others), node)
+    assert (why is None) if says is None else (why is not None and says in why)
+    assert why_may_be_deposed(QuorumRead(9, (QuorumReplica(1, T, T),), others), node) is not None

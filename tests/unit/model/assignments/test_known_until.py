@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.model.assignments.commitment import APPLY_MS, QuorumLook, QuorumReplica, quorum_known_until_ms
+from logagent.model.assignments.commitment import APPLY_MS, QuorumRead, QuorumReplica, quorum_known_until_ms
 from tests.hosts import NOW
 
 LEADER, OURS = 11, 2
 
 
-def quorum(*fetched: int, ours: int = NOW) -> QuorumLook:
+def quorum(*fetched: int, ours: int = NOW) -> QuorumRead:
     """`fetched`: the other voters' last fetches. The leader reports its own clock as caught up."""
     voters = [QuorumReplica(LEADER, -1, NOW)]
     voters += [QuorumReplica(LEADER + n, at, at) for n, at in enumerate(fetched, 1)]
-    return QuorumLook(LEADER, tuple(voters), (QuorumReplica(OURS, ours, ours),))
+    return QuorumRead(LEADER, tuple(voters), (QuorumReplica(OURS, ours, ours),))
 
 
 @pytest.mark.parametrize(
@@ -38,5 +38,5 @@ def test_it_is_what_our_broker_and_a_majority_have(fetched: tuple[int, ...], our
         (quorum(NOW, NOW, ours=-1), f"does not know how far node {OURS}"),
     ],
 )
-def test_what_the_leader_does_not_know_is_said(look: QuorumLook, why: str) -> None:
+def test_what_the_leader_does_not_know_is_said(look: QuorumRead, why: str) -> None:
     assert why in str(quorum_known_until_ms(look, OURS, NOW))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from logagent.model.assignments.covered import EpochEnd, LogLook
+from logagent.model.assignments.covered import EpochEnd, LogExtent
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.strays import before_stray, contradicted, decide_stray, needs_cover
 from logagent.model.facts import Ruling
@@ -14,8 +14,9 @@ from logagent.model.naming.dir_names import stray_name
 from logagent.model.records import Kind, Verdict
 from tests.hosts import HEX, TOPIC_ID, directory
 
-OWN = LogLook(0, 100, ((0, 0),))
-COVERS, SHORTER = EpochEnd("the leader", 0, 100, 0), EpochEnd("the leader", 0, 99, 0)
+OWN = LogExtent(0, 100, ((0, 0),))
+COVERS = EpochEnd("the leader", 0, 100, 0, high_watermark=100)
+SHORTER = EpochEnd("the leader", 0, 99, 0, high_watermark=99)
 ASSIGNED = Ruling(Verdict.ASSIGNED)
 WRONG_DIRECTORY = Ruling(Verdict.UNKNOWN, "wrong-directory", "elsewhere")
 ABSENT, RECREATED = Ruling(Verdict.ORPHAN, "topic-absent"), Ruling(Verdict.ORPHAN, "topic-recreated")
@@ -23,7 +24,7 @@ MOVED = Ruling(Verdict.ORPHAN, "not-a-replica")
 STALE = Ruling(Verdict.UNKNOWN, "stale-assignments")
 
 
-EMPTY = LogLook(0, 0)
+EMPTY = LogExtent(0, 0)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ EMPTY = LogLook(0, 0)
         (MOVED, None, OWN, (COVERS,), True),
         (MOVED, None, EMPTY, (), True),
         (MOVED, None, replace(EMPTY, problem="torn"), (), False),
-        (MOVED, None, LogLook(0, None, (), "torn"), (COVERS,), False),
+        (MOVED, None, LogExtent(0, None, (), "torn"), (COVERS,), False),
         (MOVED, "topic-absent", OWN, (), False),
         (ASSIGNED, None, EMPTY, (), False),
         (ASSIGNED, None, OWN, (COVERS,), True),
@@ -46,7 +47,7 @@ EMPTY = LogLook(0, 0)
         (ASSIGNED, None, OWN, (SHORTER,), False),
         (ASSIGNED, None, OWN, (), False),
         (ASSIGNED, None, None, (COVERS,), False),
-        (ASSIGNED, None, LogLook(0, None, ((0, 0),), "torn"), (COVERS,), False),
+        (ASSIGNED, None, LogExtent(0, None, ((0, 0),), "torn"), (COVERS,), False),
         (ASSIGNED, "topic-absent", OWN, (), False),  # it lives: what once was said does not count
         (WRONG_DIRECTORY, None, OWN, (SHORTER,), False),
         (WRONG_DIRECTORY, None, OWN, (COVERS,), True),
@@ -63,7 +64,7 @@ EMPTY = LogLook(0, 0)
     ],
 )
 def test_what_may_go(
-    ruling: Ruling, proof: str | None, own: LogLook | None, answers: tuple[EpochEnd, ...], goes: bool
+    ruling: Ruling, proof: str | None, own: LogExtent | None, answers: tuple[EpochEnd, ...], goes: bool
 ) -> None:
     decided = decide_stray(ruling, proof=proof, own=own, answers=answers, nobody="set it")
     assert decided.may_go is goes

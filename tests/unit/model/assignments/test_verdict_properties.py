@@ -26,7 +26,7 @@ from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
 from tests.metadata_writer import id_of
 
-ORPHAN_REASONS = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED, Reason.NOT_A_REPLICA})
+ORPHAN_REASONS = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED, Reason.NOT_A_REPLICA, Reason.COPY_OF})
 NOW = 1_800_000_000_000
 MAX_AGE = 900_000
 HERE = id_of(901)
@@ -134,9 +134,12 @@ def check_proof(case: Case) -> Ruling:
     assert image.cluster_id == "ours" and 1 in image.nodes
     assert -CLOCK_TOLERANCE_MS <= NOW - image.at_ms <= MAX_AGE
     assert min(one.ctime_ns, one.mtime_ns) // 1_000_000 <= image.known_until_ms
-    settled = found.reason != Reason.NOT_A_REPLICA and one.topic_id in (case.absent or ())
+    settled = found.reason not in (Reason.NOT_A_REPLICA, Reason.COPY_OF) and one.topic_id in (case.absent or ())
     assert settled or image.uncommitted.isdisjoint((one.topic_id, (one.topic_id, one.partition)))
-    if found.reason == Reason.NOT_A_REPLICA:
+    if found.reason == Reason.COPY_OF:
+        assert partition is not None and image.by_id[one.topic_id].name != one.topic
+        assert image.complete and one.topic not in image.by_name and one.kind is Kind.CURRENT
+    elif found.reason == Reason.NOT_A_REPLICA:
         assert partition is not None and 1 not in partition.replicas and not partition.reassigning
         assert image.by_id[one.topic_id].name == one.topic
     else:

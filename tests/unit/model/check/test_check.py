@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logagent.model.assignments.without_directory import WithoutDirectory
 from logagent.model.check import linter
 from logagent.model.check.linter import SHOWN_ALIKE, check
 from logagent.model.check.start_facts import (
@@ -24,11 +25,11 @@ from logagent.model.check.start_facts import (
     PathProblem,
     Room,
     StartFacts,
-    StartLogDirLook,
-    StartServerLook,
+    StartLogDirFacts,
+    StartServerFacts,
 )
 from logagent.model.finding import ALL, Finding, Releases, Severity, any_fatal, concerning
-from logagent.model.kafka_version import Version, VersionLook, which_version
+from logagent.model.kafka_version import Version, VersionsSeen, which_version
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import Health, Holder, HolderState, Kind, PartitionDir, TopicPartition
 
@@ -44,9 +45,9 @@ def meta(**changes: object) -> MetaFile:
     return replace(MetaFile(MetaState.READ, **values), **changes)  # type: ignore[arg-type]
 
 
-def seen(path: str = "/d1", **changes: object) -> StartLogDirLook:
+def seen(path: str = "/d1", **changes: object) -> StartLogDirFacts:
     name = path.strip("/")
-    healthy = StartLogDirLook(path, path, meta=meta(directory_id=name), room=Room(1000, 500, 1000, 500))
+    healthy = StartLogDirFacts(path, path, meta=meta(directory_id=name), room=Room(1000, 500, 1000, 500))
     return replace(healthy, **changes)  # type: ignore[arg-type]
 
 
@@ -69,8 +70,8 @@ def directory(name: str, log_dir: str = "/d1", topic_id: str | None = ID, error:
     )
 
 
-def facts(*log_dirs: StartLogDirLook, dirs: tuple[PartitionDir, ...] = (), **changes: object) -> StartFacts:
-    server = StartServerLook(Mode.KRAFT, 1, "/d1,/d2", "/d1", "/etc/kafka/server.properties")
+def facts(*log_dirs: StartLogDirFacts, dirs: tuple[PartitionDir, ...] = (), **changes: object) -> StartFacts:
+    server = StartServerFacts(Mode.KRAFT, 1, "/d1,/d2", "/d1", "/etc/kafka/server.properties")
     return replace(StartFacts(server, log_dirs or (seen(), seen("/d2")), dirs), **changes)  # type: ignore[arg-type]
 
 
@@ -83,7 +84,7 @@ def zookeeper(found: StartFacts) -> StartFacts:
     return replace(found, server=replace(found.server, mode=Mode.ZOOKEEPER))
 
 
-def test_nothing_is_said_of_a_healthy_broker() -> None:
+def test_a_healthy_broker_has_no_findings() -> None:
     healthy = facts(dirs=(directory("orders-0"), directory("orders-1", "/d2"), directory(f"x-0.{UUID}-delete")))
     assert said(healthy) == []
     assert said(healthy, None) == []
@@ -197,7 +198,9 @@ NAMES: list[tuple[str, tuple[PartitionDir, ...], Version, list[tuple[str, str, s
 
 
 @pytest.mark.parametrize(("dirs", "version", "expected"), [row[1:] for row in NAMES], ids=[row[0] for row in NAMES])
-def test_directories(dirs: tuple[PartitionDir, ...], version: Version, expected: list[tuple[str, str, str]]) -> None:
+def test_each_directory_a_broker_fails_on_has_its_finding(
+    dirs: tuple[PartitionDir, ...], version: Version, expected: list[tuple[str, str, str]]
+) -> None:
     assert said(facts(dirs=dirs), version) == expected
 
 
@@ -211,7 +214,9 @@ LINKS: list[tuple[str, Mapping[str, str], list[tuple[str, str, str]]]] = [
 
 
 @pytest.mark.parametrize(("name", "links", "expected"), LINKS)
-def test_symlinks(name: str, links: Mapping[str, str], expected: list[tuple[str, str, str]]) -> None:
+def test_each_kind_of_symlink_has_its_finding(
+    name: str, links: Mapping[str, str], expected: list[tuple[str, str, str]]
+) -> None:
     found = facts(seen(dir_links=links), dirs=(directory(name, error="symlink"),))
     assert said(found) == expected
 
@@ -238,7 +243,7 @@ def test_zookeeper_mode_has_no_topic_id_to_lose() -> None:
     assert said(found, (3, 9, 1)) == []
 
 
-LOG_DIRS: list[tuple[str, StartLogDirLook, list[tuple[str, str, str]]]] = [
+LOG_DIRS: list[tuple[str, StartLogDirFacts, list[tuple[str, str, str]]]] = [
     ("missing", seen(problem=PathProblem.MISSING), [("fatal", "log-dir-missing", "/d1")]),
     ("dangling", seen(problem=PathProblem.DANGLING), [("fatal", "log-dir-missing", "/d1")]),
     ("a file", seen(problem=PathProblem.NOT_A_DIRECTORY), [("fatal", "log-dir-not-a-directory", "/d1")]),
@@ -308,7 +313,9 @@ LOG_DIRS: list[tuple[str, StartLogDirLook, list[tuple[str, str, str]]]] = [
 
 
 @pytest.mark.parametrize(("log_dir", "expected"), [row[1:] for row in LOG_DIRS], ids=[row[0] for row in LOG_DIRS])
-def test_log_dirs(log_dir: StartLogDirLook, expected: list[tuple[str, str, str]]) -> None:
+def test_each_problem_of_a_log_dir_has_its_finding(
+    log_dir: StartLogDirFacts, expected: list[tuple[str, str, str]]
+) -> None:
     assert said(facts(log_dir)) == expected
 
 
@@ -333,7 +340,7 @@ def test_zookeeper_mode_makes_missing_log_dirs_and_formats_them() -> None:
     assert said(unformatted, (3, 5, 2)) == [("warning", "unformatted", "/d1")]
 
 
-PAIRS: list[tuple[str, tuple[StartLogDirLook, ...], list[tuple[str, str, str]]]] = [
+PAIRS: list[tuple[str, tuple[StartLogDirFacts, ...], list[tuple[str, str, str]]]] = [
     ("one directory twice", (seen(), seen("/d2", canonical="/d1")), [("fatal", "duplicate-log-dir", "/d2")]),
     ("inside", (seen(), seen("/d1/x-0")), [("fatal", "nested-log-dir", "/d1/x-0")]),
     ("outside after inside", (seen("/d1/x-0"), seen()), [("fatal", "nested-log-dir", "/d1/x-0")]),
@@ -359,7 +366,9 @@ PAIRS: list[tuple[str, tuple[StartLogDirLook, ...], list[tuple[str, str, str]]]]
 
 
 @pytest.mark.parametrize(("log_dirs", "expected"), [row[1:] for row in PAIRS], ids=[row[0] for row in PAIRS])
-def test_log_dirs_together(log_dirs: tuple[StartLogDirLook, ...], expected: list[tuple[str, str, str]]) -> None:
+def test_log_dirs_that_contradict_each_other_have_findings(
+    log_dirs: tuple[StartLogDirFacts, ...], expected: list[tuple[str, str, str]]
+) -> None:
     assert said(facts(*log_dirs)) == expected
 
 
@@ -416,7 +425,9 @@ RELEASES = [
 
 
 @pytest.mark.parametrize(("releases", "text", "inside", "outside"), RELEASES)
-def test_releases(releases: Releases, text: str, inside: list[Version], outside: list[Version]) -> None:
+def test_a_range_of_releases_includes_its_ends(
+    releases: Releases, text: str, inside: list[Version], outside: list[Version]
+) -> None:
     assert str(releases) == text
     assert all(releases.includes(v) for v in inside)
     assert not any(releases.includes(v) for v in outside)
@@ -435,8 +446,8 @@ def test_what_concerns_a_version_concerns_it_from_there_on_too(
 
 
 CONF = "/etc/kafka/server.properties"
-ZOOKEEPER = StartServerLook(Mode.ZOOKEEPER, None, "/d1", None, CONF)
-CONTROLLER = StartServerLook(Mode.KRAFT, 1, "/d1", "/m", CONF, runs_controller=True, controller_only=True)
+ZOOKEEPER = StartServerFacts(Mode.ZOOKEEPER, None, "/d1", None, CONF)
+CONTROLLER = StartServerFacts(Mode.KRAFT, 1, "/d1", "/m", CONF, runs_controller=True, controller_only=True)
 LOST, OWN = MetaFile(MetaState.MISSING), MetaFile(MetaState.READ, 0, "cluster", 1001)
 IN_USE = (directory("orders-0"),)
 HERE = seen(holds_metadata=True, metadata_log=True)
@@ -518,7 +529,9 @@ NODES: list[tuple[str, StartFacts, Version, list[tuple[str, str, str]]]] = [
 
 
 @pytest.mark.parametrize(("found", "version", "expected"), [r[1:] for r in NODES], ids=[row[0] for row in NODES])
-def test_nodes(found: StartFacts, version: Version, expected: list[tuple[str, str, str]]) -> None:
+def test_each_problem_of_a_node_has_its_finding(
+    found: StartFacts, version: Version, expected: list[tuple[str, str, str]]
+) -> None:
     assert said(found, version) == expected
 
 
@@ -532,7 +545,7 @@ def test_a_full_metadata_dir_is_for_its_own_retention_and_not_for_rescue() -> No
 @pytest.mark.parametrize(
     ("controller", "advice"), [(False, "fetches the metadata from a controller"), (True, "a majority of the other")]
 )
-def test_a_log_that_needs_its_broken_snapshot_is_not_told_to_do_without(controller: bool, advice: str) -> None:
+def test_no_hint_removes_a_snapshot_that_the_log_needs(controller: bool, advice: str) -> None:
     fault = MetadataFault(MetadataFile.SNAPSHOT, "__cluster_metadata-0/x.checkpoint", "it is empty", spare=False)
     server = replace(KRAFT, runs_controller=controller)
     (needed,) = check(facts(replace(HERE, metadata_faults=(fault,)), server=server), NEW)
@@ -555,32 +568,57 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     used = {code for findings in [*expected, *(row[-1] for row in LINKS)] for _, code, _ in findings}
     used |= {code for row in CONFIGS for _, code in row[-1]}
     used |= {"no-process-roles", "wrong-directory", "version-contradicted", "open-exchange", "stray-emptied"}
-    used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete"}
+    used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete", "no-directory"}
+    used |= {"no-quorum", "other-directory-id"}
     used |= {code for row in NODES for _, code, _ in row[-1]}
     assert documented == used
 
 
-def test_a_configured_version_that_the_running_broker_contradicts_is_told() -> None:
+def test_a_configured_version_that_the_running_broker_contradicts_is_reported() -> None:
     found = facts(seen())
-    known = which_version(VersionLook(running=(3, 9, 1), pid=5, configured=(3, 5, 2)))
+    known = which_version(VersionsSeen(running=(3, 9, 1), pid=5, configured=(3, 5, 2)))
     (finding,) = check(replace(found, kafka_version=known), (3, 9, 1))
     assert (finding.severity, finding.code) == (Severity.WARNING, "version-contradicted")
     assert "kafka.version is 3.5.2" in finding.says and "process 5 runs 3.9.1" in finding.says
     assert check(replace(found, kafka_version=replace(known, newer=())), (3, 9, 1)) == []
 
 
-def test_an_open_exchange_is_told_with_the_name_that_came_back() -> None:
+def test_what_is_assigned_here_and_has_no_directory_is_reported_with_what_becomes_of_it() -> None:
+    missing = (
+        WithoutDirectory("a", 0, "A", only_copy=False),
+        WithoutDirectory("b", 0, "B", only_copy=True),
+        WithoutDirectory("c", 0, "C", only_copy=None, aside="/d1/c-0.x-stray"),
+    )
+    found = check(replace(facts(), without_directory=missing), NEW)
+    assert [(f.severity, f.code, f.path) for f in found] == [
+        (Severity.WARNING, "no-directory", name) for name in ("a-0", "b-0", "c-0")
+    ]
+    assert "copied from its leader" in found[0].says
+    assert "no other replica is in sync" in found[1].says and "logagent rescue" in found[1].hint
+    assert "logagent restore" in found[2].hint
+
+
+def test_a_kraft_node_that_does_not_know_its_controllers_does_not_start() -> None:
+    server = replace(KRAFT, config="/etc/kafka/server.properties", names_quorum=False)
+    (finding,) = check(facts(HERE, server=server), NEW)
+    assert (finding.severity, finding.code) == (Severity.FATAL, "no-quorum")
+    fault = MetadataFault(MetadataFile.DIRECTORY_ID, "meta.properties", "its directory.id is another")
+    (finding,) = check(facts(replace(HERE, metadata_faults=(fault,)), server=KRAFT), NEW)
+    assert (finding.severity, finding.code) == (Severity.FATAL, "other-directory-id")
+
+
+def test_an_open_exchange_is_reported_with_the_name_that_came_back() -> None:
     (finding,) = check(replace(facts(), open_exchanges={"/d1/orders-0.x-stray": "orders-0"}), (3, 9, 1))
     assert (finding.severity, finding.code, finding.path) == (Severity.WARNING, "open-exchange", "/d1/orders-0.x-stray")
     assert "orders-0 is restored" in finding.says
 
 
-def test_a_wrong_directory_is_only_told() -> None:
+def test_a_wrong_directory_is_only_reported() -> None:
     found = facts(dirs=(directory("orders-0"),), wrong_directory={("/d1", "orders-0"): "it is assigned to /d2"})
     assert said(found) == [("info", "wrong-directory", "/d1/orders-0")]
 
 
-def test_what_a_kraft_broker_before_3_7_deletes_is_told() -> None:
+def test_what_a_kraft_broker_before_3_7_deletes_is_reported() -> None:
     found = facts(dirs=(directory("orders-0"),), gone={("/d1", "orders-0")})
     for version in ((3, 3, 2), (3, 6, 2)):
         assert said(found, version) == [("warning", "deleted-at-start", "/d1/orders-0")]

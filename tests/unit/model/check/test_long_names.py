@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logagent.model.check.linter import check
-from logagent.model.check.start_facts import Mode, StartFacts, StartLogDirLook, StartServerLook
+from logagent.model.check.start_facts import Mode, StartFacts, StartLogDirFacts, StartServerFacts
 from logagent.model.finding import Severity
 from logagent.model.kafka_version import Version
 from logagent.model.records import DirKey, Health, Holder, HolderState
@@ -18,14 +18,14 @@ SHOWN = {DirKey("/d1", LONG): "/opt/kafka/logs/server.log"}
 
 def severities(
     version: Version | None = (2, 1, 0),
-    where: StartLogDirLook | None = None,
+    where: StartLogDirFacts | None = None,
     names: tuple[str, ...] = (LONG, GOES),
     failed: dict[DirKey, str] | None = None,
     about_to_start: bool = False,
 ) -> list[tuple[Severity, str]]:
     old = meta(version=0, cluster_id=None, directory_id=None)
     facts = StartFacts(
-        server=StartServerLook(mode=Mode.ZOOKEEPER, node_id=1, log_dirs_text="/d1"),
+        server=StartServerFacts(mode=Mode.ZOOKEEPER, node_id=1, log_dirs_text="/d1"),
         log_dirs=(where or seen(meta=old),),
         dirs=tuple(directory(name, topic_id=None) for name in names),
         failed_marks=failed or {},

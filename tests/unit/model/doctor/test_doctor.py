@@ -15,56 +15,58 @@ from hypothesis import strategies as st
 from logagent.model.assignments.image import Source
 from logagent.model.doctor.diagnose import diagnose, exit_config
 from logagent.model.doctor.doctor_facts import (
-    AccessLook,
-    AssignmentsLook,
-    BrokerLook,
-    ConfigLook,
-    DaemonLook,
+    AccessFacts,
+    AssignmentsFacts,
+    BrokerFacts,
+    ConfigFacts,
+    DaemonFacts,
     DaemonState,
     DoctorFacts,
-    HolderLook,
-    LogDirLook,
-    MountLook,
+    DoctorLogDirFacts,
+    DropInFacts,
+    HolderFacts,
+    InstanceFacts,
+    MountFacts,
     Place,
-    PortLook,
-    ProcLook,
-    ServiceLook,
-    SetupLook,
-    SiblingLook,
-    StateLook,
-    SubjectLook,
+    PortFacts,
+    ProcFacts,
+    ServiceFacts,
+    StateDirFacts,
+    SubjectFacts,
 )
 from logagent.model.doctor.storage import toml_change, unit_word
 from logagent.model.finding import Finding, Severity, any_fatal
 from logagent.model.kafka_version import KafkaVersion, VersionSource
 from logagent.model.records import Health, HolderState
 
-CONFIG = ConfigLook(
+CONFIG = ConfigFacts(
     file="/etc/logagent/logagent.toml",
     default="/etc/logagent/logagent.toml",
     kafka_config="/s.p",
     named=True,
     named_in_file=True,
 )
-SERVICE = ServiceLook(unit="logagent.service", known_by="systemd", user="kafka", file="/u", active="active", main_pid=7)
-LOG_DIR = LogDirLook(
+SERVICE = ServiceFacts(
+    unit="logagent.service", known_by="systemd", user="kafka", file="/u", active="active", main_pid=7
+)
+LOG_DIR = DoctorLogDirFacts(
     path="/d1", health=Health.ONLINE, reason=None, holder=HolderState.STARTING, pid=5, owner="kafka", owner_uid=92
 )
-HOLDER = HolderLook(pid=5, command="java", user="kafka", uid=92, gid=92, config="/s.p", ours=True)
+HOLDER = HolderFacts(pid=5, command="java", user="kafka", uid=92, gid=92, config="/s.p", same_config=True)
 FACTS = DoctorFacts(
     config=CONFIG,
-    brokers=(BrokerLook(config="/s.p", how="process 5 runs with it", pid=5, chosen=True),),
-    subject=SubjectLook(name="kafka", uid=92, gid=92, how="the user of logagent.service", service=True),
+    brokers=(BrokerFacts(config="/s.p", how="process 5 runs with it", pid=5, chosen=True),),
+    subject=SubjectFacts(name="kafka", uid=92, gid=92, how="the user of logagent.service", service=True),
     holders=(HOLDER,),
     kafka_version=KafkaVersion((3, 9, 1), VersionSource.RUNNING, pid=5),
     cluster_id="c",
     node_id=1,
     log_dirs=(LOG_DIR,),
     service=SERVICE,
-    daemon=DaemonLook(socket="/var/lib/logagent/status.sock", state="running", pid=7, log_dirs=("/d1",)),
-    port=PortLook(listen="127.0.0.1:9640", problem="taken", ours=True, next_free=9641),
-    state=StateLook(path="/var/lib/logagent", exists=True, service_path="/var/lib/logagent"),
-    assignments=AssignmentsLook(usable=True, source=Source.KRAFT_LOG, age_seconds=1.0, partitions=3),
+    daemon=DaemonFacts(socket="/var/lib/logagent/status.sock", state="running", pid=7, log_dirs=("/d1",)),
+    port=PortFacts(listen="127.0.0.1:9640", problem="taken", by_daemon=True, next_free=9641),
+    state=StateDirFacts(path="/var/lib/logagent", exists=True, service_path="/var/lib/logagent"),
+    assignments=AssignmentsFacts(usable=True, source=Source.KRAFT_LOG, age_seconds=1.0, partitions=3),
 )
 
 
@@ -93,7 +95,7 @@ def test_a_host_where_all_is_well() -> None:
         ({"uid": 0, "user": "root", "proc": "refused"}, "other-user", "User=root"),
     ],
 )
-def test_why_the_broker_cannot_be_looked_into(holder: dict[str, Any], code: str, line: str | None) -> None:
+def test_why_the_open_files_of_the_broker_cannot_be_read(holder: dict[str, Any], code: str, line: str | None) -> None:
     facts = replace(FACTS, holders=(replace(HOLDER, **holder),))
     assert codes(facts) == [code]
     change = of(facts, code).change
@@ -126,7 +128,7 @@ def test_a_sandbox_that_hides_processes_is_named() -> None:
 )
 def test_a_daemon_to_which_nothing_names_a_broker(properties: dict[str, str], setup: Any, starts: bool) -> None:
     """Our own --kafka-config or environment does not help it. Where setup is to be run, that names the broker."""
-    look = SetupLook(place="/p", state=setup, command="logagent setup --execute") if setup is not None else None
+    look = DropInFacts(place="/p", state=setup, command="logagent setup --execute") if setup is not None else None
     there = replace(SERVICE, properties=properties, setup=look)
     facts = replace(FACTS, config=replace(CONFIG, named_in_file=False), service=there)
     assert ("daemon-unnamed" in codes(facts)) is not starts
@@ -144,7 +146,7 @@ def test_commands_that_act_need_a_named_broker() -> None:
 
 
 def test_a_daemon_that_sees_a_log_dir_read_only() -> None:
-    mount = MountLook(point="/d1", kind="ext4", source="/dev/x", read_only=True)
+    mount = MountFacts(point="/d1", kind="ext4", source="/dev/x", read_only=True)
     facts = replace(FACTS, service=replace(SERVICE, sandbox={"/d1": mount}))
     assert codes(facts) == ["service-read-only"]
     failed = replace(FACTS, service=replace(SERVICE, active="failed", properties={"Result": "watchdog"}))
@@ -181,8 +183,8 @@ def test_what_a_unit_lets_be_written(properties: dict[str, str], blocked: bool) 
         ("Address family not supported", "[::1]:9640", 'listen = "[::1]:9641"'),
     ],
 )
-def test_ports(problem: str, listen: str, line: str) -> None:
-    port = PortLook(listen=listen, problem=problem, next_free=9641)
+def test_each_problem_of_the_port_has_its_change(problem: str, listen: str, line: str) -> None:
+    port = PortFacts(listen=listen, problem=problem, next_free=9641)
     (finding,) = (f for f in diagnose(replace(FACTS, port=port)) if f.area == "metrics")
     assert finding.severity is Severity.FATAL and finding.change is not None and finding.change.line == line
 
@@ -204,8 +206,8 @@ def test_words_of_a_unit(text: str) -> None:
 
 
 MOUNTS = (
-    MountLook(point="/", kind="ext4", source="/dev/x", device_read_only=True),
-    MountLook(point="/d1", kind="ext4", source="/dev/x", read_only=True),
+    MountFacts(point="/", kind="ext4", source="/dev/x", device_read_only=True),
+    MountFacts(point="/d1", kind="ext4", source="/dev/x", read_only=True),
 )
 LOOKS = st.fixed_dictionaries(
     {
@@ -218,9 +220,9 @@ LOOKS = st.fixed_dictionaries(
         "access": st.sampled_from(
             [
                 None,
-                AccessLook(path="/d1", what="a log dir", answered=False),
-                AccessLook(path="/d1", what="a log dir", lacks="write", at="/", owner="root", mode=0o700),
-                AccessLook(path="/d1", what="a log dir", lacks="search", at="/d1", exists=False),
+                AccessFacts(path="/d1", what="a log dir", answered=False),
+                AccessFacts(path="/d1", what="a log dir", lacks="write", at="/", owner="root", mode=0o700),
+                AccessFacts(path="/d1", what="a log dir", lacks="search", at="/d1", exists=False),
             ]
         ),
     }
@@ -232,15 +234,15 @@ LOOKS = st.fixed_dictionaries(
     st.sampled_from([None, SERVICE]),
     st.sampled_from(["running", "none", "dead", "refused", "silent"]),
     st.sampled_from([0, 92, 93]),
-    st.sampled_from([ProcLook(), ProcLook(hidepid="2", gid=9, group="seers"), ProcLook(hidepid="invisible")]),
+    st.sampled_from([ProcFacts(), ProcFacts(hidepid="2", gid=9, group="seers"), ProcFacts(hidepid="invisible")]),
     st.booleans(),
 )
-def test_whatever_was_seen_every_log_dir_is_told_of_and_what_fails_has_a_hint(
+def test_every_log_dir_is_reported_and_what_fails_has_a_hint(
     look: dict[str, Any],
-    service: ServiceLook | None,
+    service: ServiceFacts | None,
     daemon: DaemonState,
     uid: int,
-    proc: ProcLook,
+    proc: ProcFacts,
     held: bool,
 ) -> None:
     facts = replace(
@@ -248,10 +250,10 @@ def test_whatever_was_seen_every_log_dir_is_told_of_and_what_fails_has_a_hint(
         log_dirs=(replace(LOG_DIR, **look),),
         holders=FACTS.holders if held else (),
         service=service,
-        daemon=DaemonLook(socket="/s", state=daemon, detail="x"),
+        daemon=DaemonFacts(socket="/s", state=daemon, detail="x"),
         subject=replace(FACTS.subject, uid=uid),
         proc=proc,
-        siblings=(SiblingLook(file="/etc/logagent/b.toml", log_dirs=("/d1",), listen=True, problem="x"),),
+        siblings=(InstanceFacts(file="/etc/logagent/b.toml", log_dirs=("/d1",), listen=True, problem="x"),),
     )
     found = diagnose(facts)
     assert any(f.area == "log dirs" for f in found)
@@ -262,14 +264,14 @@ def test_whatever_was_seen_every_log_dir_is_told_of_and_what_fails_has_a_hint(
 
 
 def test_a_line_of_fstab_keeps_its_other_options() -> None:
-    proc = ProcLook(hidepid="2", fstab=Place("/etc/fstab", 4, "proc /proc proc hidepid=2 0 0"))
+    proc = ProcFacts(hidepid="2", fstab=Place("/etc/fstab", 4, "proc /proc proc hidepid=2 0 0"))
     change = of(replace(FACTS, proc=proc), "hidepid").change
     assert change is not None and change.line == "proc /proc proc defaults 0 0"
 
 
 ODD, USER = "/d/$(reboot); 'x", "DOMAIN\\kafka"
-CLOSED = AccessLook(path=ODD, what="a log dir", lacks="write", at=ODD, owner="root", mode=0o700)
-ODD_STATE = StateLook(path=ODD, exists=True, access=CLOSED)
+CLOSED = AccessFacts(path=ODD, what="a log dir", lacks="write", at=ODD, owner="root", mode=0o700)
+ODD_STATE = StateDirFacts(path=ODD, exists=True, access=CLOSED)
 
 
 @pytest.mark.parametrize(
@@ -281,12 +283,12 @@ ODD_STATE = StateLook(path=ODD, exists=True, access=CLOSED)
         ("state-closed", {"state": replace(ODD_STATE, exists=False)}, ["install", "-d", "-m", "0750", "-o", USER, ODD]),
         (
             "other-state-dir",
-            {"state": StateLook(path="/s", exists=True, service_path=ODD)},
+            {"state": StateDirFacts(path="/s", exists=True, service_path=ODD)},
             ["add", "--state-dir", ODD],
         ),
         (
             "instance-wrong",
-            {"siblings": (SiblingLook(file=ODD, problem="x"),)},
+            {"siblings": (InstanceFacts(file=ODD, problem="x"),)},
             ["logagent", "doctor", "--config", ODD],
         ),
     ],
@@ -296,7 +298,7 @@ def test_a_shell_takes_names_in_a_command_line_as_they_are(code: str, changed: A
     assert shlex.split(finding.change.line if finding.change is not None else finding.hint) == words
 
 
-def test_whose_the_log_dirs_are_is_said_with_the_log_dir_and_the_reason() -> None:
+def test_the_owner_of_the_log_dirs_is_reported_with_the_reason() -> None:
     strange = of(replace(FACTS, cluster_problems={"/d1": "node id 2, and 1 in server.properties"}), "cluster")
     assert (strange.severity, strange.path) == (Severity.FATAL, "/d1")
     assert strange.says == "node id 2, and 1 in server.properties"

@@ -57,6 +57,13 @@ def test_over_a_restart() -> None:
     assert clock_doubt(LAST, None, later(HOUR), synchronised=False) is None
 
 
+def test_a_sandbox_that_shows_another_boot_id_is_no_restart() -> None:
+    """The daemon's in a container of systemd-nspawn: every command of a shell would have looked like a reboot."""
+    elsewhere = replace(later(HOUR), boot_id="of the host")
+    assert clock_doubt(LAST, None, elsewhere, synchronised=False) is None
+    assert clock_doubt(LAST, None, replace(elsewhere, boottime_ms=5_000), synchronised=False) is not None
+
+
 def test_without_a_last_cycle_the_disk_is_asked() -> None:
     """A new or lost state dir beside a clock that was wrong at boot: seconds passed for days."""
     booted = Clocks("boot-2", NOW, 10 * 60_000)

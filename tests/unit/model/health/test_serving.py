@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from logagent.model.assignments.image import BrokerRegistration
+from logagent.model.claims import Witness
 from logagent.model.facts import LogDirFacts
-from logagent.model.health.serving import SAME_START_MS, SeenHolder, mark_serving, registered_by
+from logagent.model.health.serving import SAME_START_MS, NotServing, SeenHolder, mark_serving, registered_by
 from logagent.model.records import Health, Holder, HolderState, Identity
 from tests.hosts import HEX, LOG_DIR, NOW
 
@@ -22,12 +23,12 @@ def held(*, open_dirs: tuple[str, ...] = (), pid: int | None = PID) -> LogDirFac
     return LogDirFacts(LOG_DIR, Identity(1, 2), Health.ONLINE, None, holder, open_by=dict.fromkeys(open_dirs, (PID,)))
 
 
-def serves(_: LogDirFacts) -> str | None:
-    return None
+def serves(_: LogDirFacts) -> Witness | NotServing:
+    return Witness.DESCRIBE_LOG_DIRS
 
 
-def silent(_: LogDirFacts) -> str | None:
-    return "it does not answer"
+def silent(_: LogDirFacts) -> Witness | NotServing:
+    return NotServing("it does not answer")
 
 
 def test_a_broker_that_has_everything_open_may_still_be_recovering() -> None:
@@ -48,9 +49,9 @@ def test_an_answer_is_of_a_process_that_is_known() -> None:
 def test_what_is_known_is_not_asked_again() -> None:
     asked: list[LogDirFacts] = []
 
-    def ask(where: LogDirFacts) -> str | None:
+    def ask(where: LogDirFacts) -> Witness | NotServing:
         asked.append(where)
-        return None
+        return Witness.REGISTRATION
 
     known = {LOG_DIR: SeenHolder(PID, STARTED, NOW - 1)}
     assert mark_serving({LOG_DIR: held()}, known, ask, 0, NOW)[1] == known
@@ -66,6 +67,34 @@ def test_a_wall_clock_that_is_set_does_not_shorten_the_settling() -> None:
         told, noted = mark_serving({LOG_DIR: where}, before, serves, settle_ms, NOW + step)
         assert told[LOG_DIR].holder.state is HolderState.STARTING
         assert noted[LOG_DIR].since_ms == NOW + step
+
+
+REGISTERED = BrokerRegistration(
+    1, fenced=False, incarnation="new", registered_ms=STARTED + 10_000, unfenced_ms=NOW - 120_000
+)
+
+
+@pytest.mark.parametrize(
+    ("registration", "settled"),
+    [
+        (REGISTERED, True),
+        (REGISTERED._replace(unfenced_ms=NOW - 30_000), False),
+        (REGISTERED._replace(unfenced_ms=None), False),
+        (REGISTERED._replace(fenced=True), False),
+        # A crashed one before it, whose session has not ended.
+        (REGISTERED._replace(registered_ms=STARTED - 10_000), False),
+        (REGISTERED._replace(registered_ms=None), False),
+        (None, False),
+    ],
+)
+def test_a_fresh_install_does_not_count_an_old_broker_from_its_first_look(
+    registration: BrokerRegistration | None, settled: bool
+) -> None:
+    told, _ = mark_serving({LOG_DIR: held()}, {}, serves, 60_000, NOW, registration)
+    assert (told[LOG_DIR].holder.state is HolderState.HELD) is settled
+    # Its age is nothing where it does not say itself that it serves.
+    told, noted = mark_serving({LOG_DIR: held()}, {}, silent, 60_000, NOW, registration)
+    assert (told[LOG_DIR].holder.state, noted) == (HolderState.STARTING, {})
 
 
 def test_age_alone_never_ends_starting() -> None:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.identity import MetaLook
+from logagent.model.assignments.identity import MetaRead
 from logagent.model.health.states import LogDirState, ProbeOutcome, ProbeResult, Seen, next_state
 from logagent.model.records import Health, Identity
 
 PATH = "/data/d1"
 HERE = Identity(2049, 64)
 ELSEWHERE = Identity(1, 2)
-META = MetaLook("cluster-1", 3, "directory-1")
+META = MetaRead("cluster-1", 3, "directory-1")
 RECOVERY = 3
 GOOD = ProbeResult(PATH, ProbeOutcome.GOOD, 1.0, wrote=True)
 FULL = ProbeResult(PATH, ProbeOutcome.FULL, 1.0, "its file system has no free block")
@@ -61,7 +61,7 @@ def test_full_and_read_only_are_states_and_not_offline(probe: ProbeResult, healt
 
 
 def test_without_meta_properties_it_is_unformatted_until_a_broker_formats_it() -> None:
-    state = after(replace(WELL, meta=MetaLook(missing=True)))
+    state = after(replace(WELL, meta=MetaRead(missing=True)))
     assert (state.health, state.reason) == (Health.UNFORMATTED, "there is no meta.properties")
     assert after(WELL, start=state).health is Health.ONLINE
 
@@ -72,11 +72,11 @@ def test_without_meta_properties_it_is_unformatted_until_a_broker_formats_it() -
         (blind(FAILED), "the probe failed (Input/output error)"),
         (blind(HUNG), "it did not answer within 10 s"),
         (replace(WELL, failed="rename of a-0 failed (I/O error)"), "rename of a-0 failed (I/O error)"),
-        (replace(WELL, identity=ELSEWHERE, meta=MetaLook(missing=True)), "its path now leads to another directory"),
-        (replace(WELL, meta=MetaLook(missing=True)), "its meta.properties is gone"),
+        (replace(WELL, identity=ELSEWHERE, meta=MetaRead(missing=True)), "its path now leads to another directory"),
+        (replace(WELL, meta=MetaRead(missing=True)), "its meta.properties is gone"),
         (replace(WELL, meta=replace(META, directory_id="directory-2")), "its meta.properties has changed"),
         (replace(WELL, meta=replace(META, cluster_id="cluster-2")), "its meta.properties has changed"),
-        (replace(WELL, meta=MetaLook(error="Permission denied")), "its meta.properties can no longer be read"),
+        (replace(WELL, meta=MetaRead(error="Permission denied")), "its meta.properties can no longer be read"),
     ],
     ids=["failed", "hung", "own failure", "unmounted", "meta gone", "other disk", "other cluster", "meta unreadable"],
 )  # fmt: skip
@@ -94,9 +94,9 @@ def test_a_read_only_mount_that_an_action_of_ours_met_first_is_read_only() -> No
 
 
 @pytest.mark.parametrize(
-    "before", [MetaLook("cluster-1", 3), MetaLook(None, 3), MetaLook()], ids=["3.6", "0.10", "empty"]
+    "before", [MetaRead("cluster-1", 3), MetaRead(None, 3), MetaRead()], ids=["3.6", "0.10", "empty"]
 )
-def test_a_broker_that_completes_its_meta_properties_at_an_upgrade_is_no_failure(before: MetaLook) -> None:
+def test_a_broker_that_completes_its_meta_properties_at_an_upgrade_is_no_failure(before: MetaRead) -> None:
     state = after(replace(WELL, meta=before), WELL)
     assert (state.health, state.meta) == (Health.ONLINE, META)
 
@@ -156,7 +156,7 @@ def test_while_a_call_of_ours_hangs_there_it_does_not_come_back() -> None:
 
 
 def test_an_empty_mount_point_never_comes_back_and_the_remounted_disk_does() -> None:
-    empty = Seen(probe=GOOD, identity=ELSEWHERE, meta=MetaLook(missing=True))
+    empty = Seen(probe=GOOD, identity=ELSEWHERE, meta=MetaRead(missing=True))
     state = after(WELL, *[scanned(empty)] * 9)
     assert (state.health, state.good_probes) == (Health.OFFLINE, 0)
     remounted = replace(WELL, identity=Identity(2050, 64))
@@ -172,10 +172,10 @@ def test_a_replaced_disk_comes_back_when_the_broker_has_formatted_it() -> None:
 
 @pytest.mark.parametrize(
     "meta",
-    [replace(META, cluster_id="cluster-2"), replace(META, node_id=4), MetaLook(error="no"), MetaLook(missing=True)],
+    [replace(META, cluster_id="cluster-2"), replace(META, node_id=4), MetaRead(error="no"), MetaRead(missing=True)],
     ids=["cluster", "node", "unreadable", "missing"],
 )
-def test_a_disk_of_somebody_else_does_not_come_back(meta: MetaLook) -> None:
+def test_a_disk_of_somebody_else_does_not_come_back(meta: MetaRead) -> None:
     strange = scanned(replace(WELL, identity=ELSEWHERE, meta=meta))
     assert after(WELL, blind(FAILED), *[strange] * 9).health is Health.OFFLINE
 
@@ -196,7 +196,7 @@ def test_one_that_was_missing_at_the_start_comes_when_it_is_there() -> None:
 def rounds() -> st.SearchStrategy[Seen]:
     """Rounds of any kind, more good than bad ones."""
     identities = st.sampled_from([HERE, HERE, HERE, ELSEWHERE])
-    metas = st.sampled_from([META, META, META, MetaLook(missing=True), replace(META, cluster_id="other")])
+    metas = st.sampled_from([META, META, META, MetaRead(missing=True), replace(META, cluster_id="other")])
     full = st.builds(
         Seen,
         probe=st.sampled_from([GOOD, GOOD, GOOD, FULL, READ_ONLY, UNABLE]),
@@ -230,7 +230,7 @@ def test_offline_ends_only_after_good_probes_of_one_directory_and_its_scan(seen:
 
 @given(st.lists(rounds(), max_size=30))
 def test_what_is_known_of_a_log_dir_is_never_forgotten_by_a_failure(seen: list[Seen]) -> None:
-    known: MetaLook | None = None
+    known: MetaRead | None = None
     state: LogDirState | None = None
     for number, this in enumerate(seen):
         state = next_state(PATH, state, this, number, RECOVERY)

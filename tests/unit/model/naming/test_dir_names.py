@@ -189,7 +189,7 @@ def test_an_old_broker_reads_a_stray_as_nonsense_and_we_do_not() -> None:
         ("archive-0.0123456789abcdef0123456789abcdef-delete-0", Kind.CURRENT),
     ],
 )
-def test_special_directories(name: str, kind: Kind) -> None:
+def test_special_directories_have_their_kind(name: str, kind: Kind) -> None:
     assert names.classify(name).kind is kind
 
 

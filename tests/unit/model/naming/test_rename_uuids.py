@@ -15,7 +15,7 @@ RANDOM = st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES)
 
 
 @given(st.integers(0, 2**48 - 1), RANDOM)
-def test_it_tells_when(at_ms: int, random: bytes) -> None:
+def test_the_uuid_of_a_rename_holds_its_time(at_ms: int, random: bytes) -> None:
     made = rename_uuid(at_ms, random)
     assert UUID(made).version == 7 and len(made) == 32
     assert renamed_at_ms(made) == at_ms
@@ -33,5 +33,5 @@ def test_nearly_all_of_the_chance_is_in_it(at_ms: int, randoms: set[bytes]) -> N
 
 
 @pytest.mark.parametrize("uuid", [None, "", "0123456789abcdef" * 2, "x" * 32, "7" * 31, "+" + "7" * 31, uuid4().hex])
-def test_nobody_elses(uuid: str | None) -> None:
+def test_a_uuid_of_a_broker_holds_no_time(uuid: str | None) -> None:
     assert renamed_at_ms(uuid) is None

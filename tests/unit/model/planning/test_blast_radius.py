@@ -28,7 +28,7 @@ LIMITS = BlastRadius(max_dirs=20, max_fraction=0.1)
 
 
 def remove(number: int, size: int = 1, *, approved: bool = False) -> Proposal:
-    found = directory(f"orders-{number}.{HEX}-delete", inode=number, bytes=size)
+    found = directory(f"orders-{number}.{HEX}-delete", inode=number, allocated=size)
     return proposal(ActionKind.REMOVE, found, approved=approved)
 
 
@@ -135,7 +135,7 @@ def test_a_plan_that_trips_stops_whole_until_exactly_it_is_allowed(count: int) -
     assert plan.needs_approval is not None
     assert plan.needs_approval.guard == "blast-radius"
     assert f"--execute --approve {plan.plan_id}" in plan.needs_approval.hint
-    assert plan.needs_approval.bytes == count
+    assert plan.needs_approval.allocated == count
     allowed = assemble(proposals, [], host(), [], LIMITS, approve=plan.plan_id)
     assert allowed.needs_approval is None
     assert len(allowed.actions) == count and all(p.approved for p in allowed.actions)
@@ -159,7 +159,7 @@ def test_what_is_taken_is_never_more_than_what_there_was(
     dirs, proposals = [], []
     for number, ((device, inode), ((topic_id, partition, size), planned)) in enumerate(standing.items()):
         name = f"t-{partition}.{number:032x}-delete"
-        found = directory(name, inode=inode, device=device, topic_id=topic_id, bytes=size)
+        found = directory(name, inode=inode, device=device, topic_id=topic_id, allocated=size)
         dirs.append(found)
         if planned:
             proposals.append(proposal(ActionKind.REMOVE, found))

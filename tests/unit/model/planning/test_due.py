@@ -26,7 +26,9 @@ from logagent.model.planning.due import (
 from logagent.model.planning.guards import assigned
 from logagent.model.planning.queue import NO_REMOVALS, Attempts, Mark, QueueEntry, RemovalIntent, build_queue
 from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, PartitionDir
+from logagent.settings import CleanupSettings
 from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir, proposal
+from tests.verdict_table import STRAYS_DUE
 
 HOUR, DAY = 3_600_000, 86_400_000
 # In ns: a time before 1970, by which a clock read as 0 would find everything due.
@@ -74,28 +76,37 @@ def test_before_the_host_is_counted_only_what_adds_nothing_to_the_blast_radius_g
 def test_while_a_log_dir_is_not_seen_what_the_broker_marked_waits_unless_its_removal_has_begun() -> None:
     theirs = QueueEntry(directory(MARKED), "broker", NOW - 1000, NOW, "orders")
     ours = replace(theirs, owner="logagent")
-    begun = replace(theirs, removal_started=True)
-    waiting, rest = kept_while_offline([theirs, ours, begun], facts(log_dir(), log_dir("/d2", health=Health.OFFLINE)))
-    assert [(w.name, w.until_ms) for w in waiting] == [(MARKED, None)] and rest == [ours, begun]
-    assert kept_while_offline([theirs, ours, begun], facts()) == ([], [theirs, ours, begun])
+    started = replace(theirs, removal_started=True)
+    waiting, rest = kept_while_offline([theirs, ours, started], facts(log_dir(), log_dir("/d2", health=Health.OFFLINE)))
+    assert [(w.name, w.until_ms) for w in waiting] == [(MARKED, None)] and rest == [ours, started]
+    assert kept_while_offline([theirs, ours, started], facts()) == ([], [theirs, ours, started])
     missing = facts(directory_ids=lambda: frozenset({"B" * 22}))
-    (wait,), rest = kept_while_offline([theirs, ours, begun], missing)
-    assert "B" * 22 in wait.reason and "--kafka-config" in wait.reason and rest == [ours, begun]
+    (wait,), rest = kept_while_offline([theirs, ours, started], missing)
+    assert "B" * 22 in wait.reason and "--kafka-config" in wait.reason and rest == [ours, started]
 
 
 @given(SPANS, st.booleans(), st.booleans(), st.booleans(), SPANS.filter(lambda span: span >= 0))
-def test_strays_are_kept_for_their_retention(age: int, ours: bool, begun: bool, marked: bool, retention: int) -> None:
+def test_strays_are_kept_for_their_retention(age: int, ours: bool, started: bool, marked: bool, retention: int) -> None:
     found = directory(STRAY, ctime_ns=(NOW - age) * 10**6, mtime_ns=0, newest_mtime_ns=0, removal_started=marked)
     marks = {DirKey(LOG_DIR, STRAY): Mark(NOW - age, "orders", approved=True)} if ours else {}
-    begun_keys = {DirKey(LOG_DIR, STRAY): [RemovalIntent(files=5, bytes=1000)]} if begun else NO_REMOVALS
+    begun_keys = {DirKey(LOG_DIR, STRAY): [RemovalIntent(files=5, bytes=1000)]} if started else NO_REMOVALS
     due, waiting = strays(Candidates(dirs=[found], marks=marks, removal_intents=begun_keys), retention, NOW)
     # Never one from the future: a clock was set back.
-    assert bool(due) == (age >= 0 and ((begun and marked) or age >= retention))
+    assert bool(due) == (age >= 0 and ((started and marked) or age >= retention))
     assert len(due) + len(waiting) == 1
     if due:
-        assert (due[0].removal_started, due[0].approved) == (begun and marked, ours)
+        assert (due[0].removal_started, due[0].approved) == (started and marked, ours)
     else:
         assert waiting[0].until_ms is not None and waiting[0].until_ms > NOW
+
+
+@pytest.mark.parametrize(("age", "due"), STRAYS_DUE)
+def test_a_stray_is_due_when_the_fleet_says_so(age: int, due: bool) -> None:
+    """`tests/spark/report/test_verdict_table.py` reads the same table."""
+    found = directory(STRAY, ctime_ns=(NOW - age) * 10**6, mtime_ns=0, newest_mtime_ns=0)
+    part = strays(Candidates(dirs=[found]), CleanupSettings().stray_retention, NOW)
+    assert bool(part.due) is due
+    assert due or part.waiting[0].until_ms == NOW - age + 7 * DAY
 
 
 def test_a_stray_whose_removal_failed_waits_before_the_next_try() -> None:
@@ -119,9 +130,9 @@ def test_a_stray_is_approved_only_if_its_mark_was() -> None:
 def test_a_stray_is_asked_whose_it_is_until_something_of_it_went() -> None:
     """The broker took its lock between our intent and the first unlink. Days later the stray is the only copy of a
     partition that was assigned here again: the intent alone must not let it go."""
-    begun = {DirKey(LOG_DIR, STRAY): [RemovalIntent(files=5, bytes=1000)]}
-    (whole,), _ = strays(Candidates(dirs=[directory(STRAY)], removal_intents=begun), 0, NOW)
-    (half,), _ = strays(Candidates(dirs=[directory(STRAY, removal_started=True)], removal_intents=begun), 0, NOW)
+    started = {DirKey(LOG_DIR, STRAY): [RemovalIntent(files=5, bytes=1000)]}
+    (whole,), _ = strays(Candidates(dirs=[directory(STRAY)], removal_intents=started), 0, NOW)
+    (half,), _ = strays(Candidates(dirs=[directory(STRAY, removal_started=True)], removal_intents=started), 0, NOW)
     nobody_asked = replace(facts(), strays={})
     refusal = assigned(whole, nobody_asked)
     assert refusal is not None and refusal.guard == "assigned"

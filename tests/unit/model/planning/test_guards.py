@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
+from logagent.model.claims import Claim, Held, Witness
+from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling, Unchangeable
 from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.model.planning import guards
-from logagent.model.planning.assemble import BlastRadius, assemble
+from logagent.model.planning.assemble import BlastRadius, assemble, blast_radius
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Flags, Guard, Proposal
 from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
-from tests.hosts import DEVICE, HEX, LOG_DIR, directory, facts, log_dir, proposal
+from tests.hosts import DEVICE, HEX, LOG_DIR, NOW, directory, facts, log_dir, proposal, serving
 
 WIDE = BlastRadius(1000, 1.0)
 ORPHAN = facts(orphans=[DirKey(LOG_DIR, "orders-0")])
@@ -37,6 +38,10 @@ def quarantine(found: PartitionDir | None = None, new_dir: str | None = None) ->
     d = found or directory("orders-0")
     new_name = stray_name(d.topic or "t", d.partition or 0, HEX)
     return proposal(ActionKind.QUARANTINE, d, new_name=new_name, new_dir=new_dir)
+
+
+def displace() -> Proposal:
+    return replace(quarantine(), flags=Flags(allow_assigned=True))
 
 
 def remove(name: str = MARKED) -> Proposal:
@@ -72,10 +77,11 @@ class Case:
 
 ASSIGNED = Ruling(Verdict.ASSIGNED, last_copy=False)
 IN_USE = log_dir(open_by={"orders-0": (17,)})
-IN_USE_STRAY = log_dir(open_by={STRAY: (4711, 17)}, holder=Holder(HolderState.HELD, 4711))
+IN_USE_STRAY = log_dir(open_by={STRAY: (4711, 17)}, holder=serving())
 UNSEEN = log_dir(open_files_unreadable="process 9 cannot be read")
 OTHER = "/data/quarantine"
 STAYS = facts(strays={DirKey(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it")})
+FIXED = Unchangeable("it is immutable", "chattr -i")
 
 CASES = [
     Case(guards.inside, "not the name of a direct child", mark(replace(directory("orders-0"), name="../orders-0")),
@@ -116,10 +122,10 @@ CASES = [
     Case(guards.assigned, "assigned", mark(), ruled(ASSIGNED)),
     Case(guards.assigned, "no-assignments", quarantine(), facts()),
     Case(guards.assigned, "unknown", mark(), ruled(Ruling(Verdict.UNKNOWN, "reassigning"))),
-    Case(guards.assigned, "last live copy", mark(flags=Flags(allow_assigned=True)),
-         ruled(replace(ASSIGNED, last_copy=True))),
-    Case(guards.assigned, "no current assignments", mark(flags=Flags(allow_assigned=True)),
-         ruled(replace(ASSIGNED, last_copy=None))),
+    Case(guards.assigned, "nobody checked whether another copy has all of it", mark(flags=Flags(allow_assigned=True)),
+         replace(ruled(ASSIGNED), strays={})),
+    Case(guards.assigned, "last live copy", displace(), ruled(replace(ASSIGNED, last_copy=True))),
+    Case(guards.assigned, "no current assignments", displace(), ruled(replace(ASSIGNED, last_copy=None))),
     Case(guards.assigned, "no copy covers it", remove(STRAY), STAYS),
     Case(guards.assigned, "no copy covers it", mark(directory(STRAY)), STAYS),
     Case(guards.assigned, "nobody checked", remove(STRAY), facts(strays={})),
@@ -132,6 +138,9 @@ CASES = [
            facts(orphans=[DirKey(LOG_DIR, f"{NEVER}-0")]))
       for p in (mark(directory(f"{NEVER}-0")), quarantine(directory(f"{NEVER}-0")), remove(f"{NEVER}-0.{HEX}-stray"),
                 remove(f"{NEVER}-0.{HEX}-delete"))),
+    Case(guards.changeable, "is immutable", mark(), replace(ORPHAN, unchangeable={mark().key: FIXED})),
+    Case(guards.changeable, "is immutable", remove(), facts(unchangeable={remove().key: FIXED})),
+    Case(guards.changeable, "is immutable", restore(), facts(unchangeable={restore().key: FIXED})),
     Case(guards.journal, "disk full", mark(), replace(ORPHAN, journal_problem="disk full")),
     Case(guards.journal, "disk full", remove(), facts(journal_problem="disk full")),
 ]  # fmt: skip
@@ -228,7 +237,7 @@ def test_two_guards_keep_the_metadata_log() -> None:
 
 
 def test_a_stray_of_the_serving_holder_may_be_removed_under_it() -> None:
-    where = log_dir(open_by={STRAY: (4711,)}, holder=Holder(HolderState.HELD, 4711))
+    where = log_dir(open_by={STRAY: (4711,)}, holder=serving())
     assert assemble([remove(STRAY)], [], facts(where), GUARDS, WIDE).actions == (remove(STRAY),)
 
 
@@ -249,6 +258,7 @@ APPLIES = {
     ActionKind.QUARANTINE: {Kind.CURRENT, Kind.FUTURE, Kind.DELETE},
     ActionKind.RESTORE: {Kind.STRAY, Kind.DELETE},
     ActionKind.REMOVE: {Kind.STRAY, Kind.DELETE},
+    ActionKind.REMOVE_LEFTOVERS: {Kind.CURRENT, Kind.FUTURE},
 }
 
 
@@ -258,6 +268,50 @@ def test_each_action_applies_to_its_kinds_only(action: ActionKind, kind: Kind) -
     p = proposal(action, replace(directory("orders-0"), kind=kind))
     refused = guards.inside(p, ORPHAN)
     assert (refused is None) == (kind in APPLIES.get(action, ()))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "names", "goes"),
+    [
+        (Verdict.ASSIGNED, ("0.log.deleted", "0.log.cleaned"), True),
+        (Verdict.ASSIGNED, ("0.log.deleted", "0.log"), False),
+        (Verdict.ASSIGNED, ("0.log.swap",), False),
+        (Verdict.ASSIGNED, (), False),
+        (Verdict.UNKNOWN, ("0.log.deleted",), False),
+        (Verdict.ORPHAN, ("0.log.deleted",), False),
+    ],
+)
+def test_only_what_a_start_drops_goes_from_a_directory_that_stays(
+    verdict: Verdict, names: tuple[str, ...], goes: bool
+) -> None:
+    p = proposal(ActionKind.REMOVE_LEFTOVERS, directory("orders-0"), leftovers=names)
+    proof = (Held(Claim.LIVES_HERE, Witness.KRAFT_LOG, NOW),) if verdict is Verdict.ASSIGNED else ()
+    seen = facts(rulings={DirKey(LOG_DIR, "orders-0"): Ruling(verdict, proof=proof)})
+    assert (guards.assigned(p, seen) is None) is goes
+    # It takes no directory away: no limit counts it, and its own approval lists the files.
+    assert blast_radius([p], facts(), BlastRadius(max_dirs=0, max_fraction=0.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("was", "flags", "word"),
+    [
+        (Ruling(Verdict.UNKNOWN, "no-topic-id"), Flags(even_last_copy=True), True),
+        (Ruling(Verdict.UNKNOWN, "no-topic-id"), Flags(allow_assigned=True), False),
+        (Ruling(Verdict.ORPHAN, "not-a-replica"), Flags(even_last_copy=True), True),
+        (Ruling(Verdict.ASSIGNED), Flags(even_last_copy=True), False),
+        (Ruling(Verdict.ASSIGNED), Flags(even_last_copy=True, allow_assigned=True), True),
+    ],
+)
+def test_a_stray_that_may_be_the_only_copy_goes_by_the_operators_word_and_an_approval(
+    was: Ruling, flags: Flags, word: bool
+) -> None:
+    p = proposal(ActionKind.MARK, directory(STRAY), flags=flags)
+    seen = facts(strays={DirKey(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it", ruling=was)})
+    assert (guards.assigned(p, seen) is None) is word
+    plan = assemble([p], [], seen, [guards.assigned], WIDE)
+    assert (plan.needs_approval is not None) is word
+    if word:
+        assert assemble([p], [], seen, [guards.assigned], WIDE, approve=plan.plan_id).needs_approval is None
 
 
 def from_quarantine() -> Proposal:
@@ -296,3 +350,45 @@ def test_a_new_name_is_of_the_kind_that_the_action_gives() -> None:
     ):
         refusal = guards.inside(p, ORPHAN)
         assert refusal is not None and "no broker would start" in refusal.fact
+
+
+SOURCE = tuple(
+    Held(claim, witness, NOW)
+    for claim, witness in (
+        (Claim.OUR_LINEAGE, Witness.STATE_DIR),
+        (Claim.IN_THIS_MODE, Witness.PROCESS_ROLES),
+        (Claim.NOT_CONTRADICTED, Witness.EVERY_SOURCE),
+    )
+)
+GONE = Ruling(Verdict.ORPHAN, "topic-absent", proof=(Held(Claim.TOPIC_ABSENT, Witness.KRAFT_LOG, NOW), *SOURCE))
+MOVED = Ruling(Verdict.ORPHAN, "not-a-replica", proof=(Held(Claim.NOT_A_REPLICA, Witness.KRAFT_LOG, NOW), *SOURCE))
+HERE = Ruling(Verdict.ASSIGNED, None)
+UNKNOWN = Ruling(Verdict.UNKNOWN, "no-topic-id")
+COVERED = (*MOVED.proof, Held(Claim.COVERED, Witness.LEADER, NOW))
+
+
+@pytest.mark.parametrize(
+    ("ruling", "flags", "goes"),
+    [
+        (StrayRuling(True, "topic-absent", ruling=GONE, proof=GONE.proof), Flags(only_deleted=True), True),
+        (StrayRuling(True, "another copy has all of it", "yes", ruling=MOVED, proof=COVERED), Flags(), True),
+        (
+            StrayRuling(True, "another copy has all of it", "yes", ruling=MOVED, proof=COVERED),
+            Flags(only_deleted=True, even_last_copy=True),
+            False,
+        ),
+        (StrayRuling(False, "no copy covers it", "no", ruling=MOVED, proof=MOVED.proof), Flags(), False),
+        (StrayRuling(False, "no copy covers it", "no", ruling=MOVED), Flags(even_last_copy=True), True),
+        (StrayRuling(False, "nobody could be asked", "unknown", ruling=MOVED), Flags(even_last_copy=True), True),
+        (StrayRuling(False, "no copy covers it", "no", ruling=HERE), Flags(even_last_copy=True), False),
+        (StrayRuling(False, "no copy covers it", "no", ruling=MOVED), Flags(only_copy=True), True),
+        (StrayRuling(False, "no copy covers it", "no", ruling=HERE), Flags(only_copy=True), False),
+        (StrayRuling(False, "its owner is unknown now", ruling=UNKNOWN), Flags(only_copy=True), False),
+    ],
+)
+def test_what_a_stray_needs_to_go(ruling: StrayRuling, flags: Flags, goes: bool) -> None:
+    """`only_deleted`: cover by another copy is no proof that its topic is deleted. `even_last_copy`: that it may be the
+    only copy was approved; that its partition is assigned here was not. `only_copy`: the same, by a request, and only
+    of a partition that is known."""
+    known = facts(strays={DirKey(LOG_DIR, STRAY): ruling})
+    assert (guards.assigned(replace(remove(STRAY), flags=flags), known) is None) is goes

@@ -66,7 +66,7 @@ def test_other_actions_have_another_id(one: list[int], other: list[int]) -> None
     [
         replace(remove(1), action=ActionKind.RESTORE),
         replace(remove(1), then_removed=True),
-        replace(remove(1), double=True),
+        replace(remove(1), duplicate=True),
         remove(1, log_dir="/data/d2"),
         remove(1, name="orders-2.x-delete"),
         remove(1, device=1),

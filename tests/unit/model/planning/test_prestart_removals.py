@@ -19,7 +19,7 @@ FACTS = facts(partition_dirs=1000, partition_bytes=10**6)
 
 def removal(n: int, *, stray: bool = True, device: int = DEVICE) -> Proposal:
     name = (stray_name if stray else delete_name)(f"t{n}", 0, HEX)
-    return Proposal(ActionKind.REMOVE, directory(name, inode=n, device=device, bytes=1), "test")
+    return Proposal(ActionKind.REMOVE, directory(name, inode=n, device=device, allocated=1), "test")
 
 
 def mark(p: Proposal) -> Proposal:

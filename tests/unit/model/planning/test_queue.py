@@ -61,14 +61,14 @@ def test_the_journal_knows_better_than_the_directory() -> None:
 
 
 def test_a_removal_that_was_begun_waits_only_for_its_backoff() -> None:
-    begun = {KEY: [RemovalIntent(files=5, bytes=1000)]}
+    started = {KEY: [RemovalIntent(files=5, bytes=1000)]}
     part = replace(at(NOW), removal_started=True)  # four files are left
-    (entry,) = queue(part, removal_intents=begun, delay_ms=DELAY)
+    (entry,) = queue(part, removal_intents=started, delay_ms=DELAY)
     assert entry.due_at_ms == NOW and entry.removal_started
-    (entry,) = queue(part, removal_intents=begun, delay_ms=DELAY, failures={KEY: Attempts(3, NOW, "EACCES")})
+    (entry,) = queue(part, removal_intents=started, delay_ms=DELAY, failures={KEY: Attempts(3, NOW, "EACCES")})
     assert entry.due_at_ms == NOW + 4000
     # `chmod -R ug+s` sets the mark everywhere, and an intent may have come to nothing.
-    for whole, said in ((at(NOW), begun), (part, NO_REMOVALS), (part, {KEY: [RemovalIntent(files=4, bytes=1000)]})):
+    for whole, said in ((at(NOW), started), (part, NO_REMOVALS), (part, {KEY: [RemovalIntent(files=4, bytes=1000)]})):
         (entry,) = queue(whole, removal_intents=said, delay_ms=DELAY, marks={KEY: Mark(NOW, "orders")})
         assert entry.due_at_ms == NOW + DELAY and not entry.removal_started
 
@@ -102,11 +102,11 @@ def test_the_queue_is_in_order_and_complete(marked: list[tuple[int, bool, int, b
     cases = list(zip(names, marked, strict=True))
     marks = {DirKey(LOG_DIR, n): Mark(ms, "orders") for n, (ms, ours, _, _) in cases if ours}
     failures = {DirKey(LOG_DIR, n): Attempts(count, ms, "EACCES") for n, (ms, _, count, _) in cases if count}
-    begun = {DirKey(LOG_DIR, n): [RemovalIntent(9, 0)] for n, (_, _, _, b) in cases if b}
-    entries = queue(*found, marks=marks, failures=failures, removal_intents=begun, delay_ms=delay)
+    started = {DirKey(LOG_DIR, n): [RemovalIntent(9, 0)] for n, (_, _, _, b) in cases if b}
+    entries = queue(*found, marks=marks, failures=failures, removal_intents=started, delay_ms=delay)
     assert sorted(e.dir.name for e in entries) == sorted(names)
     assert [e.due_at_ms for e in entries] == sorted(e.due_at_ms for e in entries)
     ready = {p.key for p in removals(entries, now).due}
     assert ready == {e.dir.key for e in entries if e.due_at_ms <= now and e.marked_at_ms <= now}
     for e in entries:
-        assert DirKey(LOG_DIR, e.dir.name) in begun or e.due_at_ms >= e.marked_at_ms + delay
+        assert DirKey(LOG_DIR, e.dir.name) in started or e.due_at_ms >= e.marked_at_ms + delay

@@ -12,7 +12,7 @@ from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Proposal, Waiting
 from logagent.model.planning.reclaim_windows import Reclaim, reclaims
 from logagent.model.records import ActionKind, Health, Holder, HolderState
-from tests.hosts import HEX, LOG_DIR, directory, facts, log_dir, proposal
+from tests.hosts import HEX, LOG_DIR, directory, facts, gone, log_dir, proposal
 
 STRAY = f"orders-0.{HEX}-stray"
 MARKED = f"orders-0.{HEX}-delete"
@@ -32,7 +32,7 @@ def remove(name: str = STRAY) -> Proposal:
 
 
 def test_what_is_due_and_passes_every_guard_is_open_now() -> None:
-    ruling = StrayRuling(True, "covered", "yes")
+    ruling = StrayRuling(True, "covered", "yes", proof=gone())
     given = facts(strays={(LOG_DIR, STRAY): ruling})
     assert said(given, remove()) == Reclaim("now", DUE, None, "yes")
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.doubles import Doubles
+from logagent.model.assignments.duplicates import Duplicates
+from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.guards import assigned
@@ -20,15 +21,15 @@ from tests.hosts import HEX, LOG_DIR, NOW, directory, facts, proposal
 STEPS = list(Step)
 
 
-def offer(n: int, step: Step, gives_back: int = 100, shortens: str | None = None, begun: bool = False) -> Offer:
+def offer(n: int, step: Step, gives_back: int = 100, shortens: str | None = None, started: bool = False) -> Offer:
     found = directory(stray_name(f"t{n}", 0, HEX), inode=100 + n)
-    removal = Proposal(ActionKind.REMOVE, found, "test", due_at_ms=NOW - n, removal_started=begun)
+    removal = Proposal(ActionKind.REMOVE, found, "test", due_at_ms=NOW - n, removal_started=started)
     return Offer(step, removal, gives_back, shortens)
 
 
 offers = st.lists(
     st.builds(
-        lambda step, gives, early, begun: (step, gives, "a wait" if early else None, begun),
+        lambda step, gives, early, started: (step, gives, "a wait" if early else None, started),
         st.sampled_from(STEPS), st.integers(0, 3).map(lambda n: 300 * n), st.booleans(), st.booleans(),
     ),
     max_size=12,
@@ -82,14 +83,14 @@ def test_everything_that_is_not_offered_is_said_with_its_reason() -> None:
         DirKey(LOG_DIR, "d-0"): Ruling(Verdict.UNKNOWN, "reassigning"),
     }
     known = facts(rulings=rulings)
-    assert [(k.name, k.reason) for k in kept(dirs, [], known, [DirKey(LOG_DIR, "e-0")], Doubles([], {}))] == [
+    assert [(k.name, k.reason) for k in kept(dirs, [], known, [DirKey(LOG_DIR, "e-0")], Duplicates([], {}))] == [
         ("d-0", "unknown: reassigning"),
         ("c-0", "unknown: no-assignments"),
         ("b-0", "assigned"),
         ("a-0", "assigned: the only live copy"),
     ]
     # Not the only one: what it covers is on this host.
-    pair = Doubles([], {}, {DirKey(LOG_DIR, "a-0"): "a duplicate"})
+    pair = Duplicates([], {}, {DirKey(LOG_DIR, "a-0"): "a duplicate"})
     found = kept(dirs[:1], [], known, [], pair)
     assert [(k.reason, k.detail) for k in found] == [("assigned", "a duplicate")]
 
@@ -99,7 +100,7 @@ def test_what_is_no_partition_is_kept_and_said_too() -> None:
     dirs = [directory(name, inode=n, allocated=9 - n) for n, name in enumerate(names)]
     dirs[0].error = "it has no '-'"
     files = [(DirKey(LOG_DIR, "core.1234"), 100)]
-    found = kept(dirs, files, facts(), [], Doubles([], {DirKey(LOG_DIR, "a-0"): "a duplicate"}))
+    found = kept(dirs, files, facts(), [], Duplicates([], {DirKey(LOG_DIR, "a-0"): "a duplicate"}))
     assert [(k.name, k.bytes, k.detail) for k in found] == [
         ("core.1234", 100, None),
         ("bad", 9, "it has no '-'"),
@@ -112,39 +113,42 @@ def test_what_is_no_partition_is_kept_and_said_too() -> None:
 
 def test_what_does_not_help_is_kept_and_said() -> None:
     """It is concerned, and of a kind that is never kept otherwise."""
-    begun, nothing, some = (
-        offer(1, Step.MARKED, 0, begun=True),
+    started, nothing, some = (
+        offer(1, Step.MARKED, 0, started=True),
         offer(2, Step.STRAY_PAST_RETENTION, 0),
         offer(3, Step.ORPHAN),
     )
-    assert [o.helps for o in (begun, nothing, some)] == [True, False, True]
+    assert [o.helps for o in (started, nothing, some)] == [True, False, True]
     stray = nothing.proposal.dir
-    (found,) = kept([stray], [], facts(), [nothing.key], Doubles([], {}), [stray])
+    (found,) = kept([stray], [], facts(), [nothing.key], Duplicates([], {}), [stray])
     assert (found.name, found.bytes) == (stray.name, stray.allocated) and "frees nothing now" in found.reason
 
 
 def test_what_it_costs_to_remove_a_marked_directory_before_its_delay_is_over() -> None:
     early, due = offer(1, Step.MARKED, shortens="file.delete.delay.ms"), offer(1, Step.MARKED)
     assert "can no longer be restored" in early.cost and due.cost.startswith("none")
-    begun = replace(early, proposal=replace(early.proposal, removal_started=True))
-    assert begun.cost == due.cost
+    started = replace(early, proposal=replace(early.proposal, removal_started=True))
+    assert started.cost == due.cost
     assert all(offer(1, step).cost for step in Step)
+
+
+COVERED = Held(Claim.COVERED, Witness.OTHER_LOG_DIR, NOW)
 
 
 def test_a_double_is_set_aside_only_as_long_as_the_other_copy_has_all_of_it() -> None:
     found = directory("orders-0")
-    away = replace(proposal(ActionKind.QUARANTINE, found, new_name=stray_name("orders", 0, HEX)), double=True)
+    away = replace(proposal(ActionKind.QUARANTINE, found, new_name=stray_name("orders", 0, HEX)), duplicate=True)
     living = facts(rulings={DirKey(LOG_DIR, "orders-0"): Ruling(Verdict.ASSIGNED)})
     refusal = assigned(away, living)
     assert refusal is not None and "was not checked" in refusal.fact
-    no = replace(living, doubles={DirKey(LOG_DIR, "orders-0"): StrayRuling(False, "it ends later")})
+    no = replace(living, duplicates={DirKey(LOG_DIR, "orders-0"): StrayRuling(False, "it ends later")})
     refusal = assigned(away, no)
     assert refusal is not None and refusal.fact == "it ends later"
-    yes = replace(living, doubles={DirKey(LOG_DIR, "orders-0"): StrayRuling(True, "covered")})
+    yes = replace(living, duplicates={DirKey(LOG_DIR, "orders-0"): StrayRuling(True, "covered", proof=(COVERED,))})
     assert assigned(away, yes) is None
     # It permits nothing else.
     assert assigned(replace(away, action=ActionKind.MARK), yes) is not None
-    assert assigned(replace(away, double=False), yes) is not None
+    assert assigned(replace(away, duplicate=False), yes) is not None
 
 
 @pytest.mark.parametrize("agreed", [True, False])

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from logagent.model.assignments.covered import EpochEnd, LogLook
+from logagent.model.assignments.covered import EpochEnd, LogExtent
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import rename_uuid
 from logagent.model.planning.first_check import FirstCheck
 from logagent.model.planning.plan import Proposal, Refusal
 from logagent.model.planning.queue import NO_REMOVALS, Mark, RemovalIntent, RemovalIntents
-from logagent.model.planning.restorations import CopyLook, Owner, RestoreOptions, Wanted, restorations
+from logagent.model.planning.restorations import CopyRead, Owner, RestoreOptions, Wanted, restorations
 from logagent.model.records import ActionKind, DirKey, Health, Identity, Kind, PartitionDir
 from tests.hosts import CLUSTER, DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
 
@@ -22,7 +22,7 @@ MARKED = f"orders-0.{HEX}-delete"
 OTHER_ID = "EEEEEEEEEEEEEEEEEEEEEA"
 NOTHING = RestoreOptions()
 NOBODY = Owner()
-COPY = CopyLook(LogLook(0, 100, ((3, 0),)))
+COPY = CopyRead(LogExtent(0, 100, ((3, 0),)))
 
 
 def restored(
@@ -32,7 +32,7 @@ def restored(
     marks: dict[DirKey, Mark] | None = None,
     options: RestoreOptions = NOTHING,
     seen: Facts | None = None,
-    copy: CopyLook = COPY,
+    copy: CopyRead = COPY,
     owner: Owner = NOBODY,
     removals: RemovalIntents = NO_REMOVALS,
 ) -> tuple[list[Proposal], list[Refusal]]:
@@ -262,16 +262,16 @@ DELETED = "00000000000000000000.log.deleted"
 @pytest.mark.parametrize(
     ("log", "log_start_back", "comes_back"),
     [
-        (LogLook(80, 100, ((1, 0),)), 0, False),
-        (LogLook(80, 100, ((1, 79), (2, 90))), 0, False),
-        (LogLook(80, 100), 79, False),
-        (LogLook(None, None), 100, False),
-        (LogLook(80, 100, ((1, 80), (2, 90))), 0, True),
-        (LogLook(80, None), 80, True),
+        (LogExtent(80, 100, ((1, 0),)), 0, False),
+        (LogExtent(80, 100, ((1, 79), (2, 90))), 0, False),
+        (LogExtent(80, 100), 79, False),
+        (LogExtent(None, None), 100, False),
+        (LogExtent(80, 100, ((1, 80), (2, 90))), 0, True),
+        (LogExtent(80, None), 80, True),
     ],
 )
 def test_not_what_a_broker_had_begun_to_remove_unless_its_log_start_had_moved(
-    log: LogLook, log_start_back: int, comes_back: bool
+    log: LogExtent, log_start_back: int, comes_back: bool
 ) -> None:
     """It renames segment by segment to `.deleted`, the first one first; retention does so too, with the log start."""
     copy = replace(COPY, log=log, log_start_back=log_start_back, deleted=(DELETED,))
@@ -369,7 +369,7 @@ def test_what_its_broker_would_delete_needs_consent(owner: Owner, refused: bool,
     assert restored([directory(STRAY)], owner=owner, marks=marks)[1] == []
 
 
-END_OF_LEADER = EpochEnd("the leader, node 2", 3, 99, 0)
+END_OF_LEADER = EpochEnd("the leader, node 2", 3, 99, 0, high_watermark=10**6)
 
 
 @pytest.mark.parametrize(
@@ -526,3 +526,9 @@ def test_retention_deletes_nothing_of_what_the_broker_sets_aside_again() -> None
     for loads in (replace(elsewhere, zookeeper=True), NOBODY):
         (refusal,) = restored([directory(STRAY)], copy=copy, owner=loads)[1]
         assert "first retention check" in refusal.fact
+
+
+def test_a_restore_says_as_of_when_its_retention_is_known() -> None:
+    owner = replace(living(), settings_as_of={"orders": "; its retention is that of 14:02"})
+    ((p,), _) = restored([directory(STRAY)], owner=owner)
+    assert "its retention is that of 14:02" in p.reason

@@ -240,5 +240,5 @@ def test_a_double_counts_once_its_copy_is_planned_and_not_before() -> None:
     known_facts = facts(log_dir(), log_dir("/data/d2"), rulings=rulings)
     assert loaded([one, two], known_facts, ()) == []
     assert loaded([one, two], known_facts, [DirKey(LOG_DIR, "t-0")]) == [two]
-    begun = replace(one, removal_started=True)
-    assert loaded([begun, two], known_facts, ()) == [two]
+    started = replace(one, removal_started=True)
+    assert loaded([started, two], known_facts, ()) == [two]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.setup.drop_in import SetupFacts, allowed, drop_in, quoted, unit_of_mount
+from logagent.model.setup.drop_in import (
+    SetupFacts,
+    allowed,
+    drop_in,
+    naming,
+    quoted,
+    unit_of_mount,
+    without_name,
+)
 from tests.needs import need_command
 
 
@@ -33,17 +43,36 @@ def test_log_dirs_on_the_root_file_system_are_opened_themselves() -> None:
     ]
 
 
+@pytest.mark.parametrize("config", ["/etc/kafka/server.properties", '/srv/a b/100% "q" \\x'])
 @pytest.mark.parametrize(
-    ("config", "line"),
+    "text",
     [
-        ("/etc/kafka/server.properties", 'Environment="LOGAGENT_KAFKA__CONFIG=/etc/kafka/server.properties"'),
-        ('/srv/a b/100% "q" \\x', 'Environment="LOGAGENT_KAFKA__CONFIG=/srv/a b/100%% \\"q\\" \\\\x"'),
+        "",
+        "# nothing set",
+        "[cleanup]\nmode = 'enforce'\n",
+        "[kafka]\n",
+        "[kafka]\n# config = '/x'\nversion = '3.9.1'\n[cleanup]\n# config = 7\nmode = 'enforce'",
+        "[cleanup]\nmode = 'enforce'\n[kafka]\nversion = '3.9.1'",
+        (Path(__file__).parents[4] / "config/logagent.toml").read_text(),
     ],
 )
-def test_a_broker_that_no_file_of_ours_names_is_named_to_the_service(config: str, line: str) -> None:
-    facts = SetupFacts(command="x", config=config, user="kafka", group="7", paths=("/d",), mounts=(), unnamed=True)
-    assert line in drop_in(facts).splitlines()
-    assert "Environment" not in "".join(lines("/d", config=config))
+def test_the_broker_is_named_and_nothing_else_changes(text: str, config: str) -> None:
+    made = naming(text, config)
+    before, after = tomllib.loads(text), tomllib.loads(made)
+    assert after.pop("kafka") == {**before.pop("kafka", {}), "config": config} and after == before
+    lost = set(text.splitlines()) - set(made.splitlines())
+    assert all(line.startswith("# config = ") for line in lost) and len(lost) <= 1
+
+
+@pytest.mark.parametrize("text", ["kafka = {version = '3.9.1'}\n", "kafka.version = '3.9.1'\n", "x = [\n"])
+def test_where_the_broker_cannot_be_named_nothing_is_written(text: str) -> None:
+    with pytest.raises(ValueError):
+        naming(text, "/etc/kafka/server.properties")
+
+
+def test_a_drop_in_that_still_names_the_broker_fits() -> None:
+    text = "[Service]\nUser=kafka\n"
+    assert without_name(text + 'Environment="LOGAGENT_KAFKA__CONFIG=/etc/x"\nGroup=7\n') == f"{text}Group=7\n"
 
 
 def test_two_log_dirs_on_one_disk_open_it_once() -> None:

@@ -1,0 +1,587 @@
+"""Which files of a date are intact, and which of them count: all that the driver does before Spark sees one.
+
+A file is read in this order, and the first thing that is wrong is the reason: its place, its manifest, its size, then
+its content. While a file is read once, SHA-256, unpacked bytes and lines are counted; rows that are not directories (or
+assigned partitions) are parsed here, and what the fleet uses of them (`_KEPT`) is kept; the others are for Spark. A
+file with an invalid gzip end, one that unpacks to too much, or one with a line of a megabyte or more gets no further.
+
+The newest intact file of each host counts. Older ones are not read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import cached_property
+from itertools import islice
+from typing import IO, Any
+
+from py4j.protocol import Py4JError
+
+from logagent.errors import UnreadableError
+from logagent.files.safe_open import parse_json
+from logagent.fleet.ingest.landing import (
+    LARGEST_MANIFEST,
+    LARGEST_PACKED,
+    Landed,
+    Landing,
+    Listing,
+    Manifest,
+    Problem,
+    Skipped,
+    first_of,
+    millis,
+    parsed,
+    problem_of,
+)
+from logagent.fleet.tables.choice import Row, happened, newest_first
+from logagent.fleet.tables.frames import is_removal
+from logagent.fleet.tables.store import Run
+from logagent.store.contract import LEDGER, OF_FILE_SYSTEM
+from logagent.store.names import ASSIGNMENTS, MANIFEST, publisher_of
+from logagent.store.snapshots import SNAPSHOT_SCHEMA, base_named, snapshot_lines
+
+ASIDE = ".aside"
+_WITH_NUMBERS = ("logagent.snapshot/2", SNAPSHOT_SCHEMA)
+BAD_ROWS_KEPT = 100
+"""Bad rows listed per file; the file's own entry has their total."""
+_FIELDS = (
+    "kind", "cluster_id", "node_id", "host", "snapshot_id", "file", "at", "received_at", "bytes", "rows", "sha256",
+    "status", "reason", "detail", "agent_version", "kafka_version", "boot_id", "source", "offset", "image_at", "dirs",
+    "log_dirs", "partitions", "topics", "received_manifest", "uncommitted", "metadata_version", "base",
+)  # fmt: skip
+"""Fields of a row of `files`. `status` is taken, superseded, waiting (no manifest yet) or rejected; times are
+milliseconds since 1970."""
+
+
+@dataclass
+class Checked:
+    """The files of a date. `entries`: one row each (`_FIELDS` and what is only needed here; `read_from`: what Spark
+    reads)."""
+
+    run: Run
+    day: date
+    entries: list[Row]
+    skipped: list[Skipped]
+    records: list[Row] = field(default_factory=list)
+    log_dirs: dict[str, list[Row]] = field(default_factory=dict)
+    brokers: dict[str, list[int]] = field(default_factory=dict)
+
+    @cached_property
+    def stems(self) -> set[tuple[str, int | None, str]]:
+        """The files that are there, by host and name."""
+        return {(e["cluster_id"], e["node_id"], e["stem"]) for e in self.entries if e.get("bytes")}
+
+    def chosen(self, kind: str) -> list[Row]:
+        """Entries that count so far, in the order of their paths."""
+        found = [e for e in self.entries if e["kind"] == kind and e["status"] == "taken"]
+        return sorted(found, key=lambda e: str(e["file"]))
+
+    def files(self) -> list[Row]:
+        return [{name: entry.get(name) for name in _FIELDS} for entry in self.entries]
+
+
+def check(run: Run, landing: Landing, listing: Listing, day: date, pinned: frozenset[int] | None) -> Checked:
+    """Reads every manifest, and unpacks the newest intact file of each host."""
+    landed = listing.landed.get(day, [])
+    with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
+        entries = list(pool.map(lambda each: _entry(landing, each), landed))
+        skipped = [s for s in listing.skipped if s.day in (None, day)]
+        unlisted = [_of_skipped(s) for s in skipped if s.node_id is not None]
+        checked = Checked(run, day, [*entries, *unlisted], skipped)
+        reject_implausible(checked.entries, pinned)
+        list(pool.map(lambda group: choose(landing, checked, group), groups(checked.entries)))
+    return checked
+
+
+def groups(entries: Iterable[Row]) -> list[list[Row]]:
+    """Intact files of each host, and of each cluster's assignments, newest first."""
+    found: dict[tuple[str, str, int | None], list[Row]] = defaultdict(list)
+    for entry in entries:
+        if entry["status"] == "whole":
+            found[entry["kind"], entry["cluster_id"], entry["node_id"]].append(entry)
+    return [newest_first(group) for group in found.values()]
+
+
+def choose(landing: Landing, checked: Checked, group: list[Row]) -> None:
+    """Takes the first of a group whose content is intact too; the rest are superseded, and not read."""
+    taken = False
+    for entry in group:
+        landed, manifest = entry["landed"], entry["manifest"]
+        if taken:
+            entry["status"] = "superseded"
+            continue
+        counted = "partition" if entry["kind"] == ASSIGNMENTS else "dir"
+        try:
+            with landing.opened(landed) as file:
+                seen = unpack(file, counted, landed.data.bytes)
+        except (OSError, Py4JError) as error:
+            reject(entry, "unreadable", f"the file cannot be read: {_words(error)}")
+            continue
+        problem = inside(landed, manifest, seen)
+        if problem is None and manifest.base is not None:
+            problem = _make_whole(landing, checked, entry, seen)
+        checked.records += records(entry, bad_rows(seen))
+        if problem is not None:
+            reject(entry, *problem)
+            continue
+        taken = True
+        _take(checked, entry, seen)
+
+
+def _make_whole(landing: Landing, checked: Checked, entry: Row, seen: Unpacked) -> Problem | None:
+    """Writes a delta with the rows of its base for Spark, and counts them; what is wrong with either. A delta that
+    cannot be read is no host without directories."""
+    landed, name = entry["landed"], entry["base"]
+    if (landed.cluster_id, landed.node_id, name) not in checked.stems:
+        return "no-base", f"its base {name} is not in landing"
+
+    def read(stem: str) -> bytes:
+        with landing.opened(replace(landed, stem=stem)) as file:
+            return file.read(LARGEST_PACKED)
+
+    try:
+        whole, packed = made_whole(read, landed.stem)
+    except UnreadableError as error:
+        return "base-differs", str(error)
+    except (OSError, Py4JError) as error:
+        return "unreadable", f"its base {name} cannot be read: {_words(error)}"
+    entry["read_from"] = f"{checked.run.uri}/{ASIDE}/{landed.file}"
+    checked.run.store.files.write(entry["read_from"], packed, durable=False)
+    seen.rows, seen.counted, seen.odd = whole.rows, whole.counted, whole.odd
+    return None
+
+
+def _take(checked: Checked, entry: Row, seen: Unpacked) -> None:
+    head = header(seen)
+    schema = head.pop("schema") or ""
+    entry.update({name: value for name, value in head.items() if value is not None})
+    entry.update(status="taken", rows=seen.rows, counted=seen.counted)
+    # Times in other schema versions may be text: use the reader that accepts both.
+    entry["odd"] = seen.odd or (entry["kind"] == "snapshot" and schema not in _WITH_NUMBERS)
+    if entry["kind"] == ASSIGNMENTS:
+        entry["partitions"] = seen.counted
+        entry["uncommitted"] = uncommitted(seen)
+        checked.brokers[entry["file"]] = sorted({r["node_id"] for r in seen.others if r["row"] == "broker"})
+    else:
+        checked.log_dirs[entry["file"]] = log_dirs(entry["landed"], seen)
+        entry.update(dirs=seen.counted, log_dirs=len(checked.log_dirs[entry["file"]]))
+
+
+AHEAD_MS = 3_600_000
+
+
+def reject_implausible(entries: list[Row], pinned: frozenset[int] | None) -> None:
+    """Rejects assignments that decide nothing: from a publisher that is not pinned, or more than an hour newer than
+    every snapshot of their cluster unless another node has published some within that hour."""
+    snapshots: dict[str, int] = {}
+    for entry in entries:
+        if entry["kind"] == "snapshot" and entry["status"] == "whole":
+            cluster = entry["cluster_id"]
+            snapshots[cluster] = max(snapshots.get(cluster, 0), happened(entry))
+    images = [e for e in entries if e["kind"] == "assignments" and e["status"] == "whole"]
+    for entry in images:
+        publisher = publisher_of(entry["stem"])
+        if pinned is not None and publisher not in pinned:
+            reject(entry, "not-a-publisher", f"node {publisher} is not one of --assignments-from")
+            continue
+        limit = int(snapshots.get(entry["cluster_id"]) or entry["received_at"]) + AHEAD_MS
+        if entry["at"] > limit:
+            others = (
+                e
+                for e in images
+                if e["cluster_id"] == entry["cluster_id"]
+                and publisher_of(e["stem"]) != publisher
+                and abs(e["at"] - entry["at"]) <= AHEAD_MS
+            )
+            if next(others, None) is None:
+                reject(entry, "from-the-future", "over 1 h newer than every snapshot, and no other source confirms it")
+
+
+def reject(entry: Row, reason: str, detail: str) -> None:
+    entry.update(status="rejected", reason=reason, detail=detail)
+
+
+def _entry(landing: Landing, landed: Landed) -> Row:
+    manifest: Manifest | None = None
+    wrong: str | None = None
+    if landed.manifest is not None:
+        try:
+            with landing.opened(landed, MANIFEST) as file:
+                content = file.read(LARGEST_MANIFEST + 1)
+            manifest = parsed(content) if len(content) <= LARGEST_MANIFEST else None
+        except (OSError, Py4JError) as error:
+            wrong = _words(error)
+    problem = problem_of(landed, manifest)
+    if wrong is not None:
+        problem = ("unreadable", f"the manifest cannot be read: {wrong}")
+    received = landed.data or landed.manifest
+    status = "whole" if problem is None else "waiting" if problem[0] == "no-manifest" else "rejected"
+    return {
+        "kind": ASSIGNMENTS if landed.place == ASSIGNMENTS else "snapshot",
+        "cluster_id": landed.cluster_id,
+        "node_id": landed.node_id,
+        "host": manifest.host if manifest else None,
+        "snapshot_id": manifest.snapshot_id if manifest else landed.stem,
+        "file": landed.file,
+        "stem": landed.stem,
+        "at": manifest.at_ms if manifest else None,
+        "received_at": received.modified_ms if received else None,
+        "bytes": landed.data.bytes if landed.data else None,
+        "sha256": manifest.sha256 if manifest else None,
+        "status": status,
+        "reason": problem[0] if problem else None,
+        "detail": problem[1] if problem else None,
+        "received_manifest": landed.manifest is not None,
+        "landed": landed,
+        "read_from": f"{landing.uri}/{landed.file}",
+        "base": manifest.base.snapshot_id if manifest and manifest.base else None,
+        "manifest": manifest,
+    }
+
+
+def _of_skipped(skipped: Skipped) -> Row:
+    """An entry for a host with something that could not even be listed."""
+    whose = {"kind": "snapshot", "cluster_id": skipped.cluster_id, "node_id": skipped.node_id, "file": skipped.path}
+    why = {"status": "rejected", "reason": skipped.reason, "detail": skipped.detail}
+    return {**whose, "snapshot_id": None, "received_at": None, **why}
+
+
+LARGEST_UNPACKED = 2 << 30
+LARGEST_RATIO = 100
+SMALLEST_LIMIT = 64 << 20
+"""Small files may unpack to this much whatever their ratio, because one host's rows are repetitive."""
+LONGEST_LINE = 1 << 20
+MOST_OTHER_ROWS = 50_000
+"""Rows of a file that the driver parses: header, log dirs, brokers, and kinds of later versions."""
+MOST_KEPT = 16 << 20
+"""Characters of them that are kept: no host says so much of its log dirs."""
+_LEDGER = dict.fromkeys(LEDGER)
+_HEADER = dict.fromkeys(("schema", "cluster_id", "at", "agent_version", "kafka_version", "source", "offset", "boot_id"))
+_KEPT: dict[str, dict[str, Any]] = {
+    "snapshot": _HEADER
+    | {"node_id": None, "snapshot_id": None, "host": None, "assignments": {"at": None}}
+    | {"base": {"snapshot_id": None, "sha256": None}},
+    "changes": {},
+    "assignments": _HEADER | dict.fromkeys(("host", "known_until", "metadata_version")),
+    "broker": {"node_id": None},
+    "uncommitted": {"topic_id": None, "partition": None},
+    "log_dir": dict.fromkeys(("path", "health", "directory_id", "reason", "device")) | {"ledger": _LEDGER},
+}
+"""What is kept of a row that the driver parses, by kind: a few kilobytes packed may be gigabytes of objects."""
+_READ = 1 << 18
+_PIECE = 1 << 20
+_LINES_A_BLOCK = 256
+# A byte of a name that is not UTF-8 arrives as the escape of a lone low surrogate, which Java cannot encode in UTF-8.
+_SURROGATE = re.compile(rb"\\u[dD][cCdDeEfF]")
+
+
+@dataclass(slots=True)
+class Unpacked:
+    """The content of a file. `counted`: the rows for Spark; `odd`: it has escapes that only the slow reader keeps.
+    `others`: what is kept of the rows of other kinds, `kept` characters; `parsed`: how many of these there are, unknown
+    kinds too."""
+
+    sha256: str = ""
+    rows: int = 0
+    counted: int = 0
+    parsed: int = 0
+    kept: int = 0
+    others: list[dict[str, Any]] = field(default_factory=list)
+    bad: list[str] = field(default_factory=list)
+    odd: bool = False
+    problem: tuple[str, str] | None = None
+
+
+def limit_of(packed: int) -> int:
+    """The number of bytes that a file with `packed` compressed bytes may unpack to."""
+    return min(LARGEST_UNPACKED, max(SMALLEST_LIMIT, LARGEST_RATIO * packed))
+
+
+def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
+    """Reads `file` to its end or to the first thing that is wrong with it. `counted`: the kind of row Spark reads.
+
+    Raises OSError.
+    """
+    seen = Unpacked()
+    digest = hashlib.sha256()
+    prefixes = tuple(f'{{"row":{space}"{counted}"'.encode() for space in ("", " "))
+    limit, total, carry = limit_of(packed), 0, b""
+    try:
+        for piece in _pieces(file, digest):
+            total += len(piece)
+            if total > limit:
+                seen.problem = ("too-large", f"it unpacks to more than {limit} bytes from {packed}")
+                return seen
+            block = carry + piece
+            end = block.rfind(b"\n") + 1
+            carry = block[end:]
+            if len(carry) > LONGEST_LINE or block.find(b"\n") > LONGEST_LINE:
+                seen.problem = ("line-too-long", f"line {seen.rows + 1} has more than {LONGEST_LINE} bytes")
+                return seen
+            _count(seen, block[:end], prefixes, counted)
+            if seen.parsed > MOST_OTHER_ROWS:
+                seen.problem = ("too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not of kind {counted}")
+                return seen
+            if seen.kept > MOST_KEPT:
+                seen.problem = (
+                    "too-large",
+                    f"its rows that are not of kind {counted} have over {MOST_KEPT} characters",
+                )
+                return seen
+    except (zlib.error, EOFError) as error:
+        seen.problem = ("unreadable", f"not complete gzip: {error}")
+        while rest := file.read(_READ):
+            digest.update(rest)
+        seen.sha256 = digest.hexdigest()
+        return seen
+    if carry:
+        _count(seen, carry + b"\n", prefixes, counted)
+    seen.sha256 = digest.hexdigest()
+    return seen
+
+
+def made_whole(read: Callable[[str], bytes], stem: str) -> tuple[Unpacked, bytes]:
+    """A delta with the rows of its base: what is in it, and a file that Spark can read. Raises UnreadableError, and
+    what `read` does."""
+    seen, sink = Unpacked(), io.BytesIO()
+    with gzip.GzipFile(fileobj=sink, mode="wb", compresslevel=1, mtime=0) as file:
+        lines = snapshot_lines(read, stem)
+        while held := list(islice(lines, _LINES_A_BLOCK)):
+            block = b"\n".join(held) + b"\n"
+            _count(seen, block, (b'{"row":"dir"',), "dir")
+            file.write(block)
+    return seen, sink.getvalue()
+
+
+def _pieces(file: IO[bytes], digest: Any) -> Iterator[bytes]:
+    """The unpacked content in pieces of at most 1 MiB, through every member. Raises zlib.error, EOFError."""
+    member = zlib.decompressobj(31)
+    started = False
+    while packed := file.read(_READ):
+        digest.update(packed)
+        while packed:
+            if member.eof:
+                member = zlib.decompressobj(31)
+            started = True
+            piece = member.decompress(packed, _PIECE)
+            yield piece
+            packed = member.unused_data if member.eof else member.unconsumed_tail
+            while not member.eof and not packed and len(piece) == _PIECE:
+                piece = member.decompress(b"", _PIECE)
+                yield piece
+    if not started or not member.eof:
+        raise EOFError("it ends abruptly")
+
+
+def _count(seen: Unpacked, block: bytes, prefixes: tuple[bytes, ...], counted: str) -> None:
+    """Adds a block of whole lines."""
+    lines = block.count(b"\n")
+    plain = sum(block.count(b"\n" + prefix) + block.startswith(prefix) for prefix in prefixes)
+    seen.odd = seen.odd or (b"\\u" in block and _SURROGATE.search(block) is not None)
+    seen.rows += lines
+    seen.counted += plain
+    if plain == lines:
+        return
+    for line in block[:-1].split(b"\n"):
+        if line.startswith(prefixes):
+            continue
+        try:
+            row = parse_json(line)
+            if not isinstance(row["row"], str):
+                raise ValueError
+        except (ValueError, KeyError, TypeError):
+            seen.bad.append(line[:200].decode(errors="backslashreplace"))
+            seen.parsed += 1
+            continue
+        kind = row["row"]
+        seen.counted += kind == counted
+        seen.parsed += kind != counted
+        if kind in _KEPT and kind != counted:
+            seen.others.append({"row": kind, **_only(row, _KEPT[kind])})
+            seen.kept += len(str(seen.others[-1]))
+
+
+def _only(row: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a row that are kept. A list or an object where a plain value belongs is emptied: it stays wrong."""
+    found: dict[str, Any] = {}
+    for name, inner in kept.items():
+        value = row.get(name)
+        if isinstance(value, dict) and inner is not None:
+            found[name] = _only(value, inner)
+        elif name in row:
+            found[name] = type(value)() if isinstance(value, list | dict) else value
+    return found
+
+
+LARGEST_SIZE = 1 << 53
+"""The most bytes that a directory, a file system or all of a host can have; more is false, and sums would overflow."""
+TOO_MANY_BYTES = "too-many-bytes"
+MOST_NODES = 20_000
+TOO_MANY_NODES = "too-many-nodes"
+"""No cluster has more: each is a host that the report would list as missing."""
+MOST_LOG_DIRS = 1_000
+"""No host has more; each is a row that the driver and every report keep."""
+TOO_MANY_LOG_DIRS = "too-many-log-dirs"
+
+
+def inside(landed: Landed, manifest: Manifest, seen: Unpacked) -> Problem | None:
+    """The first contradiction between a file and its manifest or its place."""
+    kind = "snapshot" if landed.node_id is not None else "assignments"
+    heads = [row for row in seen.others if row["row"] == kind]
+    bad = len(seen.bad) + sum(not _is_good(row) for row in seen.others)
+    brokers = sum(row["row"] == "broker" for row in seen.others)
+    if seen.sha256 and seen.sha256 != manifest.sha256:
+        return "sha256-differs", f"SHA-256 is {seen.sha256}, its manifest says {manifest.sha256}"
+    wrong = (
+        (seen.rows != manifest.rows, "rows-differ", f"{seen.rows} rows, its manifest says {manifest.rows}"),
+        (bad > 0, "bad-rows", f"{bad} of {seen.rows} rows"),
+        (brokers > MOST_NODES, TOO_MANY_NODES, f"{brokers} brokers"),
+        (len(heads) != 1, "header-differs", f"{len(heads)} header rows"),
+    )
+    return seen.problem or first_of(wrong) or first_of(_in_head(landed, manifest, seen, heads[0]))
+
+
+def _in_head(landed: Landed, manifest: Manifest, seen: Unpacked, head: Row) -> Iterator[tuple[bool, str, str]]:
+    yield head["cluster_id"] != landed.cluster_id, "wrong-cluster", f"its header says {head['cluster_id']}"
+    if head["row"] != "snapshot":
+        return
+    yield head["node_id"] != landed.node_id, "wrong-host", f"its header says node {head['node_id']}"
+    yield head["snapshot_id"] != manifest.snapshot_id, "wrong-snapshot", f"its header says {head['snapshot_id']}"
+    # Read as a whole one, a delta would be a host that has lost most of its directories.
+    has_changes = any(row["row"] == "changes" for row in seen.others)
+    differs = base_named(head) != manifest.base or (has_changes and manifest.base is None)
+    yield differs, "wrong-base", f"its header names another base than its manifest: {head.get('base')}"
+    paths = [row["path"] for row in seen.others if row["row"] == "log_dir"]
+    many = len(paths) > MOST_LOG_DIRS
+    yield many, TOO_MANY_LOG_DIRS, f"it lists {len(paths)} log dirs, more than {MOST_LOG_DIRS}"
+    for name in [name for name in LEDGER if name not in OF_FILE_SYSTEM]:
+        much = sum(abs((row.get("ledger") or {}).get(name) or 0) for row in seen.others) > LARGEST_SIZE
+        yield much, TOO_MANY_BYTES, f"`{name}` of its log dirs adds up to more than {LARGEST_SIZE} bytes"
+    yield len(set(paths)) != len(paths), "log-dir-twice", "it lists a log dir twice"
+
+
+def bad_rows(seen: Unpacked) -> list[tuple[str, str]]:
+    """(what is wrong, the row) for the bad rows that the driver found."""
+    found = [("not JSON, or not a row", text) for text in seen.bad]
+    wrong = [row for row in seen.others if not _is_good(row)]
+    return found + [(f"{row['row']}: a required field is missing or bad", str(row)[:200]) for row in wrong]
+
+
+def _is_good(row: Row) -> bool:
+    """Whether a row has what it needs; one of a kind of a newer schema does."""
+    try:
+        return row["row"] not in _GOOD or _GOOD[row["row"]](row)
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _is_head(row: Row, kind: str) -> bool:
+    known = str(row["schema"]).startswith(f"logagent.{kind}/") and isinstance(row["cluster_id"], str)
+    return known and millis(row["at"]) is not None
+
+
+def _is_int(value: object, least: int = 0, most: int = (1 << 31) - 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_ledger(ledger: Row) -> bool:
+    sizes = {name: ledger.get(name) for name in LEDGER}
+    least = {"unexplained": -LARGEST_SIZE}
+    return all(size is None or _is_int(size, least.get(name, 0), LARGEST_SIZE) for name, size in sizes.items())
+
+
+_GOOD: dict[str, Callable[[Row], bool]] = {
+    "snapshot": lambda row: (
+        _is_head(row, "snapshot")
+        and _is_int(row["node_id"])
+        and isinstance(row["snapshot_id"], str)
+        and (base_named(row) is not None or row.get("base") is None)
+    ),
+    "assignments": lambda row: _is_head(row, "assignments"),
+    "broker": lambda row: _is_int(row["node_id"]),
+    "uncommitted": lambda row: is_removal(row["topic_id"], row.get("partition")),
+    "log_dir": lambda row: (
+        isinstance(row["path"], str)
+        and isinstance(row["health"], str)
+        and (row.get("ledger") is None or (isinstance(row["ledger"], dict) and _is_ledger(row["ledger"])))
+    ),
+}
+
+
+def header(seen: Unpacked) -> Row:
+    """The fields of the header that the store keeps. `image_at`: how recent the agent's own assignments were; of
+    assignments, until when their source is known to be complete, which may be before they were read."""
+    head = next(row for row in seen.others if row["row"] in ("snapshot", "assignments"))
+    image = head.get("assignments")
+    image = image if isinstance(image, dict) else {}
+    texts = {name: _text(head.get(name)) for name in ("agent_version", "kafka_version", "source", "boot_id", "schema")}
+    numbers = {name: head.get(name) for name in ("offset", "metadata_version")}
+    return {
+        **texts,
+        "host": _text(head.get("host")),
+        **{name: n if isinstance(n, int) and abs(n) < 1 << 62 else None for name, n in numbers.items()},
+        "image_at": millis(head.get("known_until") if head["row"] == "assignments" else image.get("at")),
+    }
+
+
+def uncommitted(seen: Unpacked) -> list[list[Any]]:
+    """Removals in the metadata log that were not committed: `[topic id, partition or null]` each."""
+    rows = [row for row in seen.others if row["row"] == "uncommitted"]
+    return [[row["topic_id"], row.get("partition")] for row in rows]
+
+
+def log_dirs(landed: Landed, seen: Unpacked) -> list[Row]:
+    """Log dir rows for the store; a ledger that the agent could not compute is null throughout."""
+    rows = []
+    for row in seen.others:
+        if row["row"] == "log_dir":
+            ledger = row.get("ledger") or {}
+            rows.append(
+                {
+                    "cluster_id": landed.cluster_id,
+                    "node_id": landed.node_id,
+                    "log_dir": row["path"],
+                    "directory_id": _text(row.get("directory_id")),
+                    "health": row["health"],
+                    "reason": _text(row.get("reason")),
+                    "device": row["device"] if _is_int(row.get("device"), 1, 1 << 62) else None,
+                    **{name: ledger.get(name) for name in LEDGER},
+                }
+            )
+    return rows
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def records(entry: Row, bad: list[tuple[str, str]]) -> list[Row]:
+    whose = {name: entry[name] for name in ("cluster_id", "node_id", "kind", "file")} | {"reason": "bad-row"}
+    return [{**whose, "detail": detail, "record": record} for detail, record in bad[:BAD_ROWS_KEPT]]
+
+
+def quarantine(checked: Checked) -> list[Row]:
+    """Rows of `quarantined_input`: every file that was rejected, and its bad rows."""
+    names = ("cluster_id", "node_id", "kind", "file", "reason", "detail", "record")
+    wrong = [entry for entry in checked.entries if entry["status"] in ("rejected", "waiting")]
+    others = [_of_skipped(s) | {"kind": None} for s in checked.skipped if s.node_id is None]
+    found = [{name: each.get(name) for name in names} for each in (*wrong, *others, *checked.records)]
+    return sorted(found, key=lambda r: tuple(str(r[n]) for n in ("file", "reason", "record")))
+
+
+def _words(error: BaseException) -> str:
+    with suppress(AttributeError):
+        if error.strerror:  # type: ignore[attr-defined]
+            return str(error.strerror)  # type: ignore[attr-defined]
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

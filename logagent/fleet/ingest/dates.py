@@ -1,0 +1,281 @@
+"""Which dates of landing are ingested, in which order, and what leaves landing and the store afterwards."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+from py4j.protocol import Py4JError
+
+from logagent.errors import LogAgentError, ServiceUnreachable
+from logagent.fleet.ingest.ingest import Ingested, Say, ingest
+from logagent.fleet.ingest.ingest_lock import NAME, IngestLock
+from logagent.fleet.ingest.landing import UNREADABLE, Landed, Landing, Listing, Skipped
+from logagent.fleet.page import text as units
+from logagent.fleet.tables.choice import HEARD_DAYS, Row
+from logagent.fleet.tables.store import Commit, Store
+from logagent.store.names import ASSIGNMENTS
+
+KEEP_RUNS = timedelta(hours=24)
+"""A superseded or uncommitted run is kept this long: a report may still be reading it."""
+LONG_AGO = timedelta(days=400)
+"""Dates so much older than the newest one in landing are ingested only by name (`--date`): each of them costs seconds,
+and one host can make thousands of them."""
+AHEAD = timedelta(days=2)
+"""Nor are dates that are later than this from now: the clock of their host is wrong."""
+MOST_LATE = 1000
+_RUN = re.compile(r"([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{12}")
+
+
+def ingest_dates(
+    store: Store, day: date | None, *, say: Say = lambda _: None, pinned: frozenset[int] | None = None
+) -> list[Ingested]:
+    """Ingests `day`, or every date in landing whose files have changed since they were ingested (`in_order`).
+
+    Raises `ServiceUnreachable` if there is no landing, `LogAgentError` for a date that is missing from landing or was
+    trimmed, and while another ingest of this store is running.
+    """
+    _need_landing(store)
+    with IngestLock(store, say) as lock, Landing(store) as landing:
+        store.refresh()
+        sweep(store, datetime.now(UTC))
+        listing = landing.listed(day)
+        commits = {each: store.commit_of(each) for each in store.dates()}
+        trimmed = {each for each, commit in commits.items() if commit is not None and commit.trimmed}
+        if day is not None and day in trimmed:
+            raise LogAgentError(
+                f"{day} was removed from landing after it was ingested", hint="its result in the store stays"
+            )
+        if day is not None and day not in with_files(listing):
+            raise LogAgentError(f"landing has nothing for {day}", hint="omit --date to ingest what is there")
+        wanted = [day] if day is not None else _wanted(store, listing, trimmed, say)
+        done: list[Ingested] = []
+        bytes_of = {each: sum(one.data.bytes for one in listing.landed[each] if one.data) for each in wanted}
+        began = time.monotonic()
+        for each in wanted:
+            if done:
+                read = sum(bytes_of[one] for one in wanted[: len(done)])
+                say(pace(len(done), len(wanted), read, sum(bytes_of.values()), time.monotonic() - began))
+            store.spark.sparkContext.setJobDescription(f"logagent fleet ingest {each}")
+            done.append(ingest(store, each, landing, listing, say=say, still_ours=lock.check, pinned=pinned))
+        for each in sorted(trimmed & listing.landed.keys()):
+            _late(store, each, listing.landed[each], say)
+        return done
+
+
+def with_files(listing: Listing) -> set[date]:
+    """Dates with a file, or with a host's folder that cannot be read. Anybody can make empty folders: they say
+    nothing."""
+    unread = {s.day for s in listing.skipped if None not in (s.day, s.node_id) and s.reason == UNREADABLE}
+    return {day for day, landed in listing.landed.items() if landed or day in unread}
+
+
+def _wanted(store: Store, listing: Listing, trimmed: set[date], say: Say) -> list[date]:
+    """The dates to ingest. What is left out goes to `listing.skipped`, which the reports of these dates list."""
+    stale = set(changed(store, listing)) - trimmed
+    wanted = [day for day in in_order(with_files(listing), datetime.now(UTC).date()) if day in stale]
+    left_out: dict[str, set[date]] = {}
+    for day in stale.difference(wanted):
+        for each in listing.landed[day]:
+            left_out.setdefault(each.cluster_id, set()).add(day)
+    for cluster, days in sorted(left_out.items()):
+        what = f"dates in the future, or over {LONG_AGO.days} days before the newest one, are not ingested: {len(days)}"
+        says = f"{what}; to ingest them nevertheless name each with --date"
+        listing.skipped.append(Skipped(f"{cluster}/{min(days)}", "not-this-date", says, cluster))
+        say(f"{cluster}/{min(days)}: {says}")
+    return wanted
+
+
+def in_order(days: Iterable[date], today: date) -> list[date]:
+    """Which of these dates are ingested, in this order: the last ones first, the older of them before the newer, whose
+    comparison uses them; then those before them. Pure."""
+    near = [day for day in days if day <= today + AHEAD]
+    newest = max((day for day in near if day <= today), default=max(near, default=today))
+    recent = newest - timedelta(days=HEARD_DAYS)
+    return sorted((day for day in near if day >= newest - LONG_AGO), key=lambda day: (day < recent, day))
+
+
+def pace(done: int, dates: int, read: int, size: int, seconds: float) -> str:
+    """Progress of an ingest, its speed, and how long the rest will take at that speed. Sizes are of landing."""
+    rate = read / seconds if seconds > 0 else 0
+    left = f", about {units.age((size - read) / rate)} left" if rate else ""
+    return f"{done} of {dates} dates, {units.size(read)} of {units.size(size)}, {units.size(int(rate))}/s{left}"
+
+
+def _need_landing(store: Store) -> None:
+    if not store.files.exists(store.landing):
+        raise ServiceUnreachable(
+            f"there is no landing/ in {store.uri}", hint="check --store; agents publish into it with publish.store"
+        )
+
+
+def changed(store: Store, listing: Listing) -> list[date]:
+    """Dates whose files, by name, size and time, differ from those that were ingested; oldest first."""
+    found = []
+    for day in with_files(listing):
+        landed = listing.landed[day]
+        commit = store.commit_of(day)
+        if commit is None or {_seen(each) for each in landed} != _ingested(store, commit):
+            found.append(day)
+    return sorted(found)
+
+
+_State = tuple[str, int | None, int | None, bool]
+
+
+def _seen(landed: Landed) -> _State:
+    received = landed.data or landed.manifest
+    size = landed.data.bytes if landed.data else None
+    return landed.file, size, received.modified_ms if received else None, landed.manifest is not None
+
+
+def _ingested(store: Store, commit: Commit) -> set[_State]:
+    return {
+        (row["file"], row["bytes"], row["received_at"], bool(row["received_manifest"]))
+        for row in store.small("files", commit)
+        if row["received_at"] is not None
+    }
+
+
+def _removable(store: Store, commit: Commit, landed: list[Landed]) -> list[Landed]:
+    """The files of an ingested date that are no longer needed, deltas before their bases: those that were taken or
+    superseded. What was rejected stays for somebody to inspect, and with it the base that it names. (After a killed
+    trim some manifests are gone.)"""
+    rows = {_known(row): row for row in store.small("files", commit)}
+    refused = [row for row in rows.values() if row["status"] in ("rejected", "waiting")]
+    named = {(row["cluster_id"], row["node_id"], row.get("base")) for row in refused}
+    found = [
+        each
+        for each in landed
+        if (row := rows.get(_seen(each)[:3])) is not None
+        and row["status"] in ("taken", "superseded")
+        and (each.cluster_id, each.node_id, each.stem) not in named
+    ]
+    return sorted(found, key=lambda each: rows[_seen(each)[:3]].get("base") is None)
+
+
+def _known(row: Row) -> tuple[str, int | None, int | None]:
+    return row["file"], row["bytes"], row["received_at"]
+
+
+def _late(store: Store, day: date, landed: list[Landed], say: Say) -> None:
+    """Files that arrived after their date was trimmed: reported, and listed as not taken."""
+    commit = store.commit_of(day)
+    if commit is None:
+        return
+    known = {_known(row) for row in store.small("files", commit)}
+    landed = [each for each in landed if _seen(each)[:3] not in known]
+    late: list[Row] = [
+        {
+            "cluster_id": each.cluster_id,
+            "node_id": each.node_id,
+            "kind": ASSIGNMENTS if each.place == ASSIGNMENTS else "snapshot",
+            "file": each.file,
+            "reason": "late",
+            "detail": f"it came after {day} was removed from landing",
+            "record": None,
+        }
+        for each in sorted(landed, key=lambda one: one.file)[:MOST_LATE]
+    ]
+    if late and late != commit.late:
+        say(f"{day}: {len(landed)} files came after the date was removed from landing: not taken")
+        store.add_commit(replace(commit, number=store.next_number(day), late=late))
+
+
+def trim_landing(store: Store, before: date, *, say: Say = lambda _: None, warn: Say = lambda _: None) -> list[date]:
+    """Removes from landing what is no longer needed of the dates before `before` that are ingested and unchanged since;
+    returns those dates. Such a date can no longer be ingested.
+
+    Only files that were listed and ingested are removed (`_removable`), also those that an earlier trim left. What
+    cannot be removed is told to `warn` and left to the next trim: it holds up no other file. Raises `LogAgentError`
+    while another ingest of this store is running.
+    """
+    _need_landing(store)
+    with IngestLock(store, say) as lock, Landing(store) as landing:
+        store.refresh()
+        listing = landing.listed()
+        stays = set(changed(store, listing))
+        gone = []
+        for day, folders in sorted(listing.folders.items()):
+            commit = store.commit_of(day) if day < before else None
+            landed = listing.landed.get(day, [])
+            if commit is None or not (commit.trimmed or day not in stays):
+                continue
+            removable = _removable(store, commit, landed) if landed else []
+            if not (removable or commit.trimmed):
+                continue
+            lock.check()
+            if not commit.trimmed:
+                say(f"{day}: removing from landing")
+                store.add_commit(replace(commit, number=store.next_number(day), trimmed=True))
+                gone.append(day)
+            _remove(landing, day, removable, folders, warn)
+        return gone
+
+
+def _remove(landing: Landing, day: date, landed: list[Landed], folders: list[list[str]], warn: Say) -> None:
+    """Removes these files in this order, and these folders where they are empty. Any host may have made one that nobody
+    else may remove: then everything there stays that comes after it, the bases of deltas above all."""
+    stuck: dict[tuple[str, str], str] = {}
+    kept = 0
+    for each in landed:
+        place = each.cluster_id, each.place
+        if place not in stuck:
+            try:
+                landing.remove(each)
+            except (OSError, Py4JError) as error:
+                stuck[place] = f"{each.file}: {str(error).splitlines()[0]}"
+        kept += place in stuck
+    for folder in folders:
+        with suppress(OSError):
+            landing.remove_empty(folder)
+    if kept:
+        says = f"{kept} of {len(landed)} files could not be removed from landing, the first one {min(stuck.values())}"
+        warn(f"{day}: {says}; run this as a user who may, or with --keep-landing off")
+
+
+def sweep(store: Store, now: datetime, say: Callable[[str], None] = lambda _: None) -> list[str]:
+    """Removes runs that no valid commit names, `KEEP_RUNS` after they were superseded, or created but never committed;
+    and private files of killed ingests.
+
+    Returns their names. Only the holder of the ingest lock does this, so no current run is taken for garbage.
+    """
+    idle_since: dict[str, datetime] = {}
+    in_force = set()
+    for day in store.dates():
+        last = store.commit_of(day)
+        if last is not None:
+            in_force.add(last.run)
+            for number in range(1, last.number):
+                old = store.commit_of(day, number)
+                if old is not None:
+                    idle_since[old.run] = datetime.fromisoformat(last.at)
+    gone = []
+    for name in store.files.names(f"{store.uri}/runs"):
+        made = _RUN.fullmatch(name)
+        if made is None or name in in_force:
+            continue
+        at = datetime.strptime(made.group(1), "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        if now - idle_since.get(name, at) > KEEP_RUNS:
+            say(f"removing run {name}: no date needs it")
+            store.files.delete(f"{store.uri}/runs/{name}")
+            gone.append(name)
+    _sweep_private(store, now)
+    return gone
+
+
+def _sweep_private(store: Store, now: datetime) -> None:
+    """Removes the private files of killed ingests (`Files.create_new`, a lock that was being taken over), `KEEP_RUNS`
+    after their last write."""
+    places = {store.uri: rf"{re.escape(NAME)}\.[0-9a-f]{{32}}(\.tmp)?"}
+    places |= {f"{store.uri}/commits/{day}": r"[0-9]+\.json\.[0-9a-f]{32}\.tmp" for day in store.dates()}
+    for folder, private in places.items():
+        for name in store.files.names(folder):
+            if re.fullmatch(private, name):
+                with suppress(OSError, Py4JError):
+                    if now.timestamp() - store.files.modified_ms(f"{folder}/{name}") / 1000 > KEEP_RUNS.total_seconds():
+                        store.files.delete(f"{folder}/{name}")

@@ -1,0 +1,212 @@
+"""Inspects a log dir the way a starting broker will: formatting, checkpoints, links, owners and modes, space, files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+
+from logagent.broker.files.checkpoint_files import CHECKPOINTS, TEMP_PREFIX, parse_epochs, read_checkpoint
+from logagent.broker.files.log_extent import LEADER_EPOCH_CHECKPOINT
+from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
+from logagent.broker.process.lock import LOCK_FILE
+from logagent.errors import UnreadableError
+from logagent.files.safe_open import LEADER_EPOCHS, opened_directory, read_regular
+from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied
+from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
+from logagent.model.check.metadata_dir import METADATA_LOG
+from logagent.model.check.start_facts import CheckpointFault, Denied, MetaFile, MetaState, PathProblem, Room
+from logagent.model.naming.dir_names import parse_long
+
+# Names that Kafka treats as a segment's file, which must have an offset before the first dot.
+_SEGMENT_FILE = re.compile(r"(?s).*\.(?:log|index|timeindex|txnindex|snapshot|cleaned|swap)")
+_USUAL = re.compile(r"[0-9]{20}\.(?:log|index|timeindex|txnindex|snapshot)")
+# Opened for reading and writing at a start; all other files only have to be readable.
+_WRITTEN = (".log", ".index", ".timeindex", ".txnindex")
+_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
+
+
+def path_problem(path: str) -> tuple[PathProblem, str] | None:
+    """Why `path` is not a directory that can be opened, None if it is one."""
+    try:
+        fd = os.open(path, OPEN_DIRECTORY)
+    except FileNotFoundError:
+        if os.path.islink(path):
+            return PathProblem.DANGLING, f"it is a symlink to {os.readlink(path)}, which does not exist"
+        return PathProblem.MISSING, "there is no such directory"
+    except NotADirectoryError:
+        return PathProblem.NOT_A_DIRECTORY, "it is not a directory"
+    except OSError as error:
+        return PathProblem.UNREADABLE, f"it cannot be opened ({error.strerror})"
+    os.close(fd)
+    return None
+
+
+def read_meta_file(dir_fd: int) -> MetaFile:
+    """`meta.properties` with what is wrong with it. Raises `OSError` for the errors of a failing disk only."""
+    try:
+        meta = read_meta_properties(dir_fd, follow=True)
+    except UnreadableError as error:
+        return MetaFile(MetaState.MALFORMED, error=str(error))
+    except OSError as error:
+        if error.errno in OFFLINE_ERRNOS:
+            raise
+        return MetaFile(MetaState.UNREADABLE, error=error.strerror)
+    if meta is None:
+        return MetaFile(MetaState.MISSING)
+    return MetaFile(MetaState.READ, meta.version, meta.cluster_id, meta.node_id, meta.directory_id)
+
+
+def room_of(dir_fd: int) -> Room:
+    vfs = os.fstatvfs(dir_fd)
+    return Room(vfs.f_blocks * vfs.f_frsize, vfs.f_bavail * vfs.f_frsize, vfs.f_files, vfs.f_favail)
+
+
+def broken_checkpoints(dir_fd: int) -> dict[str, tuple[CheckpointFault, str]]:
+    """The offset checkpoints that Kafka cannot read, with the error."""
+    broken: dict[str, tuple[CheckpointFault, str]] = {}
+    for name in CHECKPOINTS:
+        try:
+            read_checkpoint(dir_fd, name)
+        except UnreadableError as error:
+            broken[name] = _fault(str(error)), str(error)
+        except OSError as error:
+            if error.errno not in _NOT_ALLOWED:
+                raise
+    return broken
+
+
+def broken_epochs(dir_fd: int, names: Iterable[str]) -> dict[str, tuple[CheckpointFault, str]]:
+    """Of the partition directories `names`, those with a `leader-epoch-checkpoint` that Kafka cannot read."""
+    broken: dict[str, tuple[CheckpointFault, str]] = {}
+    for name in names:
+        file = f"{name}/{LEADER_EPOCH_CHECKPOINT}"
+        try:
+            # Through a symlink too, because the broker follows it; nothing is changed.
+            parse_epochs(read_regular(file, LEADER_EPOCHS, dir_fd=dir_fd, follow=True))
+        except UnreadableError as error:
+            broken[name] = _fault(str(error)), f"{LEADER_EPOCH_CHECKPOINT}: {error}"
+        except OSError as error:
+            if error.errno in OFFLINE_ERRNOS:
+                raise
+    return broken
+
+
+def has_metadata_log(dir_fd: int) -> bool:
+    try:
+        os.stat(METADATA_LOG, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in OFFLINE_ERRNOS:
+            raise
+        return False
+    return True
+
+
+def _fault(error: str) -> CheckpointFault:
+    """Java's NumberFormatException and IllegalArgumentException are not IOExceptions: Kafka treats them differently."""
+    number = 'For input string: "' in error or "expected -" in error
+    return CheckpointFault.NUMBER if number else CheckpointFault.MALFORMED
+
+
+def links_and_leftovers(dir_fd: int) -> tuple[dict[str, str], list[str]]:
+    """Symlinks to directories, with their targets, and temp files of logagent."""
+    links: dict[str, str] = {}
+    leftovers: list[str] = []
+    with opened_directory(".", dir_fd=dir_fd) as directory, os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                if _is_dir(entry):
+                    links[entry.name] = os.readlink(entry.name, dir_fd=dir_fd)
+            elif entry.name.startswith(TEMP_PREFIX) and entry.is_file(follow_symlinks=False):
+                leftovers.append(entry.name)
+    return links, sorted(leftovers)
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # its target cannot be seen from here
+
+
+def denied_in_log_dir(log_dir: OpenLogDir, user: User) -> Iterator[Denied]:
+    """What the broker's user may not do with the log dir itself and with the plain files that it needs there."""
+    fd, path = log_dir.fd, log_dir.path
+    yield from denied(user, fd, ".", path, os.fstat(fd), READ | WRITE | SEARCH)
+    needed = [(LOCK_FILE, READ | WRITE), (META_PROPERTIES, READ)]
+    for name in CHECKPOINTS:
+        # Kafka opens an old temp file for writing; it does not replace it.
+        needed += [(name, READ), (f"{name}.tmp", WRITE)]
+    for name, wants in needed:
+        try:
+            status = os.stat(name, dir_fd=fd)
+        except OSError as error:
+            if error.errno in OFFLINE_ERRNOS:
+                raise
+            continue
+        yield from denied(user, fd, name, f"{path}/{name}", status, wants)
+
+
+class PartitionDirs:
+    """Goes through partition directories for missing permissions and for file names that make a start fail."""
+
+    def __init__(self, log_dir: OpenLogDir, user: User) -> None:
+        self._log_dir = log_dir
+        self._user = user
+        self.denied: list[Denied] = []
+        self.odd_files: list[str] = []
+        self.not_seen: list[str] = []
+
+    def inspect(self, names: Iterable[str]) -> None:
+        """Inspect the directories `names`. Raises `OSError` for the errors of a failing disk only."""
+        for name in names:
+            try:
+                self._inspect(name)
+            except OSError as error:
+                if error.errno in OFFLINE_ERRNOS:
+                    raise
+                if error.errno in _NOT_ALLOWED:
+                    self.not_seen.append(name)
+
+    def _inspect(self, name: str) -> None:
+        # A symlink is followed here, because the broker follows it too; nothing is changed.
+        path = f"{self._log_dir.path}/{name}"
+        status = os.stat(name, dir_fd=self._log_dir.fd)
+        self.denied += denied(self._user, self._log_dir.fd, name, path, status, READ | WRITE | SEARCH)
+        with opened_directory(name, dir_fd=self._log_dir.fd, follow=True) as fd:
+            for file in os.listdir(fd):
+                self._file(fd, path, name, file)
+
+    def _file(self, dir_fd: int, path: str, directory: str, file: str) -> None:
+        usual = _USUAL.fullmatch(file) is not None
+        if not usual and _is_odd(file) and _is_file(dir_fd, file):
+            self.odd_files.append(f"{directory}/{file}")
+        if self._user.privileged:
+            return
+        try:
+            status = os.stat(file, dir_fd=dir_fd)
+        except FileNotFoundError:
+            return  # removed since, or a dangling symlink
+        if stat.S_ISREG(status.st_mode):
+            wants = READ | WRITE if file.endswith(_WRITTEN) else READ
+            self.denied += denied(self._user, dir_fd, file, f"{path}/{file}", status, wants)
+
+
+def _is_odd(file: str) -> bool:
+    """Whether Kafka tries to parse an offset from this name and fails (`LogFileUtils.offsetFromFile`)."""
+    if _SEGMENT_FILE.fullmatch(file) is None:
+        return False
+    try:
+        parse_long(file.partition(".")[0])
+    except ValueError:
+        return True
+    return False
+
+
+def _is_file(dir_fd: int, file: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(file, dir_fd=dir_fd).st_mode)
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,318 @@
+"""The lines of a snapshot: what an agent saw of its host, whole or as changes of an earlier one.
+
+`logagent.snapshot/3`: a `snapshot` line (the head), a `log_dir` line each, a `dir` line each, sorted by log dir and
+name. The first snapshot of a day is whole: a base. Later ones are deltas: head and log dirs in full, `changes` of the
+base's directories in their order, and `dir` lines of what is new. The head names the base by id and SHA-256, and has
+the number and the SHA-256 of the `dir` lines that base and changes give together, in that order: the survivors, then
+what is new. Whatever differs makes the snapshot unreadable; it never has fewer directories.
+
+`snapshot_lines` reads every version; `/1` and `/2` are whole. Agents write with `whole_lines` and `delta_of`. No I/O.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from gzip import GzipFile
+from typing import Any
+
+from logagent.errors import UnreadableError
+from logagent.files.safe_open import MIB, parse_json
+from logagent.model.records import DirKey
+from logagent.store.names import is_plain
+
+SNAPSHOT_SCHEMA = "logagent.snapshot/3"
+NUMBERS = (
+    "bytes", "allocated", "newest_mtime", "last_segment_offset", "segments", "files", "first_offset", "end_offset",
+    "sightings",
+)  # fmt: skip
+"""The fields of a directory that writing to it changes, the most often changed first: last in its line, and all that
+`changes` can change."""
+MAX_LINE = MIB
+"""The most bytes of a line of a snapshot. The longest names and paths that there are take a fraction of it."""
+MAX_UNPACKED = 256 << 20
+MAX_NEW_SHARE = 0.25
+"""With a larger share of new directories a snapshot becomes the next base: it would hardly be smaller as a delta."""
+_CHANGES_A_LINE = 256
+_TIMES = ("newest_mtime", "marked_at", "first_seen")
+_DIR, _CHANGES, _FIRST_NUMBER = b'{"row":"dir",', b'{"row":"changes",', b',"bytes":'
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The whole snapshot that a delta changes. It lies in the same folder."""
+
+    snapshot_id: str
+    sha256: str
+
+
+def line_of(kind: str, row: Mapping[str, Any]) -> bytes:
+    return json.dumps({"row": kind, **row}, separators=(",", ":")).encode()
+
+
+def dir_line(row: Mapping[str, Any], said: Mapping[str, object]) -> bytes:
+    """The line of a directory: its row as `logagent scan` has it, with times in milliseconds since 1970, and `said`,
+    what the agent's plan says about it. Fields without a value are left out."""
+    found = {**row, **{name: _millis(row.get(name)) for name in _TIMES}, **said}
+    first = {name: value for name, value in found.items() if value is not None and name not in NUMBERS}
+    return line_of("dir", first | {name: found[name] for name in NUMBERS if found.get(name) is not None})
+
+
+def _millis(time: str | int | None) -> int | None:
+    return round(datetime.fromisoformat(time).timestamp() * 1000) if isinstance(time, str) else time
+
+
+def whole_lines(
+    head: Mapping[str, Any], log_dirs: Iterable[Mapping[str, Any]], dirs: Iterable[bytes]
+) -> Iterator[bytes]:
+    """A base. `dirs`: its `dir` lines, sorted by log dir and name."""
+    yield line_of("snapshot", {**head, "base": None})
+    for log_dir in log_dirs:
+        yield line_of("log_dir", log_dir)
+    yield from dirs
+
+
+@dataclass(slots=True)
+class Delta:
+    """What has changed since `base`. `changes`: JSON arrays, see `lines`; `new`: `dir` lines; `dirs`, `sha256`: of the
+    directories that result."""
+
+    base: Base
+    changes: list[str] = field(default_factory=list)
+    new: list[bytes] = field(default_factory=list)
+    dirs: int = 0
+    sha256: str = ""
+    _passed: int = 0
+
+    def lines(self, head: Mapping[str, Any], log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+        """The lines of the snapshot. `changes` has an array for each directory of the base that is not as it was: how
+        many directories after the last one are as they were, then by how much each of its `NUMBERS` has grown
+        (`allocated`: by how much more than `bytes`; zeros at the end are left out), or nothing more if it is gone."""
+        base = {"snapshot_id": self.base.snapshot_id, "sha256": self.base.sha256}
+        yield line_of("snapshot", {**head, "base": base, "dirs": self.dirs, "dirs_sha256": self.sha256})
+        for log_dir in log_dirs:
+            yield line_of("log_dir", log_dir)
+        for start in range(0, len(self.changes), _CHANGES_A_LINE):
+            part = ",".join(self.changes[start : start + _CHANGES_A_LINE])
+            yield _CHANGES + b'"dirs":[' + part.encode() + b"]}"
+        yield from self.new
+
+    def unchanged(self) -> None:
+        self._passed += 1
+
+    def changed(self, *grown: int) -> None:
+        """The next directory of the base has grown by this much, or is gone."""
+        self.changes.append(f"[{','.join(map(str, (self._passed, *grown)))}]")
+        self._passed = 0
+
+
+def delta_of(base: Base, packed: bytes, dirs: Iterable[tuple[DirKey, bytes]]) -> Delta | None:
+    """What makes of `base` (its file is `packed`) a snapshot with these directories, sorted by key.
+
+    None if it is not worth it (`MAX_NEW_SHARE`), or if the base is not what it was; then write a base.
+    """
+    delta, digest = Delta(base), hashlib.sha256()
+    try:
+        old = _Peekable(_lines_of_base(base, packed))
+        for key, line in dirs:
+            old.skip(key, delta)
+            if old.is_at(key) and _compare(old, line, delta):
+                digest.update(line)
+                delta.dirs += 1
+            else:
+                delta.new.append(line)
+        old.skip(None, delta)
+    except UnreadableError:
+        return None
+    for line in delta.new:
+        digest.update(line)
+    delta.dirs += len(delta.new)
+    delta.sha256 = digest.hexdigest()
+    return delta if len(delta.new) <= max(8, delta.dirs * MAX_NEW_SHARE) else None
+
+
+def _compare(old: _Peekable, line: bytes, delta: Delta) -> bool:
+    """Note how a directory differs from the base's; False if it has to be written anew."""
+    grown = () if old.line == line else _growth(old.line, line)
+    if grown == ():
+        delta.unchanged()
+    else:
+        delta.changed(*(grown or ()))
+    old.step()
+    return grown is not None
+
+
+class _Peekable:
+    """The `dir` lines of a base, one at a time; `line` is empty after the last one."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+        self.step()
+
+    def step(self) -> None:
+        self.line = next(self._lines, b"")
+        if self.line:
+            row = parse_json(self.line)
+            self._key = DirKey(row["log_dir"], row["name"])
+
+    def is_at(self, key: DirKey) -> bool:
+        return bool(self.line) and self._key == key
+
+    def skip(self, key: DirKey | None, delta: Delta) -> None:
+        """Step to `key`, or to the end: what is passed is gone."""
+        while self.line and (key is None or self._key < key):
+            delta.changed()
+            self.step()
+
+
+def _parted(line: bytes) -> tuple[bytes, dict[str, int]]:
+    """A `dir` line without its numbers, and these. In a JSON string a quote is escaped: no name has this text."""
+    at = line.rfind(_FIRST_NUMBER)
+    numbers = parse_json(b"{" + line[at + 1 :]) if at > 0 else None
+    if not isinstance(numbers, dict) or not all(type(number) is int for number in numbers.values()):
+        raise UnreadableError("a directory of a base cannot be read")
+    return line[:at], numbers
+
+
+def _growth(old: bytes, new: bytes) -> tuple[int, ...] | None:
+    """By how much each number has grown; None if anything else differs."""
+    (old_start, was), (new_start, now) = _parted(old), _parted(new)
+    if old_start != new_start or list(was) != list(now):
+        return None
+    by = {name: number - was[name] for name, number in now.items()}
+    if "allocated" in by:
+        by["allocated"] -= by["bytes"]
+    grown = list(by.values())
+    while grown and not grown[-1]:
+        grown.pop()
+    return tuple(grown)
+
+
+def _grown(line: bytes, by: list[int]) -> bytes:
+    start, numbers = _parted(line)
+    if len(by) > len(numbers):
+        raise UnreadableError("its changes do not fit its base")
+    for name, more in zip(numbers, [*by, *[0] * (len(numbers) - len(by))], strict=True):
+        numbers[name] += more + (by[0] if name == "allocated" else 0)
+    return start + b"," + ",".join(f'"{name}":{number}' for name, number in numbers.items()).encode() + b"}"
+
+
+def snapshot_lines(read: Callable[[str], bytes], snapshot_id: str) -> Iterator[bytes]:
+    """The lines of a snapshot of any version as if it were whole, without line ends: the head first.
+
+    `read`: the content of the data file of a snapshot in this snapshot's folder. Raises UnreadableError, also after
+    lines were yielded: then none of them counts. Raises what `read` does, but for a base that is not there.
+    """
+    lines = _unpacked(read(snapshot_id))
+    head = next(lines, b"")
+    base = base_of(head)
+    if base is None:
+        yield head
+        yield from lines
+        return
+    try:
+        packed = read(base.snapshot_id)
+    except FileNotFoundError as error:
+        raise UnreadableError(f"the base of the snapshot, {base.snapshot_id}, is missing") from error
+    yield head
+    yield from _applied(parse_json(head), lines, _lines_of_base(base, packed))
+
+
+def base_of(head: bytes) -> Base | None:
+    """The base that the first line of a snapshot names. Raises UnreadableError for one that cannot be."""
+    try:
+        row = parse_json(head)
+        return base_named(row) if isinstance(row, dict) else None
+    except ValueError as error:
+        raise UnreadableError("its first line, or its base, cannot be read") from error
+
+
+def base_named(row: Mapping[str, Any]) -> Base | None:
+    """The base that a head or a manifest names. Raises ValueError for one that cannot be: another file than one beside
+    it is never read."""
+    said = row.get("base")
+    if said is None:
+        return None
+    name, sha256 = (said.get("snapshot_id"), said.get("sha256")) if isinstance(said, dict) else (None, None)
+    if not isinstance(name, str) or not is_plain(name) or not isinstance(sha256, str):
+        raise ValueError("its base is not named")
+    return Base(name, sha256.lower())
+
+
+def _lines_of_base(base: Base, packed: bytes) -> Iterator[bytes]:
+    """The `dir` lines of a base. Raises UnreadableError unless it is the file that was meant."""
+    if hashlib.sha256(packed).hexdigest() != base.sha256:
+        raise UnreadableError(f"the base of the snapshot, {base.snapshot_id}, has changed")
+    lines = _unpacked(packed)
+    if base_of(next(lines, b"")) is not None:
+        raise UnreadableError(f"the base of the snapshot, {base.snapshot_id}, is no base")
+    return (line for line in lines if line.startswith(_DIR))
+
+
+def _applied(head: dict[str, Any], lines: Iterator[bytes], old: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines after the head: those of a delta, its changes made to its base's directories."""
+    digest, dirs = hashlib.sha256(), 0
+
+    def counted(line: bytes) -> bytes:
+        nonlocal dirs
+        dirs += 1
+        digest.update(line)
+        return line
+
+    for line in lines:
+        if line.startswith(_CHANGES):
+            for change in _changes(line):
+                for _ in range(change[0]):
+                    yield counted(_one_of(old))
+                if changed := change[1:]:
+                    yield counted(_grown(_one_of(old), changed))
+                else:
+                    _one_of(old)
+        elif line.startswith(_DIR):
+            for each in old:
+                yield counted(each)
+            yield counted(line)
+        else:
+            yield line
+    for each in old:
+        yield counted(each)
+    if head.get("dirs") != dirs or head.get("dirs_sha256") != digest.hexdigest():
+        raise UnreadableError("its changes and its base do not give the directories that it says")
+
+
+def _one_of(old: Iterator[bytes]) -> bytes:
+    line = next(old, None)
+    if line is None:
+        raise UnreadableError("it changes more directories than its base has")
+    return line
+
+
+def _changes(line: bytes) -> list[list[int]]:
+    try:
+        changes = parse_json(line)["dirs"]
+        if all(change[0] >= 0 and all(type(number) is int for number in change) for change in changes):
+            return list(changes)
+    except (ValueError, KeyError, TypeError, IndexError):
+        pass
+    raise UnreadableError("its changes cannot be read")
+
+
+def _unpacked(packed: bytes) -> Iterator[bytes]:
+    """The lines of a packed file, without line ends. Raises UnreadableError."""
+    left = MAX_UNPACKED
+    try:
+        with GzipFile(fileobj=io.BytesIO(packed)) as file:
+            while line := file.readline(MAX_LINE + 1):
+                left -= len(line)
+                if left < 0:
+                    raise UnreadableError(f"a snapshot unpacks to more than {MAX_UNPACKED >> 20} MiB")
+                if len(line) > MAX_LINE:
+                    raise UnreadableError("a snapshot has a line of more than 1 MiB")
+                yield line.rstrip(b"\n")
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableError(f"a snapshot is incomplete: {error}") from error

@@ -1,0 +1,176 @@
+"""Hourly snapshots, as agents publish them: a base in the morning, then what has changed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import subprocess
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from logagent.fleet.ingest.dates import ingest_dates, trim_landing
+from logagent.fleet.job import Job, report
+from logagent.fleet.tables.store import Store
+from logagent.store.landing_files import manifest_of
+from tests.fleets.corruptions import corrupt
+from tests.spark.conftest import DAY, Told, tell
+from tests.spark.hand_made import AT, NOW, Kafka, dir_row
+
+HOUR = timedelta(hours=1)
+NODES = (1, 2, 3)
+
+
+def made(store: Path, name: str) -> Kafka:
+    kafka = Kafka(store, name)
+    kafka.topic("orders", *([1, 2, 3] for _ in range(20)))
+    kafka.assignments()
+    return kafka
+
+
+def hours(kafka: Kafka, node: int) -> list[list[dict[str, Any]]]:
+    """What a node has at two hours of a day: directories grow, an orphan comes, a marked directory goes."""
+    before = kafka.replicas_of(node)
+    marked = dir_row(f"old-0.{'0' * 32}-delete", kafka.topic("old"), kind="delete", topic="old", partition=0)
+    after = [row | {"bytes": row["bytes"] + n, "allocated": 8192} for n, row in enumerate(before)]
+    orphan = dir_row("gone-0", "B" * 22, bytes=77, verdict="orphan", reason="topic-absent", claim="deleted")
+    return [[*before, marked], [*after, orphan | {"inode": 5, "end_offset": 9, "witness": "kraft-log"}]]
+
+
+def published(kafka: Kafka, nodes: tuple[int, ...] = NODES) -> dict[int, tuple[Path, Path]]:
+    """A base and a delta of each node."""
+    files = {}
+    for node in nodes:
+        first, second = hours(kafka, node)
+        base = kafka.hourly(node, first, at=AT - HOUR)
+        files[node] = base, kafka.hourly(node, second, base=base)
+    return files
+
+
+def stored(told: Told, table: str, kafka: Kafka) -> list[dict[str, Any]]:
+    rows = told.stored(table).where(f"cluster_id = '{kafka.cluster_id}'").drop("cluster_id").collect()
+    return sorted((row.asDict() for row in rows), key=str)
+
+
+def test_deltas_give_the_tables_of_whole_snapshots(spark: SparkSession, tmp_path: Path) -> None:
+    deltas, whole = made(tmp_path, "same"), Kafka(tmp_path, "same")
+    published(deltas)
+    told = tell(spark, tmp_path, tmp_path / "out")
+    tables = {table: stored(told, table, deltas) for table in ("dirs", "others", "parts", "topics")}
+    assert len(tables["dirs"]) == 3 * 21
+    assert {row["witness"] for row in tables["dirs"] if row["claim"]} == {"kraft-log"}
+    reported = told.rows("orphans"), told.content["totals"]
+    assert told.content["totals"]["orphans"] == 3
+    whole.store = tmp_path / "whole"
+    whole.store.mkdir()
+    whole.topics = deltas.topics
+    whole.assignments()
+    for node in NODES:
+        whole.hourly(node, hours(whole, node)[1])
+    plain = tell(spark, whole.store, tmp_path / "out-of-whole")
+    assert {table: stored(plain, table, whole) for table in tables} == tables
+    assert (plain.rows("orphans"), plain.content["totals"]) == reported
+
+
+def unknown(told: Told) -> dict[int, str]:
+    return {host["node_id"]: host["why"] for host in told.content["hosts"]["unknown"]}
+
+
+def test_a_host_whose_base_is_not_there_or_lies_is_unknown_and_has_lost_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One host is late (its newest snapshot came before its base), one is silent, one says "unchanged" of what has
+    changed, one base is damaged, one has another content, and one delta is called whole."""
+    kafka = Kafka(tmp_path, "liars")
+    nodes = (1, 2, 3, 4, 5, 6, 7)
+    kafka.topic("orders", *(list(nodes) for _ in range(20)))
+    kafka.assignments(brokers=nodes)
+    files = published(kafka, tuple(node for node in nodes if node != 3))
+    kafka.hourly(3, hours(kafka, 3)[0], at=AT - 40 * HOUR)
+    base, delta = files[2]
+    kept = base.read_bytes(), manifest_of(base).read_bytes()
+    for gone in (base, manifest_of(base)):
+        gone.unlink()
+    _rewrite(files[4][1], lambda lines: [line for line in lines if line["row"] != "changes"])
+    for node in (4, 5, 7):  # no older one to fall back on
+        manifest_of(files[node][0]).unlink()
+    corrupt(files[5][0], "truncated")
+    _rewrite(files[6][0], lambda lines: [*lines[:-1], lines[-1] | {"bytes": 6}])
+    manifest = json.loads(manifest_of(files[7][1]).read_bytes())
+    del manifest["base"]
+    manifest_of(files[7][1]).write_text(json.dumps(manifest | {"kind": "snapshot"}))
+    told = tell(spark, tmp_path, tmp_path / "out")
+    assert told.content["totals"]["missing_replicas"] == 0
+    assert told.content["hosts"]["reporting"] == 2
+    says = unknown(told)
+    assert says.keys() == {2, 3, 4, 5, 7}
+    assert "no-base: its base 110000-2 is not in landing" in says[2]
+    assert "its newest complete snapshot is 40" in says[3]
+    assert "base-differs: its changes and its base do not give the directories that it says" in says[4]
+    assert "base-differs: the base of the snapshot, 110000-5, has changed" in says[5]
+    assert "wrong-base" in says[7]
+    # The changed base of 6 is a complete snapshot of its own: an hour older, and counted as that.
+    (of_six,) = [row for row in told.rows("usage_hosts") if row["node_id"] == 6]
+    assert of_six["snapshot_id"] == "110000-6"
+    base.write_bytes(kept[0])
+    manifest_of(base).write_bytes(kept[1])
+    content = report(Job(told.store, str(tmp_path / "out"), NOW)) if ingest_dates(told.store, DAY) else {}
+    assert content["hosts"]["reporting"] == 3
+    assert delta.exists()
+
+
+def _rewrite(data: Path, change: Any) -> None:
+    """As its host would have published other lines."""
+    lines = [json.loads(line) for line in gzip.decompress(data.read_bytes()).splitlines()]
+    lines = change(lines)
+    packed = gzip.compress(b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines), 1)
+    data.write_bytes(packed)
+    manifest = json.loads(manifest_of(data).read_bytes())
+    manifest |= {"bytes": len(packed), "rows": len(lines), "sha256": hashlib.sha256(packed).hexdigest()}
+    manifest_of(data).write_text(json.dumps(manifest))
+
+
+def test_a_base_that_is_still_named_is_not_trimmed(spark: SparkSession, tmp_path: Path) -> None:
+    """Nor is a rejected file, which somebody should inspect; everything else of the date goes."""
+    kafka = made(tmp_path, "trimmed")
+    files = published(kafka)
+    damaged = files[2][1]
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    store = Store.open(spark, str(tmp_path))
+    ingest_dates(store, None)
+    assert trim_landing(store, date(2025, 3, 11)) == [DAY]
+    left = {path for path in (tmp_path / "landing").rglob("*") if path.is_file()}
+    assert left == {files[2][0], manifest_of(files[2][0]), damaged, manifest_of(damaged)}
+    assert ingest_dates(store, None) == []
+    assert trim_landing(store, date(2025, 3, 11)) == []
+    assert {path for path in (tmp_path / "landing").rglob("*") if path.is_file()} == left
+
+
+@pytest.mark.parametrize("stuck", ["delta", "base"])
+def test_what_cannot_be_removed_keeps_its_base(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stuck: str
+) -> None:
+    kafka = made(tmp_path, "stuck")
+    files = published(kafka)
+    keeps = files[1][1 if stuck == "delta" else 0]
+    store = Store.open(spark, str(tmp_path))
+    ingest_dates(store, None)
+    warned: list[str] = []
+    _immutable(keeps, on=True)
+    try:
+        trim_landing(store, date(2025, 3, 11), warn=warned.append)
+        left = set((tmp_path / "landing").rglob("*.jsonl.gz"))
+    finally:
+        _immutable(keeps, on=False)
+    assert left == ({*files[1]} if stuck == "delta" else {keeps})
+    assert "--keep-landing off" in warned[0]
+    trim_landing(store, date(2025, 3, 11))
+    assert list((tmp_path / "landing").rglob("*.jsonl.gz")) == []
+
+
+def _immutable(path: Path, *, on: bool) -> None:
+    subprocess.run(["chattr", "+i" if on else "-i", str(path)], check=True)

@@ -1,0 +1,42 @@
+"""Log dirs that share a file system: its size, its used and its free bytes count once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logagent.fleet.report.usage import total
+from logagent.fleet.tables.store import by_file_system
+
+
+def log_dir(name: str, device: int | None, own: int, node: int = 1) -> dict[str, Any]:
+    """One on a disk of 1000 with 700 used, of which `own` are known to be its own."""
+    ledger = {"size": 1000, "used": 700, "free": 300, "current": own, "unexplained": 700 - own}
+    return {"cluster_id": "c", "node_id": node, "log_dir": name, "device": device, **ledger}
+
+
+def sums(rows: list[dict[str, Any]]) -> list[int | None]:
+    return [total(rows, name) for name in ("size", "used", "free", "current", "unexplained")]
+
+
+def test_two_log_dirs_on_one_disk_are_one_disk() -> None:
+    rows = by_file_system([log_dir("/a", 5, 400), log_dir("/b", 5, 200)])
+    assert sums(rows) == [1000, 700, 300, 600, 100]
+    assert [row.get("shares_with") for row in rows] == [None, "/a"]
+
+
+def test_what_agents_call_unexplained_of_the_file_system_is_that() -> None:
+    rows = [log_dir(name, 5, own) | {"unexplained": 100} for name, own in (("/a", 400), ("/b", 200))]
+    assert sums(by_file_system(rows)) == [1000, 700, 300, 600, 100]
+
+
+def test_the_same_device_number_on_two_hosts_is_two_disks() -> None:
+    assert sums(by_file_system([log_dir("/a", 5, 400), log_dir("/a", 5, 400, node=2)])) == [2000, 1400, 600, 800, 600]
+
+
+def test_without_a_device_every_log_dir_counts() -> None:
+    assert sums(by_file_system([log_dir("/a", None, 400), log_dir("/b", None, 200)]))[:2] == [2000, 1400]
+
+
+def test_an_offline_log_dir_shares_nothing() -> None:
+    gone = log_dir("/b", 5, 0) | dict.fromkeys(("size", "used", "free", "current", "unexplained"))
+    assert sums(by_file_system([gone, log_dir("/a", 5, 400)])) == [1000, 700, 300, 400, 300]

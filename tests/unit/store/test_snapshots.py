@@ -1,0 +1,162 @@
+"""A snapshot as changes of its base: it reads as the whole one would, or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.errors import UnreadableError
+from logagent.model.records import DirKey
+from logagent.store.snapshots import Base, delta_of, dir_line, snapshot_lines, whole_lines
+
+HEAD = {"schema": "logagent.snapshot/3"}
+LOG_DIRS = [{"path": "/d"}]
+Dirs = dict[str, dict[str, Any]]
+
+NAMES = st.sampled_from(["a-0", 'b,"bytes":1,-1', "c\udcff-2", *(f"t-{n}" for n in range(20))])
+NUMBER = st.integers(0, 1 << 50)
+ROWS = st.fixed_dictionaries(
+    {"bytes": NUMBER, "allocated": NUMBER, "sightings": st.integers(0, 3), "reason": st.sampled_from([None, "x"])},
+    optional={"first_offset": st.none() | NUMBER, "end_offset": st.none() | NUMBER, "marked_at": st.none()},
+)
+DIRS = st.dictionaries(NAMES, ROWS, max_size=23)
+
+
+def dirs_of(rows: Dirs) -> list[tuple[DirKey, bytes]]:
+    return [
+        (DirKey("/d", name), dir_line({"log_dir": "/d", "name": name, "kind": "current", **rows[name]}, {}))
+        for name in sorted(rows)
+    ]
+
+
+def packed(lines: Any) -> bytes:
+    return gzip.compress(b"".join(line + b"\n" for line in lines), 1, mtime=0)
+
+
+def compact(row: dict[str, Any]) -> bytes:
+    return json.dumps(row, separators=(",", ":")).encode()
+
+
+def whole(rows: Dirs) -> bytes:
+    return packed(whole_lines(HEAD, LOG_DIRS, (line for _, line in dirs_of(rows))))
+
+
+def files_of(before: Dirs, after: Dirs) -> dict[str, bytes] | None:
+    base = whole(before)
+    delta = delta_of(Base("base", hashlib.sha256(base).hexdigest()), base, dirs_of(after))
+    return None if delta is None else {"base": base, "delta": packed(delta.lines(HEAD, LOG_DIRS))}
+
+
+def read(files: dict[str, bytes], name: str = "delta") -> list[bytes]:
+    def content(stem: str) -> bytes:
+        if stem not in files:
+            raise FileNotFoundError(stem)
+        return files[stem]
+
+    return list(snapshot_lines(content, name))
+
+
+@given(DIRS, DIRS)
+def test_a_delta_reads_as_the_whole_snapshot(before: Dirs, after: Dirs) -> None:
+    files = files_of(before, after)
+    if files is None:
+        assert len(after.keys() - before.keys()) > 0 or any(before[n] != after[n] for n in after)
+        return
+    head, log_dir, *dirs = read(files)
+    assert json.loads(head)["base"]["snapshot_id"] == "base"
+    assert json.loads(log_dir)["path"] == "/d"
+    assert sorted(dirs) == sorted(line for _, line in dirs_of(after))
+
+
+BEFORE: Dirs = {f"t-{n}": {"bytes": n, "first_offset": n} for n in range(9)}
+AFTER: Dirs = {**BEFORE, "t-3": {"bytes": 77, "first_offset": 1}, "new-0": {"bytes": 1}}
+del AFTER["t-5"]
+
+
+def test_a_delta_of_which_nothing_is_left_lists_no_directories() -> None:
+    files = files_of(BEFORE, {})
+    assert files is not None
+    assert len(read(files)) == 2
+
+
+def test_a_missing_base_is_said_and_is_not_a_host_without_directories() -> None:
+    files = files_of(BEFORE, AFTER)
+    assert files is not None
+    with pytest.raises(UnreadableError, match="base of the snapshot, base, is missing"):
+        read({"delta": files["delta"]})
+
+
+@pytest.mark.parametrize("lied", [AFTER, {}, {**BEFORE, "t-1": {"bytes": 2, "first_offset": 1}}])
+def test_another_base_than_the_one_named_is_refused(lied: Dirs) -> None:
+    files = files_of(BEFORE, AFTER)
+    assert files is not None
+    with pytest.raises(UnreadableError, match="has changed"):
+        read({**files, "base": whole(lied)})
+
+
+def test_a_base_that_is_a_delta_is_refused() -> None:
+    files = files_of(BEFORE, AFTER)
+    assert files is not None
+    second = delta_of(Base("base", "0" * 64), files["base"], dirs_of(AFTER))
+    assert second is None, "nor is one written on a base that has changed"
+    lines = [json.loads(line) for line in gzip.decompress(files["delta"]).splitlines()]
+    lines[0]["base"]["sha256"] = hashlib.sha256(files["delta"]).hexdigest()
+    with pytest.raises(UnreadableError, match="is no base"):
+        read({"delta": packed(map(compact, lines)), "base": files["delta"]})
+
+
+def _changed(lines: list[dict[str, Any]], what: str) -> None:
+    (changes,) = [line for line in lines if line["row"] == "changes"]
+    if what == "unchanged":
+        lines.remove(changes)
+    elif what == "more-than-there-are":
+        changes["dirs"].append([40])
+    elif what == "backwards":
+        changes["dirs"][0][0] = -1
+    elif what == "too-short":
+        changes["dirs"][0].pop()
+    elif what == "no-number":
+        changes["dirs"][0][1] = "5"
+    elif what == "other-numbers":
+        changes["dirs"][0][1] += 1
+    elif what == "lost-at-the-end":
+        lines.pop()
+    else:
+        changes["dirs"] = 5
+
+
+LIES = ("unchanged", "more-than-there-are", "backwards", "too-short", "no-number", "other-numbers", "lost-at-the-end")
+
+
+@pytest.mark.parametrize("what", [*LIES, "no-list"])
+def test_a_delta_that_does_not_give_what_its_head_says_is_unreadable(what: str) -> None:
+    files = files_of(BEFORE, AFTER)
+    assert files is not None
+    lines = [json.loads(line) for line in gzip.decompress(files["delta"]).splitlines()]
+    _changed(lines, what)
+    lied = packed(map(compact, lines))
+    with pytest.raises(UnreadableError):
+        read({**files, "delta": lied})
+
+
+@pytest.mark.parametrize("base", [{}, 5, {"snapshot_id": "../x", "sha256": "y"}, {"snapshot_id": "x"}, "x"])
+def test_a_base_that_cannot_be_named_is_not_read(base: object) -> None:
+    lines = [json.dumps({"row": "snapshot", "base": base}).encode()]
+    with pytest.raises(UnreadableError):
+        read({"delta": packed(lines), "x": b""})
+
+
+def test_most_directories_new_is_the_next_base() -> None:
+    assert files_of(BEFORE, {f"other-{n}": {"bytes": n} for n in range(20)}) is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_earlier_versions_are_whole(version: int) -> None:
+    lines = [json.dumps({"row": "snapshot", "schema": f"logagent.snapshot/{version}"}).encode(), b'{"row": "dir"}']
+    assert read({"delta": packed(lines)}) == lines
