@@ -60,5 +60,12 @@ def unpacked(builds: Builds, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.fixture
+def deb(builds: Builds) -> str:
+    """The command that installs the package of this machine."""
+    # The machine that builds may have its Python elsewhere than in a package.
+    return f"dpkg --force-depends --force-confold -i '{next(builds.first.glob(f'*_{architecture()}.deb'))}'"
+
+
 def architecture() -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]

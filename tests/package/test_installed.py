@@ -15,7 +15,7 @@ import pytest
 
 from logagent.host.state.journal_schema import SCHEMA_VERSION
 from tests.needs import need_command
-from tests.package.conftest import Builds, architecture
+from tests.package.conftest import Builds
 from tests.private_host import PrivateHost, private_host
 
 LOG_DIR = "/data/d1/kafka"
@@ -46,13 +46,6 @@ def copy(tmp_path: Path) -> Iterator[Copy]:
         one.sh("if id kafka; then userdel kafka; fi >/dev/null 2>&1")
         one.sh(STANDARD)
         yield one
-
-
-@pytest.fixture
-def deb(builds: Builds) -> str:
-    """The command that installs the package of this machine."""
-    # The machine that builds may have its Python elsewhere than in a package.
-    return f"dpkg --force-depends --force-confold -i '{next(builds.first.glob(f'*_{architecture()}.deb'))}'"
 
 
 STANDARD = f"""
