@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from logagent.agent.evidence.assignment_sources import Assignments, load_assignments
+from logagent.agent.evidence.assignment_sources import AssignmentQuery, Assignments, load_assignments
 from logagent.agent.evidence.judge import gather_versions, identify_stopped
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import ServerProperties
@@ -146,9 +146,9 @@ def inspect_assignments(
     target: Target, settings: Settings, cluster: ClusterFacts, state_dir: str, *, stopped: bool, now_ms: int
 ) -> tuple[AssignmentsFacts, Assignments]:
     """Read the sources as a command would. Raises ConfigError for a wrong `kafka.client` file."""
-    read = load_assignments(
-        target,
-        settings,
+    query = AssignmentQuery(
+        target=target,
+        settings=settings,
         cluster_id=cluster.cluster_id,
         node_id=cluster.node_id,
         now_ms=now_ms,
@@ -156,6 +156,7 @@ def inspect_assignments(
         lineage=read_lineage(state_dir, cluster.cluster_id, cluster.node_id),
         directory_ids=cluster.directory_ids,
     )
+    read = load_assignments(query)
     identify_stopped(read, read_brokers_seen(state_dir, cluster.cluster_id), now_ms)
     document = read.document(now_ms)
     address, secure = client_address(target.server)

@@ -310,35 +310,56 @@ class Assignments:
         return document
 
 
-def load_assignments(
-    target: Target,
-    settings: Settings,
-    *,
-    cluster_id: str | None,
-    node_id: int | None,
-    now_ms: int,
-    stopped: bool = False,
-    may_read_log: bool = True,
-    lineage: Remembered = NOTHING_REMEMBERED,
-    directory_ids: Collection[str] = (),
-    network_seconds: float | None = None,
-    connect: Callable[[Settings], AdminReader] | None = None,
-    connect_other: Connect = connect_to,
-) -> Assignments:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentQuery:
+    """For which host the sources are read, and how.
+
+    `stopped`: nobody holds the lock of a log dir; then our own broker is not asked, and without
+    `kafka.bootstrap_servers` those that our metadata log names are. `may_read_log`: False if its disk hangs.
+    `lineage`: what is remembered of that log; `directory_ids`: of the log dirs. `network_seconds`: how long all answers
+    of the cluster may take, later ones included; `until`: so until when, on the monotonic clock. `connect`: to the
+    configured cluster; `connect_other`: to a broker that our metadata log names.
+    """
+
+    target: Target
+    settings: Settings
+    cluster_id: str | None
+    node_id: int | None
+    now_ms: int
+    stopped: bool = False
+    may_read_log: bool = True
+    lineage: Remembered = NOTHING_REMEMBERED
+    directory_ids: Collection[str] = ()
+    network_seconds: float | None = None
+    until: float | None = None
+    connect: Callable[[Settings], AdminReader] = field(default=lambda settings: open_reader(settings))
+    connect_other: Connect = connect_to
+
+    @property
+    def host(self) -> Host:
+        return Host(self.node_id, self.cluster_id, self.settings.assignments.max_age)
+
+    def from_now(self) -> AssignmentQuery:
+        """The same with its deadline."""
+        if self.network_seconds is None:
+            return self
+        return replace(self, until=time.monotonic() + self.network_seconds)
+
+    def in_time(self, reader: AdminReader) -> AdminReader:
+        if self.until is not None:
+            reader.stop_at(self.until)
+        return reader
+
+
+def load_assignments(query: AssignmentQuery) -> Assignments:
     """Read the sources of `assignments.sources`. What cannot be used is described in `problems`.
 
     A file, or another broker in place of our own, may be of a clone of this cluster or of its past: the metadata log on
-    this host's own disk shows that, so it is read then although it may be no source (unless not `may_read_log`: its
-    disk hangs). `stopped`: nobody holds the lock of a log dir; then our own broker is not asked, and without
-    `kafka.bootstrap_servers` those that our metadata log names are. `network_seconds`: how long all answers of the
-    cluster may take, later ones included. `lineage`: what is remembered of that log; `directory_ids`: of the log dirs.
-    `connect`: to the configured cluster (default: `open_reader`); `connect_other`: to one of those. Raises only
-    ConfigError (an invalid `kafka.client` file).
+    this host's own disk shows that, so it is read then although it may be no source. Raises only ConfigError (an
+    invalid `kafka.client` file).
     """
-    host = Host(node_id, cluster_id, settings.assignments.max_age)
-    ask = _Ask(target, settings, host, now_ms, stopped, may_read_log, directory_ids)
-    until = None if network_seconds is None else time.monotonic() + network_seconds
-    ask = replace(ask, until=until, connect=connect or open_reader, connect_other=connect_other)
+    query = query.from_now()
+    target, lineage = query.target, query.lineage
     static = _static_configs(target)
     found = Assignments(
         topic_configs=replace(static, policy=None, retention_bytes=None),
@@ -347,83 +368,66 @@ def load_assignments(
         # Until its log is read, which may be impossible now.
         other_history=lineage.other_history if target.server.process_roles else None,
     )
-    for source in settings.assignments.sources:
-        try:
-            image = _read(source, ask, found)
-        except ConfigError:
-            raise
-        except (LogAgentError, OSError) as e:
-            found.problems.append(f"{source}: {e}")
-            found.unreachable = e if isinstance(e, ServiceUnreachable) else found.unreachable
-            found.nobody = str(e) if source == "admin" else found.nobody
-            continue
-        except BaseException:
-            found.close()
-            raise
+    for source in query.settings.assignments.sources:
+        image = _read_or_say_why(source, query, found)
         if image is not None:
             doubt = mode_unknown(target) or found.lineage_problem if image.source is Source.KRAFT_LOG else None
-            found.sort_in(image, _unusable(image, host, now_ms) or doubt)
-    _read_own_log_aside(ask, found)
-    if stopped:
-        found.ours = _stopped_broker(ask, found)
-    _compare_file_with_own_log(ask, found)
-    _believe_nobody_of_another_history(ask, found)
+            found.sort_in(image, _unusable(image, query.host, query.now_ms) or doubt)
+    _read_own_log_aside(query, found)
+    if query.stopped:
+        found.ours = _stopped_broker(query, found)
+    _compare_file_with_own_log(query, found)
+    _believe_nobody_of_another_history(query, found)
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Ask:
-    """For what the sources are read, and how (see `load_assignments`)."""
-
-    target: Target
-    settings: Settings
-    host: Host
-    now_ms: int
-    stopped: bool
-    may_read_log: bool
-    directory_ids: Collection[str]
-    until: float | None = None
-    connect: Callable[[Settings], AdminReader] = field(default=lambda settings: open_reader(settings))
-    connect_other: Connect = connect_to
-
-    def in_time(self, reader: AdminReader) -> AdminReader:
-        if self.until is not None:
-            reader.stop_at(self.until)
-        return reader
+def _read_or_say_why(source: str, query: AssignmentQuery, found: Assignments) -> AssignmentImage | None:
+    try:
+        return _read(source, query, found)
+    except ConfigError:
+        raise
+    except (LogAgentError, OSError) as e:
+        found.problems.append(f"{source}: {e}")
+        found.unreachable = e if isinstance(e, ServiceUnreachable) else found.unreachable
+        found.nobody = str(e) if source == "admin" else found.nobody
+        return None
+    except BaseException:
+        found.close()
+        raise
 
 
-def _read_own_log_aside(ask: _Ask, found: Assignments) -> None:
+def _read_own_log_aside(query: AssignmentQuery, found: Assignments) -> None:
     """As evidence of what the sources are about. It is none itself, so what it lacks is no problem of theirs."""
-    if found.own_log is not None or not ask.may_read_log:
+    if found.own_log is not None or not query.may_read_log:
         return
     aside = Assignments(topic_configs=found.topic_configs, lineage=found.lineage, other_history=found.other_history)
     with suppress(LogAgentError, OSError):
-        _kraft_log(ask, aside)
+        _kraft_log(query, aside)
         found.own_log, found.topic_configs = aside.own_log, aside.topic_configs
         found.lineage_problem, found.newest_committed = aside.lineage_problem, aside.newest_committed
         found.mode_known, found.other_history = aside.mode_known, aside.other_history
         found.broker_defaults += aside.broker_defaults[1:]
 
 
-def _compare_file_with_own_log(ask: _Ask, found: Assignments) -> None:
+def _compare_file_with_own_log(query: AssignmentQuery, found: Assignments) -> None:
     """A file has to be of our cluster's log as far as that can be seen, and to agree with a newer one of our own."""
     file, own = found.of(Source.FILE), found.own_log
     if file is None or (own is not None and own in found.usable):
         return
     newer = own if own is not None and own.cluster_id == file.cluster_id and own.at_ms >= file.at_ms else None
-    if newer is not None and _unusable(newer, ask.host, ask.now_ms) is None:
+    if newer is not None and _unusable(newer, query.host, query.now_ms) is None:
         found.usable.append(newer)
-    elif (why := _not_our_file(file, ask, found)) is not None:
+    elif (why := _not_our_file(file, query, found)) is not None:
         found.usable.remove(file)
         found.sort_in(file, why)
 
 
-def _not_our_file(file: AssignmentImage, ask: _Ask, found: Assignments) -> str | None:
+def _not_our_file(file: AssignmentImage, query: AssignmentQuery, found: Assignments) -> str | None:
     """Why it is not known to be of our cluster; None if nothing contradicts that."""
     if (why := why_not_our_log(file.offset, found.own_end(file.cluster_id), "the file")) is not None:
         return why
-    registration = file.brokers.get(ask.host.node_id) if ask.host.node_id is not None else None
-    if (why := why_other_log_dirs(registration, ask.directory_ids)) is not None:
+    registration = file.brokers.get(query.host.node_id) if query.host.node_id is not None else None
+    if (why := why_other_log_dirs(registration, query.directory_ids)) is not None:
         return why
     if found.ours is None or file.at_ms <= found.ours.forgotten_ms:
         return None
@@ -431,13 +435,13 @@ def _not_our_file(file: AssignmentImage, ask: _Ask, found: Assignments) -> str |
     return why_live(live, found.ours, file.at_ms)
 
 
-def _believe_nobody_of_another_history(ask: _Ask, found: Assignments) -> None:
+def _believe_nobody_of_another_history(query: AssignmentQuery, found: Assignments) -> None:
     """Every broker, and what another host exported, may follow the quorum that wrote the log here. One that is only
     behind may have been restored just now, and catches up otherwise. That it has other log dirs of this node says
     nothing about what others know."""
     own = found.own_log
-    registration = own.brokers.get(ask.host.node_id) if own is not None and ask.host.node_id is not None else None
-    of_log = found.lineage_problem if why_other_log_dirs(registration, ask.directory_ids) is None else None
+    registration = own.brokers.get(query.host.node_id) if own is not None and query.host.node_id is not None else None
+    of_log = found.lineage_problem if why_other_log_dirs(registration, query.directory_ids) is None else None
     of_memory = said_with_hint(found.other_history, found.lineage) if found.other_history is not None else None
     why = of_log or of_memory
     if why is None:
@@ -447,47 +451,47 @@ def _believe_nobody_of_another_history(ask: _Ask, found: Assignments) -> None:
         found.sort_in(image, why)
 
 
-def _read(source: str, ask: _Ask, found: Assignments) -> AssignmentImage | None:
+def _read(source: str, query: AssignmentQuery, found: Assignments) -> AssignmentImage | None:
     if source == "kraft-log":
-        _kraft_log(ask, found)
+        _kraft_log(query, found)
         return found.own_log
     if source == "file":
         from logagent.broker.exported.file import read_assignments
 
-        assert ask.settings.assignments.file is not None
-        return read_assignments(ask.settings.assignments.file)
-    if ask.settings.kafka.bootstrap_servers is None:
-        found.reader = _one_of_the_others(ask, found)
-        return found.reader.image(ask.now_ms) if found.reader is not None else None
-    found.reader = ask.in_time(ask.connect(ask.settings))
-    if ask.host.node_id is not None:
+        assert query.settings.assignments.file is not None
+        return read_assignments(query.settings.assignments.file)
+    if query.settings.kafka.bootstrap_servers is None:
+        found.reader = _one_of_the_others(query, found)
+        return found.reader.image(query.now_ms) if found.reader is not None else None
+    found.reader = query.in_time(query.connect(query.settings))
+    if query.host.node_id is not None:
         # Our own broker first: others may lag, and a broker that lost its cluster only knows the past.
-        if not ask.stopped:
+        if not query.stopped:
             with suppress(ServiceUnreachable):
-                return found.reader.image(ask.now_ms, node_id=ask.host.node_id)
+                return found.reader.image(query.now_ms, node_id=query.host.node_id)
         found.own_broker_silent = True
-    return found.reader.image(ask.now_ms)
+    return found.reader.image(query.now_ms)
 
 
-def _stopped_broker(ask: _Ask, found: Assignments) -> StoppedBroker | None:
-    ours = stopped_broker(found.own_log, ask.host, ask.target) if mode_unknown(ask.target) is None else None
+def _stopped_broker(query: AssignmentQuery, found: Assignments) -> StoppedBroker | None:
+    ours = stopped_broker(found.own_log, query.host, query.target) if mode_unknown(query.target) is None else None
     # The disk may have been rolled back: what is remembered of the log counts, too.
     return replace(ours, end=found.own_end(ours.cluster_id)) if ours is not None else None
 
 
-def _one_of_the_others(ask: _Ask, found: Assignments) -> AdminReader | None:
+def _one_of_the_others(query: AssignmentQuery, found: Assignments) -> AdminReader | None:
     """While our own broker is stopped, one that the metadata log on this host names."""
-    if ask.stopped:
-        _read_own_log_aside(ask, found)
-    ours = _stopped_broker(ask, found) if ask.stopped else None
+    if query.stopped:
+        _read_own_log_aside(query, found)
+    ours = _stopped_broker(query, found) if query.stopped else None
     if ours is None or found.own_log is None:
         found.problems.append(ADMIN_NOT_CONFIGURED)
         return None
-    client = client_config(ask.settings.kafka)
-    others = OtherBrokers(found.own_log, ours, ask.target, client, ask.now_ms)
-    others.connect = lambda servers, config: ask.in_time(ask.connect_other(servers, config))
-    if ask.until is not None:
-        others.connect_seconds = max(0.0, min(CONNECT_SECONDS, ask.until - time.monotonic()))
+    client = client_config(query.settings.kafka)
+    others = OtherBrokers(found.own_log, ours, query.target, client, query.now_ms)
+    others.connect = lambda servers, config: query.in_time(query.connect_other(servers, config))
+    if query.until is not None:
+        others.connect_seconds = max(0.0, min(CONNECT_SECONDS, query.until - time.monotonic()))
     found.tried_others, one = True, others.find()
     if isinstance(one, str):
         found.nobody = one
@@ -506,10 +510,10 @@ def open_reader(settings: Settings) -> AdminReader:
     return AdminReader(settings.kafka.bootstrap_servers, client)
 
 
-def _kraft_log(ask: _Ask, found: Assignments) -> None:
-    target, host = ask.target, ask.host
+def _kraft_log(query: AssignmentQuery, found: Assignments) -> None:
+    target, host = query.target, query.host
     point = found.lineage.point
-    metadata = read_own_log(target, host, ask.now_ms, point.offset if point is not None else None)
+    metadata = read_own_log(target, host, query.now_ms, point.offset if point is not None else None)
     if metadata is None:
         found.problems.append(f"kraft-log: {why_no_source(target)}")
         return
@@ -518,7 +522,7 @@ def _kraft_log(ask: _Ask, found: Assignments) -> None:
     image.gone_ids = (image.gone_ids or frozenset()) | found.lineage.topic_ids
     if image.cluster_id == host.cluster_id:
         registration = image.brokers.get(host.node_id) if host.node_id is not None else None
-        why = why_not_our_lineage(metadata.history, found.lineage, registration, ask.directory_ids)
+        why = why_not_our_lineage(metadata.history, found.lineage, registration, query.directory_ids)
         found.lineage_problem, found.newest_committed = why, metadata.newest_committed
         if found.mode_known:
             found.other_history = other_history(metadata.history, found.lineage)
@@ -526,7 +530,7 @@ def _kraft_log(ask: _Ask, found: Assignments) -> None:
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
         configs = _topic_configs(_static_configs(target), metadata, host.node_id)
-        if _unusable(image, host, ask.now_ms) is None and rests_on_it:
+        if _unusable(image, host, query.now_ms) is None and rests_on_it:
             found.topic_configs = configs
         if image.cluster_id == host.cluster_id and rests_on_it:
             found.broker_defaults.append(configs)

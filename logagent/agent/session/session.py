@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from logagent.agent.clock import Clock
-from logagent.agent.evidence.assignment_sources import Assignments, load_assignments
+from logagent.agent.evidence.assignment_sources import AssignmentQuery, Assignments, load_assignments
 from logagent.agent.evidence.brokers_to_ask import BrokersToAsk, ServingQuestions, brokers_to_ask
 from logagent.agent.evidence.copy_reads import CopyReads
 from logagent.agent.evidence.judge import absent_ids, gather_versions, identify, judge
@@ -256,10 +256,9 @@ class Session:
         online = tuple(self.log_dirs.online())
         hangs = self._metadata_log_hangs(online)
         chosen = tuple(s for s in settings.assignments.sources if not (hangs and s == "kraft-log"))
-        load = partial(
-            load_assignments,
-            replace(self.target, log_dirs=online),
-            replace(settings, assignments=replace(settings.assignments, sources=chosen)),
+        query = AssignmentQuery(
+            target=replace(self.target, log_dirs=online),
+            settings=replace(settings, assignments=replace(settings.assignments, sources=chosen)),
             cluster_id=cluster.cluster_id,
             node_id=cluster.node_id,
             now_ms=self.clock.now_ms(),
@@ -270,6 +269,7 @@ class Session:
             network_seconds=self.network_seconds,
         )
         began = self.clock.monotonic()
+        load = partial(load_assignments, query)
         try:
             self.assignments = self.calls.ask(
                 "reading the assignments", load, of=online, limit=READ_SECONDS, undo=Assignments.close

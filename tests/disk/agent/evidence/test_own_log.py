@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.evidence.assignment_sources import Assignments, load_assignments
+from logagent.agent.evidence.assignment_sources import AssignmentQuery, Assignments, load_assignments
 from logagent.agent.target import resolve_target
 from logagent.broker.exported.file import read_assignments, write_assignments
 from logagent.broker.files.meta_properties import parse_meta_properties
@@ -55,15 +55,16 @@ def load(host: CliHost, source: str, *, own_answers: bool = False, max_age: int 
     )
     meta = parse_meta_properties((host.d1 / "meta.properties").read_bytes())
     cluster = Cluster(read_assignments(file), own_answers=own_answers)
-    return load_assignments(
-        resolve_target(settings),
-        settings,
+    query = AssignmentQuery(
+        target=resolve_target(settings),
+        settings=settings,
         cluster_id=meta.cluster_id,
         node_id=meta.node_id,
         now_ms=time.time_ns() // 1_000_000,
         connect=lambda _: cluster,  # type: ignore[arg-type, return-value]
         **more,
     )
+    return load_assignments(query)
 
 
 def test_it_is_read_where_another_broker_answers_in_place_of_ours(host: CliHost) -> None:
@@ -249,13 +250,14 @@ def test_where_the_configuration_was_not_read_it_proves_nothing(host: CliHost) -
     # What it has may contradict a file that is older, and nothing more.
     settings = Settings(assignments=AssignmentsSettings(sources=("kraft-log",), max_age=1 << 50))
     meta = parse_meta_properties((host.d1 / "meta.properties").read_bytes())
-    found = load_assignments(
-        resolve_target(settings, [str(host.d1), str(host.d2)]),
-        settings,
+    query = AssignmentQuery(
+        target=resolve_target(settings, [str(host.d1), str(host.d2)]),
+        settings=settings,
         cluster_id=meta.cluster_id,
         node_id=meta.node_id,
         now_ms=time.time_ns() // 1_000_000,
     )
+    found = load_assignments(query)
     assert (found.usable, found.first, len(found.doubted)) == ([], None, 1)
 
 
