@@ -227,7 +227,7 @@ OTHERWISE = {
     "_folder": "a directory",
     "_write_and_read_back": "a file without a name",
     "open_file": "in the store by a descriptor, O_NOFOLLOW and O_NONBLOCK, and a look at what it is",
-    "look": "`.lock`: O_NONBLOCK and a look at what it is; in the demo its own folder",
+    "query_lock": "`.lock`: O_NONBLOCK and a look at what it is; in the demo its own folder",
     "shorten": "for writing, O_NONBLOCK, and a look at what it is",
     "_sound": "a descriptor of safe_open's",
     "open_directory": "a directory",
