@@ -270,7 +270,9 @@ class TopicDeletionManager:
                                 "repair the log dir, or take it out of log.dirs", "online")  # fmt: skip
                 return _Told(None, reason)
             words = answer.words or f"{answer.live} directories of it are there"
-            return _Told(None, Reason(words, None, next_try_at=answer.next_try_at))
+            # Its agent answers although its broker is stopped, and then nothing goes on until that is back.
+            down = f"broker {node} is down: " if self._is_down(node) else ""
+            return _Told(None, Reason(down + words, None, next_try_at=answer.next_try_at))
         if logs is not None and not logs.offline and not listed:
             return _Told()
         snapshot = hosts.snapshot if hosts is not None else None
@@ -281,6 +283,10 @@ class TopicDeletionManager:
             if not snapshot.offline:
                 return _Told()
         return _Told(None, self._unknown(node, logs))
+
+    def _is_down(self, node: int) -> bool:
+        live = self.seen.cluster.live_brokers
+        return live is not None and node not in live
 
     def _two_hosts(self, node: int) -> Reason | None:
         hosts = sorted(self.seen.hosts[node].hosts) if node in self.seen.hosts else []
@@ -305,13 +311,12 @@ class TopicDeletionManager:
             offline = f"log dir {', '.join(logs.offline[:5])} is offline"
         if offline is not None:
             return Reason(offline, "repair the log dir and restart its broker, or take it out of log.dirs", "online")
-        live = self.seen.cluster.live_brokers
         host = self.seen.hosts.get(node)
         at = host.heard_at if host is not None else None
         silent = at is None or at < self.seen.at - self.silent_after
         heard = "its host was never heard" if at is None else f"nothing heard of its host since {instant(at)}"
         since = None if at is None else instant(at)
-        if live is not None and node not in live:
+        if self._is_down(node):
             down = f"broker {node} is down" + (f", and {heard}" if silent else "")
             return Reason(down, "it is asked again when the broker or its agent is back", None, since)
         if silent:

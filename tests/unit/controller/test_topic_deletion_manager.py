@@ -82,6 +82,10 @@ NEVER_ENOUGH: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two hosts": ({"host": HostSeen(("a", "b"), NOW), "answer": answer(0)}, "two hosts claim node id 1: a and b"),
     "a broker that is down": ({"cluster": replace(DELETED, live_brokers=frozenset())}, "broker 1 is down"),
+    "a broker that is down, its agent is not": (
+        {"cluster": replace(DELETED, live_brokers=frozenset()), "answer": answer(2)},
+        "broker 1 is down: 2 directories of it are there",
+    ),
 }
 
 
