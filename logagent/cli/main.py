@@ -78,7 +78,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         refuse_empty(words)
         # Not `cli.main`: it handles a closed pipe and Ctrl-C in its own way.
-        with cli.make_context("logagent", words) as context:
+        with cli.make_context("logagent", list(words), obj=tuple(words)) as context:
             cli.invoke(context)
         sys.stdout.flush()
         return int(Exit.OK)

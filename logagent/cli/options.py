@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,7 +31,7 @@ _RIGHTS_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Call:
-    """One invocation: the common options, and the exit status so far."""
+    """One invocation: the common options, the whole command line as it was given, and the exit status so far."""
 
     kafka_config: str | None
     config_file: str | None
@@ -40,6 +41,7 @@ class Call:
     json: bool
     verbose: bool
     color: bool
+    words: tuple[str, ...] = ()
     status: Exit = Exit.OK
     loaded_settings: Loaded | None = None
 
@@ -141,13 +143,21 @@ def refuse_wrong_user(call: Call) -> None:
             raise
         return  # The command says it, after its own usage.
     if log_dirs and (closed := _closed_to_us(log_dirs)) is not None:
-        raise NotPermitted(f"user {os.geteuid()} may not read {closed}", hint=RUN_AS_BROKER)
+        from logagent.host.linux.access import user_name
+
+        path, owner = closed
+        name = user_name(owner)
+        again = shlex.join(["sudo", "-u", f"#{owner}" if name == str(owner) else name, "logagent", *call.words])
+        raise NotPermitted(
+            f"you are {user_name(os.geteuid())} and may not read {path}, which belongs to {name}",
+            hint=f"run it as the broker's user: {again}",
+        )
 
 
 RUN_AS_BROKER = "run it as the broker's user (sudo -u USER), or as root"
 
 
-def _closed_to_us(log_dirs: Sequence[str]) -> str | None:
+def _closed_to_us(log_dirs: Sequence[str]) -> tuple[str, int] | None:
     """One of `log_dirs` and its owner, if none of them may be read and it is somebody else's. None also if their disks
     do not answer in time."""
     from logagent.host.linux.access import READ, SEARCH
@@ -162,7 +172,7 @@ def _closed_to_us(log_dirs: Sequence[str]) -> str | None:
     except OSError:
         return None
     others = [answer for answer in answers if answer is not None and answer[1] != os.geteuid()]
-    return f"{others[0][0]}, which belongs to user {others[0][1]}" if others and None not in answers else None
+    return others[0] if others and None not in answers else None
 
 
 def options(*declared: Callable[[F], F]) -> Callable[[F], F]:
@@ -226,7 +236,8 @@ def common(command: F) -> F:
     @wraps(command)
     def with_call(**kwargs: Any) -> Any:
         color = not kwargs.pop("no_color") and "NO_COLOR" not in os.environ
-        call = Call(**{name: kwargs.pop(name, None) for name in _OF_CALL}, color=color)
+        words = click.get_current_context().find_root().obj or ()
+        call = Call(**{name: kwargs.pop(name, None) for name in _OF_CALL}, color=color, words=words)
         try:
             if command.__module__.rpartition(".")[2] in _READ_LOG_DIRS:
                 refuse_wrong_user(call)
