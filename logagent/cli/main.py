@@ -11,7 +11,7 @@ import click
 
 from logagent import __version__
 from logagent.cli.options import RUN_AS_BROKER
-from logagent.cli.render import forget_stdout, visible
+from logagent.cli.render import did_you_mean, forget_stdout, visible
 from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, NotPermitted, UsageError
 
 # Command → (module, attribute, one line of help). A module is imported when its command runs, so that
@@ -55,6 +55,14 @@ class _Commands(click.Group):
         command = getattr(importlib.import_module(f"logagent.cli.commands.{module}"), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            ctx.fail(f"No such command '{name}'{did_you_mean(name, COMMANDS)}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

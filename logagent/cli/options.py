@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from logagent.cli.render import forget_stdout, visible
-from logagent.errors import ConfigError, Exit, LogAgentError, NotPermitted, worst
+from logagent.errors import ConfigError, Exit, LogAgentError, NotPermitted, UsageError, worst
 
 if TYPE_CHECKING:
     from logagent.agent.config import Loaded
@@ -201,8 +201,21 @@ def gathered(name: str, kind: type) -> Callable[[F], F]:
     return gather
 
 
+def or_dry_run(command: F) -> F:
+    """Put above a command that has `--execute`: adds `--dry-run`, its default, for those who type it everywhere."""
+
+    @wraps(command)
+    def without_both(*args: Any, **kwargs: Any) -> Any:
+        if kwargs["dry_run"] and kwargs["execute"]:
+            raise UsageError("--dry-run and --execute are mutually exclusive", hint="without --execute nothing is done")
+        return command(*args, **{name: value for name, value in kwargs.items() if name != "dry_run"})
+
+    return click.option("-n", "--dry-run", is_flag=True, help="Only show the plan (the default).")(without_both)  # type: ignore[return-value]
+
+
 carries_out = options(
     click.option("--execute", is_flag=True, help="Carry the plan out; without this the plan is only shown."),
+    or_dry_run,
     click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius."),
 )
 

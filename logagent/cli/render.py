@@ -57,6 +57,14 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """`; did you mean restore?`, to be added to an error; empty if nothing is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(text, sorted(set(known)), n=3, cutoff=0.7)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
 def human_bytes(count: int) -> str:
     """`1.5 GiB`; exact below 1024."""
     size, unit = in_units(count)

@@ -21,7 +21,7 @@ from logagent.cli.host_session import (
     take_inventory,
     unusable_assignments_file,
 )
-from logagent.cli.options import Call, common, includes_internal, reads_assignments
+from logagent.cli.options import Call, common, includes_internal, or_dry_run, reads_assignments
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, table
 from logagent.cli.run_plan import set_status, show_refusals, show_waiting
@@ -282,6 +282,7 @@ _FULL_BYTES = 16 << 20
     "systems: name those of one with --log-dir.",
 )
 @click.option("--execute", is_flag=True, help="Free it, in the order shown; without this the plan is only shown.")
+@or_dry_run
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which shortens a wait.")
 @includes_internal
 @reads_assignments

@@ -10,6 +10,7 @@ import click
 
 from logagent.agent.config import DEFAULT_CONFIG
 from logagent.agent.setup.setup import Setup, plan_setup, start, verify, write
+from logagent.cli.options import or_dry_run
 from logagent.cli.render import visible
 from logagent.errors import NotPermitted
 from logagent.host.state.state_dir import make_as_root
@@ -18,6 +19,7 @@ from logagent.host.state.state_dir import make_as_root
 @click.command()
 @click.argument("name", required=False)
 @click.option("--execute", is_flag=True, help="Write it, then enable and start the service (only shown otherwise).")
+@or_dry_run
 @click.option("--prestart", is_flag=True, help="Let the broker's unit run logagent prestart before each start, too.")
 @click.option("-y", "--yes", is_flag=True, help="With --execute on a terminal: do not ask.")
 def setup(name: str | None, execute: bool, prestart: bool, yes: bool) -> None:
