@@ -106,7 +106,7 @@ def show_plan(call: Call, done: Done) -> None:
     document, plan = done.document, done.plan
     executed = document["mode"] == "execute" and plan.needs_approval is None
     if document["actions"]:
-        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "text"), ("says", "left?")]
+        columns = [("action", "left"), ("directory", "dir"), ("becomes", "name?"), ("why", "text"), ("says", "left?")]
         columns += [("allocated", "right"), ("size", "right?")]
         rows = [
             [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", _why(a), _who_says(a),
@@ -145,7 +145,7 @@ def show_waiting(call: Call, plan: Plan) -> None:
         ]  # fmt: skip
         columns = [
             ("action", "left"),
-            ("directory", "path"),
+            ("directory", "dir"),
             ("allocated", "right?"),
             ("size", "right?"),
             ("waits for", "text"),
@@ -165,7 +165,7 @@ def show_refusals(call: Call, document: PlanDoc) -> None:
             ]
             for r in document["refusals"]
         ]
-        columns = [("guard", "left"), ("directory", "path"), ("saw", "text"), ("what to do", "text")]
+        columns = [("guard", "left"), ("directory", "dir"), ("saw", "text"), ("what to do", "text")]
         table("Refused", columns, rows, color=call.color)
         # Not only in the table, where they are folded: they are to be pasted.
         for command in dict.fromkeys(r["command"] for r in document["refusals"] if "command" in r):

@@ -55,7 +55,7 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoa
     elif not entries:
         call.say(f"the journal in {directory} has no entries{' of these log dirs' if log_dirs else ''}")
     else:
-        columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "path")]
+        columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "dir")]
         columns += [("allocated", "right?"), ("size", "right?")]
         columns += [("outcome", "left"), ("by", "left?"), ("plan", "left?")] + [("error", "text")] * call.verbose
         rows = [

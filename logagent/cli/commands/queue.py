@@ -44,7 +44,7 @@ def queue(call: Call) -> None:
         ]
         for e in entries
     ]
-    columns = [("directory", "path"), ("topic", "path?"), ("allocated", "right"), ("size", "right?")]
+    columns = [("directory", "dir"), ("topic", "left?"), ("allocated", "right"), ("size", "right?")]
     columns += [("marked at", "left?"), ("due", "left")]
     columns += [("marked by", "left?"), ("failed attempts", "text")]
     table(f"Delete queue (file.delete.delay.ms = {delay})", columns, rows, color=call.color)

@@ -146,7 +146,7 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
             for a in document["actions"]
             if call.verbose or a["action"] != "drop-checkpoint-entry"
         ]  # fmt: skip
-        columns = [("step", "left"), ("directory", "path"), ("frees", "right"), ("cost", "text")]
+        columns = [("step", "left"), ("directory", "dir"), ("frees", "right"), ("cost", "text")]
         columns += [("early because", "text"), *([("outcome", "left")] if executed else [])]
         title = f"Plan {document['plan_id']}" + ("" if executed else " (not carried out)")
         table(title, columns, rows, color=call.color)
@@ -163,7 +163,7 @@ def _show_files(call: Call, document: PlanDoc) -> None:
     rows = [[f"{a['log_dir']}/{a['name']}", name] for a in document["actions"] for name in a.get("files", ())]
     if rows:
         title = "Files that a start would drop (after a retention set by mistake, the last copy)"
-        table(title, [("directory", "path"), ("file", "path")], rows, color=call.color)
+        table(title, [("directory", "dir"), ("file", "path")], rows, color=call.color)
 
 
 def _show_removed_by_hand(call: Call, rescue: Rescue) -> None:
@@ -217,7 +217,7 @@ def _show_advice(call: Call, advice: Sequence[RetentionAdvice], title: str, what
         ]
         for a in advice
     ]
-    columns = [("topic", "path"), ("has", "right"), (what, "right"), ("now", "text"), ("frees", "right")]
+    columns = [("topic", "dir"), ("has", "right"), (what, "right"), ("now", "text"), ("frees", "right")]
     columns += [("cleanup.policy", "text")]
     table(title, columns, rows, color=call.color)
     # Not in the table, where they would be folded: they are to be pasted.
@@ -244,7 +244,7 @@ def _show_kept(call: Call, rescue: Rescue) -> None:
     title = "Not offered" + (
         f" (the largest {KEPT_SHOWN} of {len(rescue.kept)}; all with -v)" if len(shown) < len(rescue.kept) else ""
     )
-    columns = [("directory", "path"), ("size", "right"), ("because", "text"), ("detail", "text")]
+    columns = [("directory", "dir"), ("size", "right"), ("because", "text"), ("detail", "text")]
     table(title, columns, rows, color=call.color)
     for reason, number in count.most_common():
         what = "1 entry" if number == 1 else f"{number} entries"
