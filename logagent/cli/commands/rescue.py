@@ -267,7 +267,21 @@ def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -
     short = f"; {human_bytes(rescue.need or 0)} needed, {human_bytes(missing)} missing" if missing else ""
     waiting = sum(w.allocated for w in rescue.plan.waiting)
     later = f"; {human_bytes(waiting)} wait, see above" if waiting else ""
-    call.say(f"{freed}{more}{short}{later}" + ("" if executed else ": nothing has been done yet"))
+    call.say(
+        f"{freed}{more}{short}{later}"
+        + ("" if executed else f": nothing has been done yet{_what_to_add(document, rescue)}")
+    )
+
+
+def _what_to_add(document: PlanDoc, rescue: Rescue) -> str:
+    """The words that carry this plan out: a step that shortens a wait needs approval."""
+    early = [bool(a.get("shortens")) for a in document["actions"]]
+    if not early:
+        return ""
+    whole = f"--execute --approve {document['plan_id']}"
+    if all(early) or rescue.plan.needs_approval is not None:
+        return f"; it needs approval: read the plan, then add {whole}"
+    return f"; add --execute for what is due, or {whole} for all of it" if any(early) else "; add --execute"
 
 
 # With less, the next segment or checkpoint is one too many.
