@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from logagent.cli import completion
 from logagent.cli.render import forget_stdout, visible
 from logagent.errors import ConfigError, Exit, LogAgentError, NotPermitted, UsageError, worst
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from logagent.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_FILES, _DIRS = completion.paths("file"), completion.paths("dir")
 
 # Commands that are nothing without the log dirs. `doctor` reports missing rights in its findings, and `prestart` never
 # keeps a broker from starting; the others need no log dir.
@@ -225,17 +228,27 @@ includes_internal = click.option(
 
 # Put above `common` for commands that read assignments; other commands would silently ignore the file.
 reads_assignments = click.option(
-    "--assignments", metavar="FILE", help="Read the assignments from this file (assignments export)."
+    "--assignments",
+    metavar="FILE",
+    shell_complete=_FILES,
+    help="Read the assignments from this file (assignments export).",
 )
 
 
 _COMMON = options(
-    click.option("--kafka-config", metavar="FILE", help="The broker's server.properties."),
-    click.option("--config", "config_file", metavar="FILE", help="The logagent.toml to use."),
+    click.option("--kafka-config", metavar="FILE", shell_complete=_FILES, help="The broker's server.properties."),
+    click.option("--config", "config_file", metavar="FILE", shell_complete=_FILES, help="The logagent.toml to use."),
     click.option(
-        "--log-dir", "log_dirs", multiple=True, metavar="DIR", help="Use this log dir instead of log.dirs (repeatable)."
+        "--log-dir",
+        "log_dirs",
+        multiple=True,
+        metavar="DIR",
+        shell_complete=_DIRS,
+        help="Use this log dir instead of log.dirs (repeatable).",
     ),
-    click.option("--state-dir", "state_dir_named", metavar="DIR", help="The directory of the journal."),
+    click.option(
+        "--state-dir", "state_dir_named", metavar="DIR", shell_complete=_DIRS, help="The directory of the journal."
+    ),
     click.option("--json", is_flag=True, help="Print one JSON document on stdout."),
     click.option("-v", "--verbose", is_flag=True, help="Print more on stderr."),
     click.option("--no-color", is_flag=True, help="No colors (same as NO_COLOR)."),

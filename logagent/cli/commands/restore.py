@@ -9,6 +9,7 @@ import click
 
 from logagent.agent.planning.plan_restore import plan_restore
 from logagent.agent.session.session import Session
+from logagent.cli import completion
 from logagent.cli.names import exactly, meant, no_such
 from logagent.cli.options import Call, Consent, carries_out, common, gathered, reads_assignments
 from logagent.cli.run_plan import run_plan
@@ -21,7 +22,7 @@ from logagent.model.records import Kind, PartitionDir
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.restorable)
 @click.option("--plan", "plan_id", metavar="PLAN_ID", help="Everything this plan marked or set aside.")
 @click.option(
     "--topic-name", "topic", metavar="TOPIC", help="The full topic of a truncated name, where it is not known."

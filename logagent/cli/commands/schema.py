@@ -8,6 +8,7 @@ import re
 import click
 from pydantic import TypeAdapter
 
+from logagent.cli import completion
 from logagent.cli.render import did_you_mean, dump
 from logagent.documents import SCHEMAS as OF_A_HOST
 from logagent.errors import UsageError
@@ -15,7 +16,7 @@ from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.documents)
 def schema(name: str | None) -> None:
     """Print the JSON Schema of the document NAME (plan, or logagent.plan/1); without NAME, list the documents."""
     documents = {**OF_A_HOST, **OF_THE_FLEET}
