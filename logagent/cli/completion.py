@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from logagent.errors import LogAgentError
-from logagent.model.naming.dir_names import classify
-from logagent.model.records import Kind
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -63,12 +61,12 @@ def documents(context: click.Context, parameter: click.Parameter, incomplete: st
 
 def restorable(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of strays and marked directories."""
-    return _items([n for n in _on_disk(context) if classify(n).kind in (Kind.STRAY, Kind.DELETE)], incomplete)
+    return _items([n for n, kind in _on_disk(context) if kind in ("stray", "delete")], incomplete)
 
 
 def deletable(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Partitions, and names of strays."""
-    return _items([n for n in _on_disk(context) if classify(n).kind in (Kind.CURRENT, Kind.STRAY)], incomplete)
+    return _items([n for n, kind in _on_disk(context) if kind in ("current", "stray")], incomplete)
 
 
 def _items(words: list[str], incomplete: str) -> list[CompletionItem]:
@@ -77,19 +75,21 @@ def _items(words: list[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in sorted(set(words)) if word.startswith(incomplete)]
 
 
-def _on_disk(context: click.Context) -> list[str]:
-    """The names in the log dirs that the command line so far means, as a command would find them."""
+def _on_disk(context: click.Context) -> list[tuple[str, str]]:
+    """Name and kind of what is in the log dirs that the command line so far means, as a command would find them."""
     from logagent.agent.config import load_valid_part
     from logagent.broker.files.server_properties import read_server_properties
     from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES
     from logagent.host.linux.child import work_in_child
+    from logagent.model.naming.dir_names import classify
 
     given = context.params
     with suppress(LogAgentError, OSError, TimeoutError):
         named = given.get("kafka_config") or load_valid_part(given.get("config_file"))[0].settings.kafka.config
         config = named or next(filter(os.path.isfile, USUAL_SERVER_PROPERTIES), None)
         log_dirs = given.get("log_dirs") or (read_server_properties(config).log_dirs if config is not None else ())
-        return work_in_child(lambda: [n for d in log_dirs for n in _listed(d) if _PLAIN.fullmatch(n)], _SECONDS)
+        names = work_in_child(lambda: [n for d in log_dirs for n in _listed(d) if _PLAIN.fullmatch(n)], _SECONDS)
+        return [(name, classify(name).kind.value) for name in names]
     return []
 
 

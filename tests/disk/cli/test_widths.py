@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from logagent.cli.host_session import Progress
+from logagent.cli.options import Call
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
 from tests.daemon_process import DaemonProcess
 from tests.terminal import on_a_terminal, plain
@@ -115,3 +117,25 @@ def test_a_long_removal_shows_rate_and_time_left(host: CliHost) -> None:
         re.search(r"Removing.* \d+% .*\d:\d\d:\d\d .*[\d.]+ [KM]iB, [\d.]+ [KM]iB/s", "".join(plain(f))) for f in frames
     ), text
     assert not large.exists()
+
+
+def test_without_a_terminal_a_long_removal_says_a_line_a_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A day of removing into a log of cron's."""
+    clock = [1000.0]
+    monkeypatch.setattr("logagent.cli.host_session.time.monotonic", lambda: clock[0])
+    call = Call(None, None, (), None, None, json=True, verbose=False, color=False)
+    with Progress(call, "Removing", total=600 << 20) as progress:
+        assert progress.on_bytes is not None
+        for _ in range(600):
+            clock[0] += 0.5
+            progress.on_bytes(1, 1 << 20)
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.splitlines() == [
+        "Removing: 120.0 MiB of 600.0 MiB, 2.0 MiB/s, 4m left",
+        "Removing: 240.0 MiB of 600.0 MiB, 2.0 MiB/s, 3m left",
+        "Removing: 360.0 MiB of 600.0 MiB, 2.0 MiB/s, 2m left",
+        "Removing: 480.0 MiB of 600.0 MiB, 2.0 MiB/s, 1m left",
+        "Removing: 600.0 MiB of 600.0 MiB, 2.0 MiB/s",
+    ]
