@@ -147,9 +147,6 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
         return
     on_terminal = sys.stdout.isatty()
     room = get_terminal_size((PIPE_WIDTH, 0)).columns
-    if not on_terminal:
-        # One long name is no reason to leave out what the other rows have.
-        room += max([0, *(_width(row[i]) - _WIDE_IN_PIPE for row in cells for i in shown if columns[i][1] == "dir")])
     fit = _fitted(columns, cells, shown, room, on_terminal=on_terminal)
     left_out = [columns[i][0] for i in shown if i not in fit.shown]
     if left_out:
@@ -161,7 +158,9 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
         cells = [[row[i] for i in fit.shown] for row in fit.cells]
         widths = fit.widths or _widths(columns, cells, room, _FOLDED) or _natural(columns, cells)
         title = "\n".join(_wrapped(visible(title), room))
-        drawn = _drawn(title, columns, cells, widths, fit.log_dirs, bold_head=color and on_terminal)
+        drawn = _drawn(
+            title, columns, cells, widths, fit.log_dirs, bold_head=color and on_terminal, one_line=not on_terminal
+        )
     sys.stdout.write(drawn)
     sys.stdout.flush()
 
@@ -185,7 +184,9 @@ def _fitted(
         return _widths([columns[i] for i in shown], [[row[i] for i in shown] for row in of], room, least)
 
     for written, log_dirs in _written(columns, cells) if on_terminal else iter([(cells, list[str]())]):
-        measured = _without_long_names(columns, written) if log_dirs else written
+        measured = written
+        if log_dirs or not on_terminal:
+            measured = _without_long_names(columns, written, one_line=not on_terminal)
         found = widths(measured, _COMFORTABLE)
         if found is not None:
             break
@@ -203,10 +204,16 @@ def _fitted(
     return _Fitted(written, log_dirs, shown, found)
 
 
-def _without_long_names(columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Only what decides how wide the columns are."""
+def _without_long_names(
+    columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]], *, one_line: bool
+) -> list[list[str]]:
+    """Only what decides how wide the columns are: one long name is no reason to leave out what the other rows have."""
     names = {i for i, (_, kind) in enumerate(columns) if kind == "dir"}
-    return [["" if i in names and _width(c) > _LONGEST_NAME else c for i, c in enumerate(row)] for row in cells]
+
+    def measured(name: str) -> str:
+        return name[:_LONGEST_IN_PIPE] if one_line else name if _width(name) <= _LONGEST_NAME else ""
+
+    return [[measured(c) if i in names else c for i, c in enumerate(row)] for row in cells]
 
 
 def _written(columns: Sequence[tuple[str, str]], cells: list[list[str]]) -> Iterator[tuple[list[list[str]], list[str]]]:
@@ -247,13 +254,13 @@ _LEAST_IN_PIPE = {"text": 16, "path": 20}
 # Where there is room for it, no word of a "text" is broken, but for longer ones than this. And on a terminal a longer
 # name than that takes a line of its own.
 _LONGEST_WORD, _LONGEST_NAME = 28, 40
+# In a pipe it moves the rest of its row to the right.
+_LONGEST_IN_PIPE = 100
 _FOLDED = {"text": 8, "path": 12, "left": 6, "right": 6}
 # For `shortened`: how many rows are compared, how many end characters are kept, and the part (a UUID) that may be
 # dropped.
 _COMPARED, _END = 500, 12
 _UUID = re.compile(r"[0-9a-f]{32}")
-# How wide a "dir" may be in a pipe before the table is widened for it.
-_WIDE_IN_PIPE = 60
 
 
 def _natural(columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]]) -> list[int]:
@@ -288,6 +295,7 @@ def _drawn(
     log_dirs: Sequence[str],
     *,
     bold_head: bool,
+    one_line: bool,
 ) -> str:
     """Not drawn by a library: rich takes 0.4 ms for each row, and a host may have 100,000 of them."""
     folded: list[list[Sequence[str]]] = []
@@ -301,7 +309,7 @@ def _drawn(
             for text in texts
         ]
         folded.append([["", *part] if late else part for late, part in zip(too_long, parts, strict=True)])
-        if kind == "dir":
+        if kind == "dir" and not one_line:
             too_long = [late or _width(text) > width for late, text in zip(too_long, texts, strict=True)]
     head, *body = (_joined(row, widths) for row in zip(*folded, strict=True))
     rule = " " + "─" * (sum(widths) + _BETWEEN * (len(widths) - 1))

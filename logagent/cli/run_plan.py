@@ -183,10 +183,11 @@ def closing(plan: Plan, document: PlanDoc) -> str:
         freed = f", {human_bytes(totals['freed_bytes'])} freed" if totals["freed_bytes"] else ""
         return f"{done} of {totals['actions']} done{freed}{beside}"
     if totals["actions"]:
+        also = f" ({refused} refused)" if refused else ""
         what = "1 directory" if totals["actions"] == 1 else f"{totals['actions']} directories"
         add = "--execute" if plan.needs_approval is None else f"--execute --approve {plan.plan_id}"
         needs = "" if plan.needs_approval is None else " it needs approval: read the plan, then"
-        return f"{what}, {human_bytes(totals['bytes'])}{beside}: nothing has been done yet;{needs} add {add}"
+        return f"{what}, {human_bytes(totals['bytes'])}{also}: nothing has been done yet;{needs} add {add}"
     if totals["refusals"]:
         all_of_it = (
             "everything is refused" if refused == 0 else f"all {refused} are refused" if refused > 1 else "refused"

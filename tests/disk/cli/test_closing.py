@@ -47,7 +47,7 @@ def test_what_is_due_and_what_to_add(host: CliHost) -> None:
     host.with_assignments(**{**ALL_DUE, **NO_LIMITS})
     beside = last(host.run("cleanup"))
     assert re.fullmatch(
-        r"\d directories, [\d.]+ KiB; 2 refused, see above: nothing has been done yet; add --execute", beside
+        r"\d directories, [\d.]+ KiB \(2 refused\): nothing has been done yet; add --execute", beside
     ), beside
     done = host.run("cleanup", "--execute")
     assert done.status == Exit.REFUSED
