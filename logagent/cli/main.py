@@ -47,7 +47,7 @@ GROUPS = {
     },
     "Across the fleet": {
         "topics": ("topics", "topics", "Delete topics and leftovers across the fleet."),
-        "fleet": ("fleet", "fleet", "Disk usage and orphans on all hosts (needs logagent[fleet])."),
+        "fleet": ("fleet", "fleet", "Disk usage and orphans on all hosts (needs pyspark)."),
     },
     "Try and build on it": {
         "demo": ("demo", "demo", "Run a demo on a temporary host made from real broker disks."),

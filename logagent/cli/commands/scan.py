@@ -17,6 +17,7 @@ from logagent.cli.options import Call, common, gathered, reads_assignments
 from logagent.cli.render import dump_line, dump_rows, human_bytes, show_line, table
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.without_directory import WithoutDirectory
 from logagent.model.facts import Facts, Ruling
 from logagent.model.planning.rescue_steps import at_risk
 from logagent.model.records import DirKey, Kind, PartitionDir, Verdict
@@ -93,17 +94,21 @@ def scan(call: Call, jsonl: bool, show_all: bool, choice: Choice) -> None:
             _show_log_dirs(call, head)
             ordered = dirs if choice.sort is not None else sorted(dirs, key=_SORTS["size"])
             _show_dirs(call, ordered, rows, lambda d: _verdict_of(d, facts, strays), show_all=show_all)
-        if missing:
-            names = ", ".join(map(str, missing[:5])) + (" …" if len(missing) > 5 else "")
-            call.say(
-                f"{len(missing)} partitions are assigned here and have no directory (a start makes them anew, empty): "
-                f"{names}; logagent check says of each what to do"
-            )
-        if lost := at_risk(facts):
-            call.say(
-                f"{len(lost)} files removed by hand are still open and may be the only copy of their records: logagent "
-                "rescue says what to copy before anything restarts"
-            )
+        _say_what_is_missing(call, missing, at_risk(facts))
+
+
+def _say_what_is_missing(call: Call, missing: Sequence[WithoutDirectory], lost: Sequence[object]) -> None:
+    if missing:
+        names = ", ".join(map(str, missing[:5])) + (" …" if len(missing) > 5 else "")
+        call.say(
+            f"{len(missing)} partitions are assigned here and have no directory (a start makes them anew, empty): "
+            f"{names}; logagent check says of each what to do"
+        )
+    if lost:
+        call.say(
+            f"{len(lost)} files removed by hand are still open and may be the only copy of their records: logagent "
+            "rescue says what to copy before anything restarts"
+        )
 
 
 def _verdict_of(d: PartitionDir, facts: Facts, strays: Mapping[DirKey, Ruling]) -> str | None:

@@ -59,6 +59,10 @@ def setup(name: str | None, execute: bool, prestart: bool, yes: bool) -> None:
     if sys.stdin.isatty() and not yes and not click.confirm(f"Write this and start {made.service.unit}?", err=True):
         _say("nothing was written")
         return
+    _carry_out(made, complete=complete, changed=changed)
+
+
+def _carry_out(made: Setup, *, complete: bool, changed: bool) -> None:
     write(made)
     # The broker's user may need its journal before the service has ever started (`logagent prestart`).
     make_as_root(made.state_dir, (made.uid, made.gid))
