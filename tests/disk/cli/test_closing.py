@@ -57,6 +57,7 @@ def test_what_is_due_and_what_to_add(host: CliHost) -> None:
 def test_a_plan_that_needs_approval_says_the_words_and_they_work(host: CliHost) -> None:
     host.configure(**{"cleanup.max_dirs": 1})
     words = ("delete", "--partition", "orders-1", "--partition", "orders-2", *FREELY)
+    added = ""
     for options in ((), ("--execute",), ("--execute", "--approve", "0123456789abcdef")):
         ran = host.run(*words, *options)
         assert ran.status == Exit.APPROVAL
@@ -65,8 +66,9 @@ def test_a_plan_that_needs_approval_says_the_words_and_they_work(host: CliHost) 
             last(ran),
         )
         assert said is not None, ran.err
+        added = said[1]
     assert "there is no plan 0123456789abcdef: there never was one" in " ".join(ran.out.split())
-    assert last(host.run(*words, *shlex.split(said[1]))) == "2 of 2 done"
+    assert last(host.run(*words, *shlex.split(added))) == "2 of 2 done"
 
 
 def test_the_queue_says_who_removes_it_and_when(host: CliHost) -> None:
