@@ -59,6 +59,24 @@ def parse_size(text: object) -> int:
     return int(match[1] + fraction) * unit // scale
 
 
+def write_duration(ms: int) -> str:
+    """`15m`, `1d12h`: what `parse_duration` reads as `ms`."""
+    written = ""
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, ms = divmod(ms, _DURATION_UNITS[unit])
+        written += f"{count}{unit}" if count else ""
+    return written or "0s"
+
+
+def write_size(count: int) -> str:
+    """`200MiB`: what `parse_size` reads as `count`."""
+    units = (("TiB", "tib"), ("GiB", "gib"), ("MiB", "mib"), ("KiB", "kib"))
+    for written, unit in units:
+        if count and count % _SIZE_UNITS[unit] == 0:
+            return f"{count // _SIZE_UNITS[unit]}{written}"
+    return str(count)
+
+
 def parse_words(text: object) -> list[str]:
     """A list of words, or (from an environment variable) a string with commas between them."""
     if isinstance(text, str):
@@ -248,6 +266,22 @@ class Settings:
     orders: OrdersSettings = field(default_factory=OrdersSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+
+    def written(self, section: str, key: str) -> str:
+        """The value of one setting as people write it in `logagent.toml`; empty if it is not set."""
+        part = getattr(self, section)
+        value = getattr(part, key)
+        if value is None or value == ():
+            return ""
+        if isinstance(value, bool):
+            return str(value).lower()
+        # What reads it is in its annotation, which is a string here.
+        kind = str(type(part).__annotations__[key]).partition(" ")[0]
+        if kind == "Duration":
+            return write_duration(value)
+        if kind == "Size":
+            return write_size(value)
+        return ", ".join(value) if isinstance(value, tuple) else str(value)
 
     @property
     def silent_after(self) -> timedelta:

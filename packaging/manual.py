@@ -1,4 +1,4 @@
-"""Manual pages and bash completion, made from the command line itself and the commented configuration.
+"""Manual pages, and completion for three shells, made from the command line itself and the commented configuration.
 
 What `logagent COMMAND --help` says and what the page says cannot differ: both come from the same click commands.
 """
@@ -13,14 +13,21 @@ from pathlib import Path
 
 import click
 
-from logagent.cli.main import COMMANDS, cli
+from logagent.cli import completion
+from logagent.cli.main import COMMANDS, GROUPS, cli
 from logagent.errors import Exit
 
 ROOT = Path(__file__).resolve().parents[1]
+# Where each shell of a distribution looks.
+COMPLETIONS = {
+    "bash": "usr/share/bash-completion/completions/logagent",
+    "zsh": "usr/share/zsh/site-functions/_logagent",
+    "fish": "usr/share/fish/vendor_completions.d/logagent.fish",
+}
 
 
 def write_manual(to: Path, version: str, epoch: int) -> None:
-    """Write man1/logagent*.1.gz, man5/logagent.toml.5.gz and the bash completion below `to`."""
+    """Write man1/logagent*.1.gz, man5/logagent.toml.5.gz and the completions below `to`."""
     day = datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%d")
     context = click.Context(cli, info_name="logagent")
     commands = {name: cli.get_command(context, name) for name in COMMANDS}
@@ -34,9 +41,10 @@ def write_manual(to: Path, version: str, epoch: int) -> None:
         path = to / "usr/share/man" / f"{place}.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress(_tidy(text).encode(), 9, mtime=0))
-    completion = to / "usr/share/bash-completion/completions/logagent"
-    completion.parent.mkdir(parents=True, exist_ok=True)
-    completion.write_text(_completion({n: c for n, c in commands.items() if c is not None}, context))
+    for shell, place in COMPLETIONS.items():
+        path = to / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{completion.script(cli, shell).strip()}\n")
 
 
 def _tidy(page: str) -> str:
@@ -65,8 +73,10 @@ def _main_page(context: click.Context, version: str, day: str) -> str:
     lines = [*_head("logagent", 1, version, day), ".SH NAME"]
     lines += ["logagent \\- log directory deletion agent for Apache Kafka", ".SH SYNOPSIS"]
     lines += [".B logagent", ".I COMMAND", "[\\fIOPTIONS\\fR]", ".SH DESCRIPTION", roff(cli.help or ""), ".SH COMMANDS"]
-    for name, (_, _, line) in COMMANDS.items():
-        lines += [".TP", f".BR logagent\\-{roff(name)} (1)", roff(line)]
+    for title, group in GROUPS.items():
+        lines += [f".SS {roff(title)}"]
+        for name, (_, _, line) in group.items():
+            lines += [".TP", f".BR logagent\\-{roff(name)} (1)", roff(line)]
     lines += [".SH EXIT STATUS"]
     for status in Exit:
         lines += [".TP", f".B {status}", roff(status.meaning)]
@@ -146,41 +156,3 @@ def _configuration_page(version: str, day: str) -> str:
             said = []
     lines += [".SH SEE ALSO", ".BR logagent (1),", ".BR logagent\\-config (1)"]
     return "\n".join(lines) + "\n"
-
-
-def _completion(commands: dict[str, click.Command], context: click.Context) -> str:
-    words = {"": " ".join([*commands, "--help", "--version"])}
-    for name, command in commands.items():
-        words |= _words(name, command, click.Context(command, info_name=name, parent=context))
-    cases = "\n".join(f'        "{name}") words="{offered}" ;;' for name, offered in sorted(words.items()))
-    return f"""# bash completion for logagent, made from its command line
-_logagent() {{
-    local word path="" words i
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        word=${{COMP_WORDS[i]}}
-        case "$path/$word" in
-            {"|".join(sorted(f'"{n.rpartition(" ")[0]}/{n.rpartition(" ")[2]}"' for n in words if n))})
-                path="${{path:+$path }}$word" ;;
-        esac
-    done
-    case "$path" in
-{cases}
-    esac
-    COMPREPLY=()
-    [[ ${{COMP_WORDS[COMP_CWORD]}} == -* || $words != -* ]] &&
-        mapfile -t COMPREPLY < <(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}")
-}}
-complete -o default -F _logagent logagent
-"""
-
-
-def _words(path: str, command: click.Command, context: click.Context) -> dict[str, str]:
-    options = [o for p in command.get_params(context) if isinstance(p, click.Option) and not p.hidden for o in p.opts]
-    if not isinstance(command, click.Group):
-        return {path: " ".join(options)}
-    inner = {n: command.get_command(context, n) for n in command.list_commands(context)}
-    words = {path: " ".join([*inner, *options])}
-    for name, one in inner.items():
-        assert one is not None
-        words |= _words(f"{path} {name}", one, click.Context(one, info_name=name, parent=context))
-    return words

@@ -145,7 +145,7 @@ def description(to: Path) -> None:
     for file in sorted(p for p in (to / "usr/share").rglob("*") if p.is_file()):
         place = "/" + file.relative_to(to).as_posix()
         kind = "license" if "/licences/" in place else "doc"
-        if "/completions/" not in place:
+        if "/man/" in place or "/doc/" in place:
             items += f"  - {{src: '{file}', dst: '{place}', type: {kind}, packager: rpm}}\n"
     text = os.path.expandvars((HERE / "nfpm.yaml").read_text())
     _write(to / "nfpm.yaml", text.replace("  # @RPM_DOCUMENTATION@\n", items).encode())

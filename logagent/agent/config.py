@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -53,11 +53,13 @@ _NO_SETTINGS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Validated settings and where each came from (file path or None, names of environment variables)."""
+    """Validated settings and where they came from (file path or None, names of environment variables); `origins`: of
+    each `section.key` that is set, the variable or the file."""
 
     settings: Settings
     file: str | None
     environment: tuple[str, ...]
+    origins: Mapping[str, str] = field(default_factory=dict)
 
 
 def load(path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ) -> Loaded:
@@ -87,10 +89,13 @@ def load_valid_part(
         raw = _read_toml(file)
         used = str(file)
     problems: list[str] = []
+    tables = {section: table for section, table in raw.items() if isinstance(table, dict)}
+    origins = {f"{section}.{key}": str(used) for section, table in tables.items() for key in table}
     names = _overlay_environment(raw, environ, problems)
+    origins |= {f"{section}.{key}": variable for (section, key), variable in names.items()}
     # Without any configuration pydantic need not be imported.
     settings = _validate(raw, used, names, problems) if raw else Settings()
-    return Loaded(settings, used, tuple(sorted(names.values()))), problems
+    return Loaded(settings, used, tuple(sorted(names.values())), origins), problems
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

@@ -120,7 +120,8 @@ def run_job(
 def need_pyspark() -> None:
     """Raises ConfigError if the extra `fleet` is not installed."""
     if find_spec("pyspark") is None:
-        hint = "pip install 'logagent[fleet]' (and Java 17 or later)"
+        # Not by the name of a package: whoever owns that in an index need not be us.
+        hint = "in a checkout of logagent: pip install '.[fleet]' (and Java 17 or later)"
         raise ConfigError("pyspark is not installed", hint=hint)
 
 

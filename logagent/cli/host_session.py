@@ -20,7 +20,7 @@ from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, c
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target, named_target, resolve_target
 from logagent.cli.options import Call
-from logagent.cli.render import human_bytes
+from logagent.cli.render import human_bytes, human_ms
 from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
@@ -191,13 +191,22 @@ class Stopper:
             self._call.record_status(Exit.INTERRUPTED)
 
 
+# Where there is no terminal, a log gets a line as often as this.
+_LINE_SECONDS = 60.0
+
+
 class Progress:
-    """A progress bar on stderr if that is a terminal and the work takes long enough. `total`: bytes; None: things of
-    which nobody knows how many there are."""
+    """A progress bar on stderr if that is a terminal and the work takes long enough; else, of bytes, a line a minute.
+    `total`: bytes; None: things of which nobody knows how many there are."""
 
     def __init__(self, call: Call, what: str, total: int | None) -> None:
         self.on_bytes: Callable[[int, int], None] | None = self._advance_bytes if call.progress else None
         self._bar: Any = None
+        if total and not call.progress:
+            started = time.monotonic()
+            self._call, self._what, self._total = call, what, total
+            self._started, self._next_line, self._done = started, started + _LINE_SECONDS, 0
+            self.on_bytes = self._say_bytes
         self._ahead = 0
         self._next = time.monotonic() + _PATIENCE_SECONDS
         if not call.progress:
@@ -223,6 +232,19 @@ class Progress:
     def _size_and_rate(self) -> str:
         seconds = self._bar.time_per_iteration
         return human_bytes(self._bar.pos) + (f", {human_bytes(round(1 / seconds))}/s" if seconds else "")
+
+    def _say_bytes(self, files: int, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now < self._next_line:
+            return
+        self._next_line = now + _LINE_SECONDS
+        rate = self._done / (now - self._started)
+        left = (
+            f", {human_ms(int((self._total - self._done) / rate * 1000))} left" if 0 < self._done < self._total else ""
+        )
+        done, total = human_bytes(self._done), human_bytes(self._total)
+        self._call.say(f"{self._what}: {done} of {total}, {human_bytes(round(rate))}/s{left}")
 
     def set_count(self, count: int) -> None:
         if self._bar is not None:

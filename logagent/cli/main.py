@@ -4,40 +4,57 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from logagent import __version__
+from logagent.cli import completion
 from logagent.cli.options import RUN_AS_BROKER
-from logagent.cli.render import forget_stdout, visible
+from logagent.cli.render import did_you_mean, forget_stdout, visible
 from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, NotPermitted, UsageError
 
-# Command → (module, attribute, one line of help). A module is imported when its command runs, so that
-# `logagent --version` and `logagent queue` load only what they need.
-COMMANDS = {
-    "scan": ("scan", "scan", "Show every log dir and the directories in it."),
-    "queue": ("queue", "queue", "Show what is marked for deletion and when it is due."),
-    "cleanup": ("cleanup", "cleanup", "Remove what is due (a plan only, without --execute)."),
-    "rescue": ("rescue", "rescue", "Show what can be freed on a full disk, safest first, and free it."),
-    "delete": ("delete", "delete", "Mark partitions for deletion, as LogManager.asyncDelete does."),
-    "restore": ("restore", "restore", "Rename marked and stray directories back."),
-    "history": ("history", "history", "Show the journal: what was done, by whom, and the outcome."),
-    "prestart": ("prestart", "prestart", "Rename what is due while the broker restarts."),
-    "run": ("run", "run", "Run the daemon: watch log dirs, remove what is due."),
-    "status": ("status", "status", "Show the state of the running daemon."),
-    "check": ("check", "check", "Show what would keep this broker from starting."),
-    "doctor": ("doctor", "doctor", "Check logagent's setup on this host; show what to change."),
-    "setup": ("setup", "setup", "Write the drop-in that fits the service to this broker (root)."),
-    "assignments": ("assignments", "assignments", "Show or export the replica assignments of the cluster."),
-    "explain": ("explain", "explain", "Explain how Kafka parses a directory name."),
-    "config": ("config", "config", "Check or show the configuration."),
-    "schema": ("schema", "schema", "Print the JSON Schema of a document."),
-    "demo": ("demo", "demo", "Run a demo on a temporary host made from real broker disks."),
-    "topics": ("topics", "topics", "Delete topics and leftovers across the fleet."),
-    "fleet": ("fleet", "fleet", "Disk usage and orphans across all hosts (needs logagent[fleet])."),
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+# By what somebody wants to do: command → (module, attribute, one line of help). A module is imported when its command
+# runs, so that `logagent --version` and `logagent queue` load only what they need.
+GROUPS = {
+    "See what is there": {
+        "scan": ("scan", "scan", "Show every log dir and the directories in it."),
+        "queue": ("queue", "queue", "Show what is marked for deletion and when it is due."),
+        "check": ("check", "check", "Show what would keep this broker from starting."),
+        "history": ("history", "history", "Show the journal: what was done, by whom, and the outcome."),
+        "assignments": ("assignments", "assignments", "Show or export the replica assignments of the cluster."),
+        "explain": ("explain", "explain", "Explain how Kafka parses a directory name."),
+    },
+    "Delete and restore (a plan only, without --execute)": {
+        "cleanup": ("cleanup", "cleanup", "Remove what is due."),
+        "delete": ("delete", "delete", "Mark partitions for deletion, as LogManager.asyncDelete does."),
+        "restore": ("restore", "restore", "Rename marked and stray directories back."),
+        "rescue": ("rescue", "rescue", "Free space on a full disk, safest first."),
+    },
+    "Run it as a service": {
+        "setup": ("setup", "setup", "Set up and start the service for this host's broker (root)."),
+        "run": ("run", "run", "Run the daemon: watch log dirs, remove what is due."),
+        "prestart": ("prestart", "prestart", "Rename what is due while the broker restarts."),
+        "status": ("status", "status", "Show the state of the running daemon."),
+        "doctor": ("doctor", "doctor", "Check logagent's setup on this host; show what to change."),
+        "config": ("config", "config", "Check or show the configuration."),
+    },
+    "Across the fleet": {
+        "topics": ("topics", "topics", "Delete topics and leftovers across the fleet."),
+        "fleet": ("fleet", "fleet", "Disk usage and orphans on all hosts (needs pyspark)."),
+    },
+    "Try and build on it": {
+        "demo": ("demo", "demo", "Run a demo on a temporary host made from real broker disks."),
+        "schema": ("schema", "schema", "Print the JSON Schema of a document."),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 _EXIT_HELP = "\b\nExit status:\n" + "\n".join(f"  {status:<3} {status.meaning}" for status in Exit)
 
@@ -56,9 +73,27 @@ class _Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            ctx.fail(f"No such command '{name}'{did_you_mean(name, COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+        wide = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{wide}}", line) for name, (_, _, line) in group.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Without importing a command for its line of help."""
+        from click.shell_completion import CompletionItem
+
+        found = [(name, line) for name, (_, _, line) in COMMANDS.items() if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=line) for name, line in found), *options]
 
 
 @click.group(cls=_Commands, epilog=_EXIT_HELP, context_settings={"help_option_names": ["-h", "--help"]})
@@ -75,10 +110,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status. Messages go to stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and completion.VARIABLE in os.environ:
+        return completion.answer(cli, os.environ[completion.VARIABLE])
     try:
         refuse_empty(words)
         # Not `cli.main`: it handles a closed pipe and Ctrl-C in its own way.
-        with cli.make_context("logagent", words) as context:
+        with cli.make_context("logagent", list(words), obj=tuple(words)) as context:
             cli.invoke(context)
         sys.stdout.flush()
         return int(Exit.OK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,14 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from logagent.cli import completion
 from logagent.cli.render import forget_stdout, visible
-from logagent.errors import ConfigError, Exit, LogAgentError, NotPermitted, worst
+from logagent.errors import ConfigError, Exit, LogAgentError, NotPermitted, UsageError, worst
 
 if TYPE_CHECKING:
     from logagent.agent.config import Loaded
     from logagent.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_FILES, _DIRS = completion.paths("file"), completion.paths("dir")
 
 # Commands that are nothing without the log dirs. `doctor` reports missing rights in its findings, and `prestart` never
 # keeps a broker from starting; the others need no log dir.
@@ -30,7 +34,7 @@ _RIGHTS_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Call:
-    """One invocation: the common options, and the exit status so far."""
+    """One invocation: the common options, the whole command line as it was given, and the exit status so far."""
 
     kafka_config: str | None
     config_file: str | None
@@ -40,6 +44,7 @@ class Call:
     json: bool
     verbose: bool
     color: bool
+    words: tuple[str, ...] = ()
     status: Exit = Exit.OK
     loaded_settings: Loaded | None = None
 
@@ -141,13 +146,21 @@ def refuse_wrong_user(call: Call) -> None:
             raise
         return  # The command says it, after its own usage.
     if log_dirs and (closed := _closed_to_us(log_dirs)) is not None:
-        raise NotPermitted(f"user {os.geteuid()} may not read {closed}", hint=RUN_AS_BROKER)
+        from logagent.host.linux.access import user_name
+
+        path, owner = closed
+        name = user_name(owner)
+        again = shlex.join(["sudo", "-u", f"#{owner}" if name == str(owner) else name, "logagent", *call.words])
+        raise NotPermitted(
+            f"you are {user_name(os.geteuid())} and may not read {path}, which belongs to {name}",
+            hint=f"run it as the broker's user: {again}",
+        )
 
 
 RUN_AS_BROKER = "run it as the broker's user (sudo -u USER), or as root"
 
 
-def _closed_to_us(log_dirs: Sequence[str]) -> str | None:
+def _closed_to_us(log_dirs: Sequence[str]) -> tuple[str, int] | None:
     """One of `log_dirs` and its owner, if none of them may be read and it is somebody else's. None also if their disks
     do not answer in time."""
     from logagent.host.linux.access import READ, SEARCH
@@ -162,7 +175,7 @@ def _closed_to_us(log_dirs: Sequence[str]) -> str | None:
     except OSError:
         return None
     others = [answer for answer in answers if answer is not None and answer[1] != os.geteuid()]
-    return f"{others[0][0]}, which belongs to user {others[0][1]}" if others and None not in answers else None
+    return others[0] if others and None not in answers else None
 
 
 def options(*declared: Callable[[F], F]) -> Callable[[F], F]:
@@ -191,8 +204,21 @@ def gathered(name: str, kind: type) -> Callable[[F], F]:
     return gather
 
 
+def or_dry_run(command: F) -> F:
+    """Put above a command that has `--execute`: adds `--dry-run`, its default, for those who type it everywhere."""
+
+    @wraps(command)
+    def without_both(*args: Any, **kwargs: Any) -> Any:
+        if kwargs["dry_run"] and kwargs["execute"]:
+            raise UsageError("--dry-run and --execute are mutually exclusive", hint="without --execute nothing is done")
+        return command(*args, **{name: value for name, value in kwargs.items() if name != "dry_run"})
+
+    return click.option("-n", "--dry-run", is_flag=True, help="Only show the plan (the default).")(without_both)  # type: ignore[return-value]
+
+
 carries_out = options(
     click.option("--execute", is_flag=True, help="Carry the plan out; without this the plan is only shown."),
+    or_dry_run,
     click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which exceeds the blast radius."),
 )
 
@@ -202,17 +228,27 @@ includes_internal = click.option(
 
 # Put above `common` for commands that read assignments; other commands would silently ignore the file.
 reads_assignments = click.option(
-    "--assignments", metavar="FILE", help="Read the assignments from this file (assignments export)."
+    "--assignments",
+    metavar="FILE",
+    shell_complete=_FILES,
+    help="Read the assignments from this file (assignments export).",
 )
 
 
 _COMMON = options(
-    click.option("--kafka-config", metavar="FILE", help="The broker's server.properties."),
-    click.option("--config", "config_file", metavar="FILE", help="The logagent.toml to use."),
+    click.option("--kafka-config", metavar="FILE", shell_complete=_FILES, help="The broker's server.properties."),
+    click.option("--config", "config_file", metavar="FILE", shell_complete=_FILES, help="The logagent.toml to use."),
     click.option(
-        "--log-dir", "log_dirs", multiple=True, metavar="DIR", help="Use this log dir instead of log.dirs (repeatable)."
+        "--log-dir",
+        "log_dirs",
+        multiple=True,
+        metavar="DIR",
+        shell_complete=_DIRS,
+        help="Use this log dir instead of log.dirs (repeatable).",
     ),
-    click.option("--state-dir", "state_dir_named", metavar="DIR", help="The directory of the journal."),
+    click.option(
+        "--state-dir", "state_dir_named", metavar="DIR", shell_complete=_DIRS, help="The directory of the journal."
+    ),
     click.option("--json", is_flag=True, help="Print one JSON document on stdout."),
     click.option("-v", "--verbose", is_flag=True, help="Print more on stderr."),
     click.option("--no-color", is_flag=True, help="No colors (same as NO_COLOR)."),
@@ -226,7 +262,8 @@ def common(command: F) -> F:
     @wraps(command)
     def with_call(**kwargs: Any) -> Any:
         color = not kwargs.pop("no_color") and "NO_COLOR" not in os.environ
-        call = Call(**{name: kwargs.pop(name, None) for name in _OF_CALL}, color=color)
+        words = click.get_current_context().find_root().obj or ()
+        call = Call(**{name: kwargs.pop(name, None) for name in _OF_CALL}, color=color, words=words)
         try:
             if command.__module__.rpartition(".")[2] in _READ_LOG_DIRS:
                 refuse_wrong_user(call)

@@ -6,12 +6,12 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, zip_longest
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
 import click
@@ -55,6 +55,14 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """`; did you mean restore?`, to be added to an error; empty if nothing is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(text, sorted(set(known)), n=3, cutoff=0.7)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def human_bytes(count: int) -> str:
@@ -117,13 +125,21 @@ def _folder_of(paths: Sequence[str]) -> str:
     return first[:same].rpartition("/")[0]
 
 
+def show_line(text: str) -> None:
+    """A sentence on stdout: one line, which a terminal gets folded at words."""
+    lines = _wrapped(visible(text), get_terminal_size().columns) if sys.stdout.isatty() else [visible(text)]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
 def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, color: bool) -> None:
     """A table on stdout. `columns` are (heading, kind); cells are plain text, never markup.
 
     It fits the terminal, COLUMNS, or 200 columns in a pipe: a "text" column is folded at words, a "path" is shortened
-    (`shortened`), "left" and "right" stay whole. If that is not enough, columns whose kind ends in "?" are left out,
-    the last one first, and the title says so; if even that is not enough, a terminal gets one block per row, a pipe
-    gets folded columns. A column without a single cell in it is not drawn.
+    (`shortened`), "left" and "right" stay whole. Of a "dir", `LOG_DIR/NAME`, topic and partition are never cut: where
+    there is no room the UUID is, as in a "name"; then the log dir becomes a line above its rows; at last a longer name
+    takes a line of its own. In a pipe it stays whole. If that is not enough, columns whose kind ends in "?" are left
+    out, the last one first, and the title says so; if even that is not enough, a terminal gets one block per row, a
+    pipe gets folded columns. A column without a single cell in it is not drawn.
     """
     cells = [[visible(cell) for cell in row] for row in rows]
     shown = [i for i in range(len(columns)) if not cells or any(row[i] for row in cells)]
@@ -131,29 +147,101 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
         return
     on_terminal = sys.stdout.isatty()
     room = get_terminal_size((PIPE_WIDTH, 0)).columns
-    left_out: list[str] = []
-    least = _COMFORTABLE
-    while True:
-        widths = _widths([columns[i] for i in shown], [[row[i] for i in shown] for row in cells], room, least)
-        spare = next((i for i in reversed(shown[1:]) if columns[i][1].endswith("?")), None)
-        if widths is not None or (spare is None and least is _LEAST):
-            break
-        if spare is None:
-            least = _LEAST
-            continue
-        shown.remove(spare)
-        left_out.insert(0, columns[spare][0])
+    fit = _fitted(columns, cells, shown, room, on_terminal=on_terminal)
+    left_out = [columns[i][0] for i in shown if i not in fit.shown]
     if left_out:
         title = f"{title} (no room for {', '.join(left_out)})"
-    columns, cells = [columns[i] for i in shown], [[row[i] for i in shown] for row in cells]
-    if widths is None and on_terminal:
-        drawn = _blocks(title, columns, cells)
+    columns = [columns[i] for i in fit.shown]
+    if fit.widths is None and on_terminal:
+        drawn = _blocks(title, columns, [[row[i] for i in fit.shown] for row in cells])
     else:
-        widths = widths or _widths(columns, cells, room, _FOLDED) or _natural(columns, cells)
+        cells = [[row[i] for i in fit.shown] for row in fit.cells]
+        widths = fit.widths or _widths(columns, cells, room, _FOLDED) or _natural(columns, cells)
         title = "\n".join(_wrapped(visible(title), room))
-        drawn = _drawn(title, columns, cells, widths, bold_head=color and on_terminal)
+        drawn = _drawn(
+            title, columns, cells, widths, fit.log_dirs, bold_head=color and on_terminal, one_line=not on_terminal
+        )
     sys.stdout.write(drawn)
     sys.stdout.flush()
+
+
+class _Fitted(NamedTuple):
+    """How the rows are written, the log dir of each if it stands above them, which columns are shown, and their widths;
+    None if that is still too wide."""
+
+    cells: Sequence[Sequence[str]]
+    log_dirs: Sequence[str]
+    shown: list[int]
+    widths: list[int] | None
+
+
+def _fitted(
+    columns: Sequence[tuple[str, str]], cells: list[list[str]], shown: list[int], room: int, *, on_terminal: bool
+) -> _Fitted:
+    shown = list(shown)
+
+    def widths(of: Sequence[Sequence[str]], least: Mapping[str, int]) -> list[int] | None:
+        return _widths([columns[i] for i in shown], [[row[i] for i in shown] for row in of], room, least)
+
+    for written, log_dirs in _written(columns, cells) if on_terminal else iter([(cells, list[str]())]):
+        measured = written
+        if log_dirs or not on_terminal:
+            measured = _without_long_names(columns, written, one_line=not on_terminal)
+        found = widths(measured, _COMFORTABLE)
+        if found is not None:
+            break
+    last = _LEAST if on_terminal else _LEAST_IN_PIPE
+    least = _COMFORTABLE
+    while found is None:
+        spare = next((i for i in reversed(shown[1:]) if columns[i][1].endswith("?")), None)
+        if spare is not None:
+            shown.remove(spare)
+        elif least is last:
+            break
+        else:
+            least = last
+        found = widths(measured, least)
+    return _Fitted(written, log_dirs, shown, found)
+
+
+def _without_long_names(
+    columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]], *, one_line: bool
+) -> list[list[str]]:
+    """Only what decides how wide the columns are: one long name is no reason to leave out what the other rows have."""
+    names = {i for i, (_, kind) in enumerate(columns) if kind == "dir"}
+
+    def measured(name: str) -> str:
+        return name[:_LONGEST_IN_PIPE] if one_line else name if _width(name) <= _LONGEST_NAME else ""
+
+    return [[measured(c) if i in names else c for i, c in enumerate(row)] for row in cells]
+
+
+def _written(columns: Sequence[tuple[str, str]], cells: list[list[str]]) -> Iterator[tuple[list[list[str]], list[str]]]:
+    """The ways to write directories, the fullest first: the cells, and the log dir of each row if that is left out."""
+    yield cells, []
+    names = [i for i, (_, kind) in enumerate(columns) if kind.rstrip("?") in ("dir", "name")]
+    if not names or not cells:
+        return
+    cut = [_with_short_uuids([row[i] for row in cells]) if i in names else [row[i] for row in cells]
+           for i in range(len(columns))]  # fmt: skip
+    yield [list(row) for row in zip(*cut, strict=True)], []
+    at = next((i for i in names if columns[i][1] == "dir"), None)
+    if at is not None:
+        log_dirs = [row[at].rpartition("/")[0] for row in cells]
+        cut[at] = _with_short_uuids([row[at].rpartition("/")[2] for row in cells], log_dirs)
+        yield [list(row) for row in zip(*cut, strict=True)], log_dirs
+
+
+def _with_short_uuids(names: Sequence[str], log_dirs: Sequence[str] = ()) -> list[str]:
+    """`orders-3.73d0…-stray`, with as much of the UUIDs as it takes to tell all of them apart."""
+    above = log_dirs or [""] * len(names)
+    all_of_them = len(set(zip(above, names, strict=True)))
+    for digits in range(4, 32, 4):
+        rest = re.compile(rf"(?<=\.[0-9a-f]{{{digits}}})[0-9a-f]{{{32 - digits}}}(?=-(?:delete|stray|future)$)")
+        short = [rest.sub("…", name) for name in names]
+        if len(set(zip(above, short, strict=True))) == all_of_them:
+            return short
+    return list(names)
 
 
 PIPE_WIDTH = 200
@@ -161,7 +249,13 @@ PIPE_WIDTH = 200
 _BETWEEN, _EDGES = 3, 2
 # Below these widths optional columns are dropped first, then the table itself.
 _COMFORTABLE = {"text": 20, "path": 32}
-_LEAST = {"text": 16, "path": 20}
+_LEAST = {"text": 16, "path": 20, "dir": 24}
+_LEAST_IN_PIPE = {"text": 16, "path": 20}
+# Where there is room for it, no word of a "text" is broken, but for longer ones than this. And on a terminal a longer
+# name than that takes a line of its own.
+_LONGEST_WORD, _LONGEST_NAME = 28, 40
+# In a pipe it moves the rest of its row to the right.
+_LONGEST_IN_PIPE = 100
 _FOLDED = {"text": 8, "path": 12, "left": 6, "right": 6}
 # For `shortened`: how many rows are compared, how many end characters are kept, and the part (a UUID) that may be
 # dropped.
@@ -180,6 +274,11 @@ def _widths(
     fit."""
     fit = _natural(columns, cells)
     least = [at_least.get(kind.rstrip("?"), width) for (_, kind), width in zip(columns, fit, strict=True)]
+    if at_least is _COMFORTABLE:
+        for i, (_, kind) in enumerate(columns):
+            if kind.startswith("text"):
+                words = (_width(word) for row in cells for word in row[i].split())
+                least[i] = max([least[i], *(width for width in words if width <= _LONGEST_WORD)])
     for _ in range(sum(fit) + _BETWEEN * (len(fit) - 1) + _EDGES - room):
         spare = [i for i in range(len(fit)) if fit[i] > least[i]]
         if not spare:
@@ -193,26 +292,43 @@ def _drawn(
     columns: Sequence[tuple[str, str]],
     cells: Sequence[Sequence[str]],
     widths: Sequence[int],
+    log_dirs: Sequence[str],
     *,
     bold_head: bool,
+    one_line: bool,
 ) -> str:
     """Not drawn by a library: rich takes 0.4 ms for each row, and a host may have 100,000 of them."""
     folded: list[list[Sequence[str]]] = []
+    # After a name that takes a line of its own, the rest of its row follows on the next one.
+    too_long = [False] * (len(cells) + 1)
     for number, ((heading, kind), width) in enumerate(zip(columns, widths, strict=True)):
         texts = [row[number] for row in cells]
         texts = [heading, *(shortened(texts, width) if kind.startswith("path") else texts)]
-        folded.append([[_filled(line, width, kind) for line in _wrapped(text, width)] for text in texts])
+        parts = [
+            [text] if kind == "dir" else [_filled(line, width, kind) for line in _wrapped(text, width)]
+            for text in texts
+        ]
+        folded.append([["", *part] if late else part for late, part in zip(too_long, parts, strict=True)])
+        if kind == "dir" and not one_line:
+            too_long = [late or _width(text) > width for late, text in zip(too_long, texts, strict=True)]
     head, *body = (_joined(row, widths) for row in zip(*folded, strict=True))
     rule = " " + "─" * (sum(widths) + _BETWEEN * (len(widths) - 1))
     lines = [*([title] if title else []), "", *(click.style(line, bold=True) if bold_head else line for line in head)]
-    lines += [rule, *(line for row in body for line in row), ""]
+    lines.append(rule)
+    above = ""
+    for row, log_dir in zip_longest(body, log_dirs, fillvalue=""):
+        if log_dir not in ("", above):
+            lines.append(log_dir)
+        above = log_dir
+        lines += row
+    lines.append("")
     return "".join(f"{line}\n" for line in lines)
 
 
 def _joined(row: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
     """The lines of one row, each cell of which has one or more."""
     whole = (
-        [" " * width if part is None else part for part, width in zip(parts, widths, strict=True)]
+        [(part or "") + " " * (width - _width(part or "")) for part, width in zip(parts, widths, strict=True)]
         for parts in zip_longest(*row)
     )
     return [f" {(' ' * _BETWEEN).join(parts)}".rstrip() for parts in whole]

@@ -106,7 +106,7 @@ def show_plan(call: Call, done: Done) -> None:
     document, plan = done.document, done.plan
     executed = document["mode"] == "execute" and plan.needs_approval is None
     if document["actions"]:
-        columns = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("why", "text"), ("says", "left?")]
+        columns = [("action", "left"), ("directory", "dir"), ("becomes", "name?"), ("why", "text"), ("says", "left?")]
         columns += [("allocated", "right"), ("size", "right?")]
         rows = [
             [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", _why(a), _who_says(a),
@@ -123,7 +123,7 @@ def show_plan(call: Call, done: Done) -> None:
     for a in document["actions"]:
         if a["error"]:
             call.say(f"{a['outcome']}: {a['log_dir']}/{a['name']}: {a['error']}")
-    _say_totals(call, document, executed=executed)
+    call.say(closing(plan, document))
 
 
 def _why(action: ActionDoc) -> str:
@@ -145,7 +145,7 @@ def show_waiting(call: Call, plan: Plan) -> None:
         ]  # fmt: skip
         columns = [
             ("action", "left"),
-            ("directory", "path"),
+            ("directory", "dir"),
             ("allocated", "right?"),
             ("size", "right?"),
             ("waits for", "text"),
@@ -165,25 +165,45 @@ def show_refusals(call: Call, document: PlanDoc) -> None:
             ]
             for r in document["refusals"]
         ]
-        columns = [("guard", "left"), ("directory", "path"), ("saw", "text"), ("what to do", "text")]
+        columns = [("guard", "left"), ("directory", "dir"), ("saw", "text"), ("what to do", "text")]
         table("Refused", columns, rows, color=call.color)
         # Not only in the table, where they are folded: they are to be pasted.
         for command in dict.fromkeys(r["command"] for r in document["refusals"] if "command" in r):
             click.echo(f" {command}")
 
 
-def _say_totals(call: Call, document: PlanDoc, *, executed: bool) -> None:
+def closing(plan: Plan, document: PlanDoc) -> str:
+    """The last sentence of a command, which agrees with what the plan came to: done, due and what to add, refused, or
+    not due yet."""
     totals = document["totals"]
-    if not (totals["actions"] or totals["refusals"] or totals["waiting"]):
-        call.say("nothing to do")
-    elif executed and totals["actions"] + totals["refusals"]:
+    refused = sum(1 for r in document["refusals"] if r["name"])
+    beside = f"; {refused} refused, see above" if refused else ""
+    if document["mode"] == "execute" and plan.needs_approval is None and totals["actions"]:
         done = sum(a["outcome"] == "done" for a in document["actions"] if a["action"] != "drop-checkpoint-entry")
         freed = f", {human_bytes(totals['freed_bytes'])} freed" if totals["freed_bytes"] else ""
-        what = f"{done} of {totals['actions']} done" if totals["actions"] else "nothing was done"
-        call.say(f"{what}{freed}; {totals['refusals']} refused")
-    elif totals["actions"]:
+        return f"{done} of {totals['actions']} done{freed}{beside}"
+    if totals["actions"]:
+        also = f" ({refused} refused)" if refused else ""
         what = "1 directory" if totals["actions"] == 1 else f"{totals['actions']} directories"
-        how = "add --execute" if document["mode"] == "dry-run" else "it needs approval, see above"
-        call.say(f"{what}, {human_bytes(totals['bytes'])}: nothing has been done yet; {how}")
-    else:
-        call.say("nothing is due" if not totals["refusals"] else "nothing was done")
+        add = "--execute" if plan.needs_approval is None else f"--execute --approve {plan.plan_id}"
+        needs = "" if plan.needs_approval is None else " it needs approval: read the plan, then"
+        return f"{what}, {human_bytes(totals['bytes'])}{also}: nothing has been done yet;{needs} add {add}"
+    if totals["refusals"]:
+        all_of_it = (
+            "everything is refused" if refused == 0 else f"all {refused} are refused" if refused > 1 else "refused"
+        )
+        return f"nothing was done: {all_of_it}, see above"
+    return _closing_of_waiting(plan) if plan.waiting else "nothing to do"
+
+
+def _closing_of_waiting(plan: Plan) -> str:
+    count = len(plan.waiting)
+    first = min((w.until_ms for w in plan.waiting if w.until_ms is not None), default=None)
+    when = (
+        ""
+        if first is None
+        else f", until {human_time(first)}"
+        if count == 1
+        else f", the first until {human_time(first)}"
+    )
+    return f"nothing is due: {count} {'waits' if count == 1 else 'wait'}{when}"

@@ -94,11 +94,11 @@ say_how_to_set_up() {
         grep -qsE -e 'LOGAGENT_KAFKA__CONFIG|EnvironmentFile|--kafka-config|--log-dir' $drop_in/*.conf && return 0
         grep -qsE '^ *(kafka\.)?config *=' /etc/logagent/logagent.toml && return 0
         echo "logagent: nothing names the broker to logagent.service, so it does not start; check what \`logagent setup\` shows, then:" >&2
-        echo "  logagent setup --execute && systemctl daemon-reload && systemctl restart logagent" >&2
+        echo "  logagent setup --execute" >&2
         return 0
     fi
     echo "logagent: to set up the service for this host's broker, check what \`logagent setup\` shows, then:" >&2
-    echo "  logagent setup --execute && systemctl daemon-reload && systemctl enable --now logagent" >&2
+    echo "  logagent setup --execute" >&2
 }
 
 # After an upgrade: a setting that is gone is said now, not by a service that is down. Only of configurations that are

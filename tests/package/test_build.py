@@ -97,20 +97,16 @@ def test_every_command_has_a_page_and_lint_finds_nothing(unpacked: Path) -> None
         assert lint.stdout == b"", lint.stdout.decode()
 
 
-def test_completion_offers_commands_and_options(unpacked: Path) -> None:
-    file = unpacked / "usr/share/bash-completion/completions/logagent"
-
-    def offered(*words: str) -> list[str]:
-        quoted = " ".join(f"'{w}'" for w in words)
-        script = f'. "{file}"; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _logagent; echo "${{COMPREPLY[@]}}"'
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-        return done.stdout.split()
-
-    assert {"scan", "cleanup", "doctor"} <= set(offered("logagent", ""))
-    assert offered("logagent", "clea") == ["cleanup"]
-    assert "--execute" in offered("logagent", "cleanup", "--ex")
-    assert offered("logagent", "assignments", "ex") == ["export"]
-    assert "--log-dir" in offered("logagent", "assignments", "export", "--")
+def test_completion_for_each_shell_lies_where_the_shell_looks(unpacked: Path) -> None:
+    places = (
+        "bash-completion/completions/logagent",
+        "zsh/vendor-completions/_logagent",
+        "fish/vendor_completions.d/logagent.fish",
+    )
+    for place in places:
+        text = (unpacked / "usr/share" / place).read_text()
+        assert f"_LOGAGENT_COMPLETE={place.partition('-')[0].partition('/')[0]}_complete" in text, place
+    assert (unpacked / "usr/share" / places[1]).read_text().startswith("#compdef logagent\n")
 
 
 def test_lintian_finds_nothing_that_is_not_explained(builds: Builds) -> None:

@@ -34,7 +34,7 @@ def test_without_pyspark(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 78
     assert "pyspark is not installed" in done.stderr
-    assert "pip install 'logagent[fleet]'" in done.stderr
+    assert "pip install '.[fleet]'" in done.stderr
     assert done.stdout == ""
 
 

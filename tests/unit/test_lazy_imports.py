@@ -24,12 +24,15 @@ OFTEN = (*SMALL, "history --state-dir /nowhere", "status --state-dir /nowhere", 
 REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("`--version` is answered without click", "logagent.cli.main", ()),
     ("`explain` and `--help` print text", "json", SMALL),
+    ("only a shell that completes asks", "click.shell_completion logagent.documents"
+     " logagent.fleet.documents logagent.model.naming.dir_names", ()),
+    ("only what was mistyped is compared", "difflib", SMALL),
     ("`systemctl show` is asked by doctor, check and setup only", "subprocess", OFTEN),
     ("only where a file, or what a daemon answers, is validated", "pydantic pydantic_core logagent.documents.status",
      OFTEN),
     ("`explain` and `--help` read no configuration and look at no disk",
      "logagent.agent.config logagent.host.state.state_dir logagent.broker.files.server_properties"
-     " logagent.host.linux.access logagent.host.linux.child", SMALL),
+     " logagent.host.brokers.discovery logagent.host.linux.access logagent.host.linux.child", SMALL),
     ("a daemon that neither publishes nor takes requests does not hold it in memory",
      "logagent.agent.publish.publish logagent.agent.requests.box logagent.agent.requests.memory"
      " logagent.agent.requests.topics", OFTEN),

@@ -30,6 +30,7 @@ from logagent.host.log_dir.start_inspection import (
     PartitionDirs,
     broken_checkpoints,
     broken_epochs,
+    denied_at,
     denied_in_log_dir,
     has_metadata_log,
     links_and_leftovers,
@@ -311,6 +312,12 @@ def _health(s: StartLogDirFacts, probes: Mapping[str, ProbeResult]) -> LogDirHea
     return LogDirHealth(s.path, health, s.detail, ms, probe.limited if probe is not None else None)
 
 
+def _unopened(seen: StartLogDirFacts, problem: PathProblem, detail: str, user: User | None) -> StartLogDirFacts:
+    """A directory that could not be opened. If it is closed to us, is it to the broker's user?"""
+    denied = () if user is None or problem is not PathProblem.CLOSED else tuple(denied_at(seen.path, user))
+    return replace(seen, problem=problem, detail=detail, denied=denied)
+
+
 class LogDirInspector:
     """Inspects the log dirs of one session, one after the other."""
 
@@ -363,7 +370,7 @@ class LogDirInspector:
         if log_dir is None:
             problem = path_problem(path) if path not in self._probes else None
             if problem is not None:
-                return replace(seen, problem=problem[0], detail=problem[1], health=Health.OFFLINE)
+                return replace(_unopened(seen, *problem, self._user), health=Health.OFFLINE)
             return replace(seen, health=Health.OFFLINE)
         health, detail = self._health(path, f)
         try:
@@ -469,7 +476,7 @@ class MetadataDir:
         seen = StartLogDirFacts(path, os.path.realpath(path), holds_logs=False, holds_metadata=True, metadata_only=True)
         problem = path_problem(path)
         if problem is not None:
-            return (replace(seen, problem=problem[0], detail=problem[1]),)
+            return (_unopened(seen, *problem, self._user),)
         try:
             with OpenLogDir(path, LogDirFailures()) as opened, opened.acting("look"):
                 return (self._inside(opened, seen),)

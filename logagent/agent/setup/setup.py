@@ -4,7 +4,7 @@ PID 1 reads the result, which decides as which user a program runs. So nothing c
 written or faked: no process, no unit or logagent configuration that does not belong to root, and a `server.properties`
 only if it belongs to root or to the owner of the log dirs, through directories that nobody else can write to.
 
-Verifies a drop-in with systemd itself and installs it, completely or not at all.
+Verifies a drop-in with systemd itself and installs it, completely or not at all; starts the service with it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -27,12 +28,31 @@ from logagent.errors import ConfigError, LogAgentError, UsageError
 from logagent.files.safe_open import CONFIG, PROPERTIES, UNIT
 from logagent.files.whole_file import whole_file
 from logagent.host.brokers.discovery import USUAL_SERVER_PROPERTIES, is_sample
-from logagent.host.brokers.systemd_units import UNIT_DIRS, BrokerUnit, broker_units, read_unit
+from logagent.host.brokers.systemd_units import (
+    UNIT_DIRS,
+    BrokerUnit,
+    UnitFile,
+    broker_units,
+    read_unit,
+    show_unit,
+    systemd_runs,
+)
 from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trusted_path, user_name
 from logagent.host.linux.mounts import mount_points
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR
 from logagent.model.doctor.doctor_facts import DropInFacts
-from logagent.model.setup.drop_in import NAME, SetupFacts, allowed, drop_in, has_control, naming, without_name
+from logagent.model.setup.drop_in import (
+    NAME,
+    PRESTART_NAME,
+    PrestartFacts,
+    SetupFacts,
+    allowed,
+    drop_in,
+    has_control,
+    naming,
+    prestart_drop_in,
+    without_name,
+)
 from logagent.settings import Settings
 from logagent.store.shared import is_uri
 
@@ -40,16 +60,32 @@ ROOT = frozenset({0})
 _CONDITION = "ConditionDirectoryNotEmpty"
 _NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
+# What a unit name and a program's path consist of; neither is escaped where it is written.
+_UNIT_NAME = re.compile(r"[A-Za-z0-9:_.\\@-]+\.service", re.ASCII)
+_PROGRAM = re.compile(r"[-@:+!|]*(/[A-Za-z0-9/_.+-]+)(?=\s|$)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class DropIn:
+    """A drop-in of one unit: its path and content."""
+
+    unit: str
+    place: str
+    text: str
+
+    @property
+    def is_in_place(self) -> bool:
+        return existing_drop_in(self.place) == self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The drop-in of one service: its path and content. `left_out`: what was not trusted, and why. `broker`: its
-    configuration; `names_it`: the content of logagent.toml with `kafka.config`, None where that is set."""
+    """The drop-in of one service, and that of the broker's unit (`prestart`, None unless asked for). `left_out`: what
+    was not trusted, and why. `broker`: its configuration; `names_it`: the content of logagent.toml with `kafka.config`,
+    None where that is set."""
 
-    service: str
-    place: str
-    text: str
+    service: DropIn
+    prestart: DropIn | None
     left_out: tuple[str, ...]
     state_dir: str
     uid: int
@@ -75,13 +111,16 @@ def service_of(name: str | None) -> tuple[str, str, str]:
     return f"logagent@{name}.service", f"{INSTANCE_DIR}/{name}.toml", f"logagent setup {name} --execute"
 
 
-def place_of(service: str) -> str:
-    """Where the drop-in of a service belongs."""
-    return f"/etc/systemd/system/{service}.d/{NAME}"
+def place_of(unit: str, name: str = NAME) -> str:
+    """Where the drop-in `name` of a unit belongs."""
+    return f"/etc/systemd/system/{unit}.d/{name}"
 
 
-def plan_setup(name: str | None) -> Setup:
-    """The drop-in that this host needs now. Raises UsageError, ConfigError, Untrusted, LogAgentError."""
+def plan_setup(name: str | None, *, prestart: bool = False) -> Setup:
+    """What this host needs now: the drop-in of the service, with `prestart` that of the broker's unit too.
+
+    Raises UsageError, ConfigError, Untrusted, LogAgentError.
+    """
     service, file, command = service_of(name)
     settings = _settings(file, needed=name is not None)
     left_out: list[str] = []
@@ -105,8 +144,49 @@ def plan_setup(name: str | None) -> Setup:
     state_dir = DEFAULT_STATE_DIR if name is None else f"{DEFAULT_STATE_DIR}-{name}"
     names_it = _naming(file, broker.config) if settings.kafka.config is None else None
     return Setup(
-        service, place_of(service), drop_in(facts), tuple(left_out), state_dir, uid, gid, broker.config, names_it
+        DropIn(service, place_of(service), drop_in(facts)),
+        _prestart(broker, service, command, None if name is None else file, state_dir) if prestart else None,
+        tuple(left_out),
+        state_dir,
+        uid,
+        gid,
+        broker.config,
+        names_it,
     )
+
+
+def _prestart(broker: _Broker, service: str, command: str, instance: str | None, state_dir: str) -> DropIn:
+    """The drop-in of the only unit, one of root's, that starts this broker."""
+    if broker.unit is None:
+        raise LogAgentError(
+            f"no unit that belongs to root starts the broker of {broker.config}",
+            hint="let whatever starts the broker run `logagent prestart` before it",
+        )
+    unit = broker.unit.name
+    content = partial(read_trusted, limit=UNIT, owners=ROOT)
+    settings, ours = read_unit(unit, content=content), _installed(service)
+    starts = ours.settings.get("ExecStart", ())
+    program = _PROGRAM.match(starts[-1].value) if starts else None
+    if not _UNIT_NAME.fullmatch(unit) or settings is None or program is None:
+        raise Untrusted(f"{unit}: no drop-in can be written for a unit of this name, or for the program of {service}")
+    protects = settings.last("ProtectSystem")
+    facts = PrestartFacts(
+        command=command.replace(" --execute", " --prestart --execute"),
+        program=program[1],
+        config=broker.config,
+        instance=instance,
+        state_dir=state_dir,
+        strict=protects is not None and protects.value == "strict",
+    )
+    return DropIn(unit, place_of(unit, PRESTART_NAME), prestart_drop_in(facts))
+
+
+def _installed(service: str) -> UnitFile:
+    """The unit of the service as root's files have it. Raises LogAgentError if it is not installed."""
+    unit = read_unit(service, content=partial(read_trusted, limit=UNIT, owners=ROOT))
+    if unit is None:
+        raise LogAgentError(f"{service} is not installed", hint="it comes with the system packages")
+    return unit
 
 
 def _naming(file: str, config: str) -> str:
@@ -135,7 +215,9 @@ def inspect_drop_in(name: str | None) -> DropInFacts | None:
     if present is None:
         return DropInFacts(place=place, state="missing", command=command) if _needs_drop_in(service) else None
     try:
-        state: Literal["fits", "differs"] = "fits" if plan_setup(name).text == without_name(present) else "differs"
+        state: Literal["fits", "differs"] = (
+            "fits" if plan_setup(name).service.text == without_name(present) else "differs"
+        )
     except (LogAgentError, OSError) as e:
         return DropInFacts(place=place, state="refused", command=command, why=str(e)) if os.geteuid() == 0 else None
     return DropInFacts(place=place, state=state, command=command)
@@ -307,23 +389,29 @@ _SECONDS = 30.0
 
 
 def verify(setup: Setup) -> str | None:
-    """Let `systemd-analyze verify` read the unit with this drop-in. Returns None, or why that was not possible.
+    """Let `systemd-analyze verify` read each unit with its drop-in. Returns None, or why that was not possible.
 
-    Raises LogAgentError with systemd's objections, and if the unit itself is not installed.
+    Raises LogAgentError with systemd's objections, and if the service itself is not installed.
     """
-    unit = read_unit(setup.service)
-    if unit is None:
-        raise LogAgentError(f"{setup.service} is not installed", hint="it comes with the system packages")
+    _installed(setup.service.unit)
     if shutil.which("systemd-analyze") is None:
         return "systemd-analyze is not there"
+    both = (setup.service,) if setup.prestart is None else (setup.service, setup.prestart)
+    return next((why for made in both if (why := _verify(made)) is not None), None)
+
+
+def _verify(made: DropIn) -> str | None:
+    unit = read_unit(made.unit)
+    if unit is None:
+        raise LogAgentError(f"{made.unit} is not installed")
     with tempfile.TemporaryDirectory(prefix="logagent-setup-") as scratch:
         folder = Path(scratch)
         (folder / os.path.basename(unit.file)).write_bytes(read_trusted(unit.file, UNIT, ROOT))
-        (folder / f"{setup.service}.d").mkdir()
-        (folder / f"{setup.service}.d" / os.path.basename(setup.place)).write_text(setup.text, encoding="utf-8")
+        (folder / f"{made.unit}.d").mkdir()
+        (folder / f"{made.unit}.d" / os.path.basename(made.place)).write_text(made.text, encoding="utf-8")
         try:
             done = subprocess.run(
-                ["systemd-analyze", "verify", "--man=no", setup.service],
+                ["systemd-analyze", "verify", "--man=no", made.unit],
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "SYSTEMD_UNIT_PATH": f"{folder}:"},
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 timeout=_SECONDS, check=False,
@@ -352,14 +440,20 @@ def _name_broker(text: str) -> None:
 
 
 def write(setup: Setup) -> None:
-    """Name the broker in logagent.toml, and install the drop-in (mode 0644), each unless that is so already.
+    """Name the broker in logagent.toml, and install the drop-ins (mode 0644), each unless that is so already.
 
     Raises Untrusted if a user other than root could write there, or LogAgentError.
     """
     if setup.names_it is not None:
         _name_broker(setup.names_it)
+    _install(setup.service)
+    if setup.prestart is not None:
+        _install(setup.prestart)
+
+
+def _install(made: DropIn) -> None:
     system = UNIT_DIRS[0]
-    folder = os.path.dirname(setup.place)
+    folder = os.path.dirname(made.place)
     try:
         if trusted_path(system, ROOT) != system:
             raise Untrusted(f"{system} is a symlink")
@@ -367,8 +461,53 @@ def write(setup: Setup) -> None:
             os.mkdir(folder, 0o755)
         if trusted_path(folder, ROOT) != folder:
             raise Untrusted(f"{folder} is a symlink")
-        if existing_drop_in(setup.place) != setup.text:
-            with whole_file(setup.place, mode=0o644) as file:
-                file.write(setup.text.encode())
+        if not made.is_in_place:
+            with whole_file(made.place, mode=0o644) as file:
+                file.write(made.text.encode())
     except OSError as e:
-        raise LogAgentError(f"{setup.place}: {e.strerror}", hint="nothing was written") from e
+        raise LogAgentError(f"{made.place}: {e.strerror}", hint="this drop-in was not written") from e
+
+
+_START_SECONDS = 90.0
+
+
+def start(setup: Setup, *, changed: bool) -> str | None:
+    """Let systemd read what was written, then enable the service and start it (again, if it was `changed`). The broker
+    is left alone. Returns what was achieved; None if systemd does not run here.
+
+    Raises LogAgentError with what systemd said.
+    """
+    if not systemd_runs():
+        return None
+    service = setup.service.unit
+    _systemctl("daemon-reload", _SECONDS)
+    _systemctl("enable", _SECONDS, service)
+    # It answers when the service is ready, which on a large host is after minutes.
+    if not _systemctl("restart" if changed else "start", _START_SECONDS, service):
+        return f"{service} is enabled and still starting; journalctl -u {service} -f shows how far it is"
+    state = (show_unit(service) or {}).get("ActiveState")
+    if state == "active":
+        return f"{service} is enabled and running"
+    raise LogAgentError(
+        f"{service} is enabled, but {state or 'its state is unknown'}", hint=f"journalctl -u {service} -n 20 says why"
+    )
+
+
+def _systemctl(verb: str, seconds: float, *units: str) -> bool:
+    """Whether systemd carried that out in time. Raises LogAgentError if it refused."""
+    try:
+        done = subprocess.run(
+            ["systemctl", "--no-ask-password", verb, *units],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=seconds, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return False
+    except OSError as e:
+        raise LogAgentError(f"systemctl: {e.strerror}", hint="what was to be written is written") from e
+    if done.returncode != 0:
+        said = next(iter(done.stderr.decode("utf-8", "replace").splitlines()), f"exit status {done.returncode}")
+        logs = f"; journalctl -u {units[0]} -n 20 says why" if units else ""
+        raise LogAgentError(
+            f"systemctl {' '.join((verb, *units))}: {said}", hint=f"what was to be written is written{logs}"
+        )
+    return True

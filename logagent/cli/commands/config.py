@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
-from logagent.agent.config import as_document
+from logagent.agent.config import as_document, key_lines
 from logagent.agent.target import Target, resolve_target
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, table
@@ -62,15 +65,36 @@ def _target(call: Call) -> Target:
 @reads_assignments
 @common
 def show(call: Call) -> None:
-    """Show every setting in effect: durations in milliseconds, sizes in bytes."""
-    document, state_dir, log_dirs = as_document(call.settings()), call.state_dir, list(call.log_dirs)
+    """Show every setting in effect, as it is written in logagent.toml, and where it comes from.
+
+    --json has durations in milliseconds and sizes in bytes.
+    """
+    settings = call.settings()
+    document, state_dir, log_dirs = as_document(settings), call.state_dir, list(call.log_dirs)
+    origins = _origins(call, document)
     if call.json:
-        dump({"schema": "logagent.config/1", "settings": document, "state_dir": state_dir, "log_dirs": log_dirs})
+        shown = {"schema": "logagent.config/1", "settings": document, "state_dir": state_dir, "log_dirs": log_dirs}
+        dump({**shown, "origins": origins})
         return
     rows = [
-        [f"{section}.{key}", "" if value is None else str(value)]
+        [f"{section}.{key}", settings.written(section, key), origins[f"{section}.{key}"]]
         for section, values in document.items()
-        for key, value in values.items()
+        for key in values
     ]
-    rows += [["--state-dir", state_dir], *(["--log-dir", path] for path in log_dirs)]
-    table("Settings", [("key", "left"), ("value", "text")], rows, color=call.color)
+    rows.append(["--state-dir", state_dir, "default" if call.state_dir_named is None else "--state-dir"])
+    rows += [["--log-dir", path, "--log-dir"] for path in log_dirs]
+    table("Settings", [("key", "left"), ("value", "text"), ("from", "path")], rows, color=call.color)
+
+
+def _origins(call: Call, document: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Of each `section.key`: `default`, the variable, FILE:LINE, or the option that says it."""
+    loaded = call.loaded_settings
+    found = dict(loaded.origins) if loaded is not None else {}
+    if loaded is not None and loaded.file is not None:
+        lines = key_lines(loaded.file)
+        found = {k: f"{o}:{lines[k]}" if o == loaded.file and k in lines else o for k, o in found.items()}
+    if call.kafka_config is not None:
+        found["kafka.config"] = "--kafka-config"
+    if call.assignments is not None:
+        found["assignments.sources"] = found["assignments.file"] = "--assignments"
+    return {k: found.get(k, "default") for k in (f"{s}.{key}" for s, keys in document.items() for key in keys)}

@@ -10,6 +10,8 @@ import click
 from logagent.agent.planning.plan_cleanup import async_delete
 from logagent.agent.session.session import Session
 from logagent.agent.target import named_target
+from logagent.cli import completion
+from logagent.cli.names import CUT, meant, no_such
 from logagent.cli.options import Call, Consent, carries_out, common, gathered, includes_internal, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
@@ -19,9 +21,11 @@ from logagent.model.facts import Facts
 from logagent.model.naming import dir_names
 from logagent.model.planning.plan import Flags, Plan
 from logagent.model.planning.proposals import compile_topics, matching
-from logagent.model.records import Kind, TopicPartition
+from logagent.model.records import Kind, PartitionDir, TopicPartition
 
 MATCHING_SECONDS = 5.0
+# It says the partition, and of which of its strays.
+_BEGINNING = re.compile(r".+-[0-9]+\.[0-9a-f]{1,32}", re.ASCII | re.DOTALL)
 
 
 @click.command()
@@ -31,7 +35,8 @@ MATCHING_SECONDS = 5.0
     "partitions",
     multiple=True,
     metavar="T-P",
-    help="One partition, or one stray by the full name of its directory (repeatable).",
+    shell_complete=completion.deletable,
+    help="One partition, or one stray by the name of its directory, as printed too (repeatable).",
 )
 @includes_internal
 @click.option("--future", is_flag=True, help="The future logs (moves between log dirs), not the current ones.")
@@ -60,7 +65,7 @@ def delete(
     if (topic is None) == (not partitions):
         raise UsageError("say what to delete: either --topic REGEX or --partition T-P", hint="logagent delete --help")
     topics = _topics(call, topic) if topic is not None else None
-    strays = frozenset(text for text in partitions if dir_names.classify(text).kind is Kind.STRAY and "/" not in text)
+    strays = frozenset(text for text in partitions if _is_of_stray(text))
     if strays and (future or quarantine):
         raise UsageError(f"{min(strays)} is a stray: neither --future nor --quarantine applies to it")
     wanted = frozenset(_partition(text) for text in partitions if text not in strays)
@@ -72,7 +77,7 @@ def delete(
             session,
             facts,
             partitions,
-            strays=strays,
+            strays={_stray(text, session.of_kind(Kind.STRAY)) for text in strays},
             is_future=future,
             is_stray=quarantine,
             flags=flags,
@@ -83,6 +88,22 @@ def delete(
         return plan
 
     run_plan(call, make_plan, execute=consent.execute)
+
+
+def _is_of_stray(text: str) -> bool:
+    """Whether this is the name of a stray, whole, as a table prints it, or its beginning."""
+    named = dir_names.classify(text).kind is Kind.STRAY or CUT in text or _BEGINNING.fullmatch(text) is not None
+    return named and "/" not in text
+
+
+def _stray(text: str, strays: list[PartitionDir]) -> str:
+    """The full name of the stray. Raises UsageError if it is not that and means none of them, or several."""
+    if CUT not in text and dir_names.classify(text).kind is Kind.STRAY:
+        return text
+    found = meant(text, strays)
+    if found is None:
+        raise no_such(text, strays)
+    return found.name
 
 
 def _topics(call: Call, expression: str) -> frozenset[str]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
 from logagent.broker.files.server_properties import read_server_properties
 from logagent.cli.options import Call, common
 from logagent.cli.plan_documents import history_row
-from logagent.cli.render import dump, dump_line, human_bytes, human_time, table
+from logagent.cli.render import dump, dump_line, human_bytes, human_time, table, visible
 from logagent.errors import UsageError
 from logagent.host.state.journal import Journal
 from logagent.host.state.journal_schema import Entry
 from logagent.host.state.peek import undoable
+from logagent.model.records import Outcome
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 
@@ -24,10 +27,13 @@ from logagent.settings import parse_duration
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N entries.")
 @click.option("--since", metavar="AGE", help="Only entries younger than this, for example 24h (0s: none).")
 @click.option("--jsonl", is_flag=True, help="One JSON object per line.")
+@click.option("-f", "--follow", is_flag=True, help="Then wait for what is added, until Ctrl-C.")
 @click.option("--undoable", is_flag=True, hidden=True, help="For the system package, before it is purged.")
 @common
-def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoable: bool) -> None:
+def history(call: Call, limit: int | None, since: str | None, jsonl: bool, follow: bool, undoable: bool) -> None:
     """Show what was done, oldest first: who, what, when, and the outcome."""
+    if follow and call.json:
+        raise UsageError("--json prints one document, which --follow never ends", hint="logagent history --jsonl -f")
     now = time.time_ns() // 1_000_000
     since_ms = None
     if since is not None:
@@ -55,17 +61,55 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool, undoa
     elif not entries:
         call.say(f"the journal in {directory} has no entries{' of these log dirs' if log_dirs else ''}")
     else:
-        columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "path")]
-        columns += [("allocated", "right?"), ("size", "right?")]
-        columns += [("outcome", "left"), ("by", "left?"), ("plan", "left?")] + [("error", "text")] * call.verbose
-        rows = [
-            [str(e.id), human_time(e.at_ms), e.intent.action.value, f"{e.intent.log_dir}/{e.intent.name}",
-             "" if e.intent.allocated is None else human_bytes(e.intent.allocated), human_bytes(e.intent.bytes),
-             e.outcome.value if e.outcome else "unfinished", e.intent.actor,
-             e.intent.plan_id, *[e.error or ""] * call.verbose]
-            for e in entries
-        ]  # fmt: skip
-        table("History", columns, rows, color=call.color)
+        _show(call, entries)
+    if follow:
+        _follow(directory, log_dirs, jsonl=jsonl)
+
+
+def _show(call: Call, entries: Sequence[Entry]) -> None:
+    columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "dir")]
+    columns += [("allocated", "right?"), ("size", "right?")]
+    columns += [("outcome", "left"), ("by", "left?"), ("plan", "left?")] + [("error", "text")] * call.verbose
+    rows = [
+        [str(e.id), human_time(e.at_ms), e.intent.action.value, f"{e.intent.log_dir}/{e.intent.name}",
+         "" if e.intent.allocated is None else human_bytes(e.intent.allocated), human_bytes(e.intent.bytes),
+         e.outcome.value if e.outcome else "unfinished", e.intent.actor,
+         e.intent.plan_id, *[e.error or ""] * call.verbose]
+        for e in entries
+    ]  # fmt: skip
+    table("History", columns, rows, color=call.color)
+
+
+_EVERY_SECONDS = 1.0
+# Read each time. Where more was added since, all of it is.
+_NEWEST = 1000
+
+
+def _follow(directory: str, log_dirs: Sequence[str], *, jsonl: bool) -> NoReturn:
+    """One line for each action that begins from now on, and one for its outcome."""
+    seen: dict[int, Outcome | None] | None = None
+    sys.stdout.flush()
+    while True:
+        with Journal.open_read_only(directory) as journal:
+            entries = journal.history(limit=_NEWEST)
+            if seen and entries and entries[0].id > max(seen) + 1:
+                entries = journal.history()
+        if seen is None:
+            seen = {e.id: e.outcome for e in entries}
+        for entry in _of(entries, log_dirs) if log_dirs else entries:
+            if entry.id not in seen or seen[entry.id] is not entry.outcome:
+                seen[entry.id] = entry.outcome
+                dump_line(history_row(entry)) if jsonl else click.echo(visible(_line(entry)))
+        sys.stdout.flush()
+        time.sleep(_EVERY_SECONDS)
+
+
+def _line(e: Entry) -> str:
+    outcome = e.outcome.value if e.outcome is not None else "started"
+    error = f": {e.error}" if e.error else ""
+    size = human_bytes(e.intent.bytes if e.intent.allocated is None else e.intent.allocated)
+    path = f"{e.intent.log_dir}/{e.intent.name}"
+    return f"{human_time(e.at_ms)} {e.intent.action.value} {path} ({size}) by {e.intent.actor}: {outcome}{error}"
 
 
 def _of(entries: list[Entry], log_dirs: Sequence[str]) -> list[Entry]:

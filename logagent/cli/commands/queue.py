@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from logagent.cli.host_session import note_health, session_of
@@ -9,6 +11,8 @@ from logagent.cli.options import Call, common
 from logagent.cli.plan_documents import queue_document
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.model.naming.dir_names import DELETE_SUFFIX
+from logagent.model.planning.queue import QueueEntry
+from logagent.model.records import HolderState
 
 
 @click.command()
@@ -19,7 +23,8 @@ def queue(call: Call) -> None:
     with session_of(call) as session:
         session.read_delete_delay()
         session.take_inventory(only=lambda name: name.endswith(DELETE_SUFFIX))
-        note_health(call, session.log_dirs.facts(session.log_dirs.log_dir_facts("no")))
+        facts = session.log_dirs.facts(session.log_dirs.log_dir_facts("no"))
+        note_health(call, facts)
         if session.journal_problem is not None:
             call.say(f"times and names may be missing: {session.journal_problem}")
         entries = session.queue()
@@ -44,7 +49,22 @@ def queue(call: Call) -> None:
         ]
         for e in entries
     ]
-    columns = [("directory", "path"), ("topic", "path?"), ("allocated", "right"), ("size", "right?")]
+    columns = [("directory", "dir"), ("topic", "left?"), ("allocated", "right"), ("size", "right?")]
     columns += [("marked at", "left?"), ("due", "left")]
     columns += [("marked by", "left?"), ("failed attempts", "text")]
     table(f"Delete queue (file.delete.delay.ms = {delay})", columns, rows, color=call.color)
+    held = {path for path, f in facts.log_dirs.items() if f.holder.state in (HolderState.HELD, HolderState.STARTING)}
+    call.say(_closing([e for e in entries if e.dir.log_dir not in held], len(entries), now))
+
+
+def _closing(ours: Sequence[QueueEntry], count: int, now_ms: int) -> str:
+    """Who removes them, and when."""
+    due = sum(e.due_at_ms <= now_ms for e in ours)
+    later = (
+        f"nothing is due: the first in {human_ms(min(e.due_at_ms for e in ours) - now_ms)}" if ours and not due else ""
+    )
+    said = f"{due} due: logagent cleanup --execute removes what is due" if due else later
+    if len(ours) == count:
+        return said
+    broker = f"{count - len(ours)} in log dirs of a running broker, which removes them itself when they are due"
+    return f"{said}; {broker}" if said else broker

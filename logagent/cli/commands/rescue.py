@@ -21,7 +21,7 @@ from logagent.cli.host_session import (
     take_inventory,
     unusable_assignments_file,
 )
-from logagent.cli.options import Call, common, includes_internal, reads_assignments
+from logagent.cli.options import Call, common, includes_internal, or_dry_run, reads_assignments
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, table
 from logagent.cli.run_plan import set_status, show_refusals, show_waiting
@@ -146,7 +146,7 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
             for a in document["actions"]
             if call.verbose or a["action"] != "drop-checkpoint-entry"
         ]  # fmt: skip
-        columns = [("step", "left"), ("directory", "path"), ("frees", "right"), ("cost", "text")]
+        columns = [("step", "left"), ("directory", "dir"), ("frees", "right"), ("cost", "text")]
         columns += [("early because", "text"), *([("outcome", "left")] if executed else [])]
         title = f"Plan {document['plan_id']}" + ("" if executed else " (not carried out)")
         table(title, columns, rows, color=call.color)
@@ -163,7 +163,7 @@ def _show_files(call: Call, document: PlanDoc) -> None:
     rows = [[f"{a['log_dir']}/{a['name']}", name] for a in document["actions"] for name in a.get("files", ())]
     if rows:
         title = "Files that a start would drop (after a retention set by mistake, the last copy)"
-        table(title, [("directory", "path"), ("file", "path")], rows, color=call.color)
+        table(title, [("directory", "dir"), ("file", "path")], rows, color=call.color)
 
 
 def _show_removed_by_hand(call: Call, rescue: Rescue) -> None:
@@ -217,7 +217,7 @@ def _show_advice(call: Call, advice: Sequence[RetentionAdvice], title: str, what
         ]
         for a in advice
     ]
-    columns = [("topic", "path"), ("has", "right"), (what, "right"), ("now", "text"), ("frees", "right")]
+    columns = [("topic", "dir"), ("has", "right"), (what, "right"), ("now", "text"), ("frees", "right")]
     columns += [("cleanup.policy", "text")]
     table(title, columns, rows, color=call.color)
     # Not in the table, where they would be folded: they are to be pasted.
@@ -244,7 +244,7 @@ def _show_kept(call: Call, rescue: Rescue) -> None:
     title = "Not offered" + (
         f" (the largest {KEPT_SHOWN} of {len(rescue.kept)}; all with -v)" if len(shown) < len(rescue.kept) else ""
     )
-    columns = [("directory", "path"), ("size", "right"), ("because", "text"), ("detail", "text")]
+    columns = [("directory", "dir"), ("size", "right"), ("because", "text"), ("detail", "text")]
     table(title, columns, rows, color=call.color)
     for reason, number in count.most_common():
         what = "1 entry" if number == 1 else f"{number} entries"
@@ -267,7 +267,21 @@ def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -
     short = f"; {human_bytes(rescue.need or 0)} needed, {human_bytes(missing)} missing" if missing else ""
     waiting = sum(w.allocated for w in rescue.plan.waiting)
     later = f"; {human_bytes(waiting)} wait, see above" if waiting else ""
-    call.say(f"{freed}{more}{short}{later}" + ("" if executed else ": nothing has been done yet"))
+    call.say(
+        f"{freed}{more}{short}{later}"
+        + ("" if executed else f": nothing has been done yet{_what_to_add(document, rescue)}")
+    )
+
+
+def _what_to_add(document: PlanDoc, rescue: Rescue) -> str:
+    """The words that carry this plan out: a step that shortens a wait needs approval."""
+    early = [bool(a.get("shortens")) for a in document["actions"]]
+    if not early:
+        return ""
+    whole = f"--execute --approve {document['plan_id']}"
+    if all(early) or rescue.plan.needs_approval is not None:
+        return f"; it needs approval: read the plan, then add {whole}"
+    return f"; add --execute for what is due, or {whole} for all of it" if any(early) else "; add --execute"
 
 
 # With less, the next segment or checkpoint is one too many.
@@ -282,6 +296,7 @@ _FULL_BYTES = 16 << 20
     "systems: name those of one with --log-dir.",
 )
 @click.option("--execute", is_flag=True, help="Free it, in the order shown; without this the plan is only shown.")
+@or_dry_run
 @click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which shortens a wait.")
 @includes_internal
 @reads_assignments

@@ -9,6 +9,8 @@ import click
 
 from logagent.agent.planning.plan_restore import plan_restore
 from logagent.agent.session.session import Session
+from logagent.cli import completion
+from logagent.cli.names import exactly, meant, no_such
 from logagent.cli.options import Call, Consent, carries_out, common, gathered, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
@@ -20,7 +22,7 @@ from logagent.model.records import Kind, PartitionDir
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.restorable)
 @click.option("--plan", "plan_id", metavar="PLAN_ID", help="Everything this plan marked or set aside.")
 @click.option(
     "--topic-name", "topic", metavar="TOPIC", help="The full topic of a truncated name, where it is not known."
@@ -38,7 +40,11 @@ from logagent.model.records import Kind, PartitionDir
 @gathered("consent", Consent)
 @common
 def restore(call: Call, names: tuple[str, ...], plan_id: str | None, options: RestoreOptions, consent: Consent) -> None:
-    """Rename marked and stray directories (NAME as `scan` shows it) back to their full names."""
+    """Rename marked and stray directories back to their full names.
+
+    NAME is a directory's name or path, the same as a table prints it (with its …), TOPIC-PARTITION, or a beginning that
+    only one of them has.
+    """
     if not names and plan_id is None:
         raise UsageError("say what to restore: directory names, or --plan PLAN_ID", hint="logagent queue shows them")
     if options.topic is not None and (len(names) != 1 or plan_id is not None):
@@ -58,20 +64,25 @@ def restore(call: Call, names: tuple[str, ...], plan_id: str | None, options: Re
             raise UsageError(f"plan {plan_id} left nothing that could be restored", hint="logagent history shows it")
         chosen = {d.key: d for d in candidates if d.key in moved}
         for name in names:
-            matches = _named(name, candidates)
-            if not matches:
-                raise UsageError(f"no directory {name} in the log dirs", hint="logagent scan lists them")
-            chosen |= {d.key: d for d in matches}
+            chosen |= {d.key: d for d in _named(name, candidates)}
         return plan_restore(session, facts, chosen.values(), options, approve=consent.approve)
 
     run_plan(call, make_plan, execute=consent.execute)
 
 
 def _named(name: str, dirs: Sequence[PartitionDir]) -> list[PartitionDir]:
-    """The directories of this name or path. A marked directory may be a stray by now, with the same UUID, if a restore
-    was cut short."""
-    matches = [d for d in dirs if name in (d.name, f"{d.log_dir}/{d.name}")]
+    """The directories that this names. A marked directory may be a stray by now, with the same UUID, if a restore was
+    cut short. Raises UsageError if it names none, or does not decide between several."""
+    matches = exactly(name, dirs)
+    movable = [d for d in dirs if d.kind in (Kind.STRAY, Kind.DELETE)]
+    if not matches or all(d.kind is Kind.CURRENT for d in matches):
+        # Of a partition that is current again, what is to be restored is the other one.
+        one = meant(name, movable)
+        matches = [one] if one is not None else matches
     parsed = classify(os.path.basename(name))
-    if matches or parsed.kind is not Kind.DELETE or parsed.uuid is None:
-        return matches
-    return [d for d in dirs if d.kind is Kind.STRAY and d.uuid == parsed.uuid and d.partition == parsed.partition]
+    if not matches and parsed.kind is Kind.DELETE and parsed.uuid is not None:
+        same = (parsed.uuid, parsed.partition)
+        matches = [d for d in dirs if d.kind is Kind.STRAY and (d.uuid, d.partition) == same]
+    if not matches:
+        raise no_such(name, movable)
+    return matches

@@ -4,33 +4,64 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from logagent.agent.session.scan_rows import dir_rows, scan_head
+from logagent.agent.session.scan_rows import dir_rows, ruling_on, scan_head
 from logagent.agent.session.session import Session
 from logagent.cli.host_session import note_health, read_assignments, say_where_they_end, session_of, take_inventory
-from logagent.cli.options import Call, common, reads_assignments
-from logagent.cli.render import dump_line, dump_rows, human_bytes, table
+from logagent.cli.options import Call, common, gathered, reads_assignments
+from logagent.cli.render import dump_line, dump_rows, human_bytes, show_line, table
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.without_directory import WithoutDirectory
 from logagent.model.facts import Facts, Ruling
 from logagent.model.planning.rescue_steps import at_risk
-from logagent.model.records import DirKey, Kind
+from logagent.model.records import DirKey, Kind, PartitionDir, Verdict
 
-# Enough for a person; --all, --json and --jsonl show every row.
+# Enough of each section for a person; --all, --json and --jsonl show every row.
 SHOWN = 40
+KINDS = tuple(kind.value for kind in Kind)
+VERDICTS = tuple(verdict.value for verdict in Verdict)
+_SORTS: dict[str, Callable[[PartitionDir], Any]] = {
+    "size": lambda d: -d.allocated,
+    "name": lambda d: (d.topic or d.name, d.partition if d.partition is not None else -1, d.name),
+    "files": lambda d: -d.files,
+    "newest": lambda d: -(d.newest_mtime_ns or 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which directories are shown (empty: all), and in which order (None: largest first, or as found)."""
+
+    kinds: tuple[str, ...]
+    verdicts: tuple[str, ...]
+    sort: str | None
+
+    def of(self, dirs: Iterable[PartitionDir], verdict: Callable[[PartitionDir], str | None]) -> list[PartitionDir]:
+        chosen = [d for d in dirs if not self.kinds or d.kind.value in self.kinds]
+        chosen = [d for d in chosen if not self.verdicts or verdict(d) in self.verdicts]
+        return chosen if self.sort is None else sorted(chosen, key=_SORTS[self.sort])
 
 
 @click.command()
 @click.option("--jsonl", is_flag=True, help="One JSON object per line: the head, then one per directory.")
 @click.option("--all", "show_all", is_flag=True, help="Show every directory, not only the largest.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only this kind (repeatable).")
+@click.option(
+    "--verdict", "verdicts", multiple=True, type=click.Choice(VERDICTS), help="Only this verdict (repeatable)."
+)
+@click.option("--sort", type=click.Choice(tuple(_SORTS)), help="The order of the directories (tables: by size).")
 @reads_assignments
+@gathered("choice", Choice)
 @common
-def scan(call: Call, jsonl: bool, show_all: bool) -> None:
-    """Show every log dir and every directory in it, including the bytes that the broker's own tools cannot see."""
+def scan(call: Call, jsonl: bool, show_all: bool, choice: Choice) -> None:
+    """Show every log dir and every directory in it, including the bytes that the broker's own tools cannot see: first
+    what is not assigned, with the reason, then the largest."""
     with session_of(call) as session:
         read_assignments(session, call)
         take_inventory(session, call)
@@ -44,35 +75,45 @@ def scan(call: Call, jsonl: bool, show_all: bool) -> None:
             {"topic": w.topic, "partition": w.partition, "topic_id": w.topic_id, "only_copy": w.only_copy}
             for w in missing
         ]
-        shown = session.dirs
-        if not (jsonl or call.json):
-            session.dirs.sort(key=lambda d: -d.allocated)
-            shown = session.dirs if show_all else session.dirs[:SHOWN]
         strays = session.stray_verdicts(facts.now_ms)
+        dirs = choice.of(session.dirs, lambda d: _verdict_of(d, facts, strays))
         details = _details(session, facts, strays)
-        rows = (
-            row | details.get(DirKey(row["log_dir"], row["name"]), {})
-            for row in dir_rows(shown, facts, session.marks(), session.sightings(), strays)
-        )
+
+        def rows(of: Sequence[PartitionDir]) -> Iterator[Mapping[str, Any]]:
+            for row in dir_rows(of, facts, session.marks(), session.sightings(), strays):
+                yield row | details.get(DirKey(row["log_dir"], row["name"]), {})
+
         if jsonl:
             dump_line({"row": "scan", **head})
-            for row in rows:
+            for row in rows(dirs):
                 dump_line({"row": "dir", **row})
         elif call.json:
-            dump_rows(rows, before=json.dumps(head, ensure_ascii=True)[:-1] + ', "dirs": [', after="]}")
+            dump_rows(rows(dirs), before=json.dumps(head, ensure_ascii=True)[:-1] + ', "dirs": [', after="]}")
         else:
-            _show(call, head, rows, Counter(d.kind.value for d in session.dirs))
-        if missing:
-            names = ", ".join(map(str, missing[:5])) + (" …" if len(missing) > 5 else "")
-            call.say(
-                f"{len(missing)} partitions are assigned here and have no directory (a start makes them anew, empty): "
-                f"{names}; logagent check says of each what to do"
-            )
-        if lost := at_risk(facts):
-            call.say(
-                f"{len(lost)} files removed by hand are still open and may be the only copy of their records: logagent "
-                "rescue says what to copy before anything restarts"
-            )
+            _show_totals(head, session.dirs, facts, strays)
+            _show_log_dirs(call, head)
+            ordered = dirs if choice.sort is not None else sorted(dirs, key=_SORTS["size"])
+            _show_dirs(call, ordered, rows, lambda d: _verdict_of(d, facts, strays), show_all=show_all)
+        _say_what_is_missing(call, missing, at_risk(facts))
+
+
+def _say_what_is_missing(call: Call, missing: Sequence[WithoutDirectory], lost: Sequence[object]) -> None:
+    if missing:
+        names = ", ".join(map(str, missing[:5])) + (" …" if len(missing) > 5 else "")
+        call.say(
+            f"{len(missing)} partitions are assigned here and have no directory (a start makes them anew, empty): "
+            f"{names}; logagent check says of each what to do"
+        )
+    if lost:
+        call.say(
+            f"{len(lost)} files removed by hand are still open and may be the only copy of their records: logagent "
+            "rescue says what to copy before anything restarts"
+        )
+
+
+def _verdict_of(d: PartitionDir, facts: Facts, strays: Mapping[DirKey, Ruling]) -> str | None:
+    ruling = ruling_on(d, facts, strays)
+    return ruling.verdict.value if ruling is not None else None
 
 
 def _details(session: Session, facts: Facts, strays: Mapping[DirKey, Ruling]) -> dict[DirKey, dict[str, str | None]]:
@@ -84,14 +125,44 @@ def _details(session: Session, facts: Facts, strays: Mapping[DirKey, Ruling]) ->
     return found | {key: {"detail": r.detail} for key, r in facts.rulings.items() if r.reason == Reason.COPY_OF}
 
 
-def _show(call: Call, head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], counts: Counter[str]) -> None:
-    columns = [("log dir", "path"), ("health", "left"), ("holder", "left")]
-    kinds = ("current", "future", "stray", "delete", "other", "unexplained", "free")
+def _show_totals(
+    head: Mapping[str, Any], dirs: Sequence[PartitionDir], facts: Facts, strays: Mapping[DirKey, Ruling]
+) -> None:
+    """Everything in one line, whatever is shown below."""
+    kinds = Counter(d.kind.value for d in dirs)
+    verdicts: Counter[str | None] = Counter()
+    allocated: Counter[str | None] = Counter()
+    for d in dirs:
+        verdict = _verdict_of(d, facts, strays)
+        verdicts[verdict] += 1
+        allocated[verdict] += d.allocated
+    said = [f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: KINDS.index(item[0]))]
+    where = "1 log dir" if len(head["log_dirs"]) == 1 else f"{len(head['log_dirs'])} log dirs"
+    what = "1 directory" if len(dirs) == 1 else f"{len(dirs)} directories"
+    total = human_bytes(sum(d.allocated for d in dirs))
+    line = f"{where}, {what}, {total} allocated" + (f": {', '.join(said)}" if said else "")
+    found = [
+        f"{verdicts[v.value]} {words} ({human_bytes(allocated[v.value])})"
+        for v, words in (
+            (Verdict.ORPHAN, "orphans" if verdicts["orphan"] != 1 else "orphan"),
+            (Verdict.UNKNOWN, "unknown"),
+        )
+        if verdicts[v.value]
+    ]
+    show_line(line + (f"; {', '.join(found)}" if found else ""))
+    click.echo()
+
+
+def _show_log_dirs(call: Call, head: Mapping[str, Any]) -> None:
+    columns = [("log dir", "path"), ("health", "left"), ("holder", "left"), ("used", "right"), ("free", "right")]
+    kinds = ("stray", "delete", "current", "future", "other", "unexplained", "size")
+    columns += [(kind, "right?") for kind in kinds]
     ledgers = [
         [
             d["path"],
             d["health"],
             _holder(d["holder"]),
+            *((_used(d["ledger"]), human_bytes(d["ledger"]["free"])) if d["ledger"] else ("", "")),
             *(human_bytes(d["ledger"][kind]) if d["ledger"] else "" for kind in kinds),
         ]
         for d in head["log_dirs"]
@@ -99,11 +170,51 @@ def _show(call: Call, head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]
     shared = _shared_file_systems(head["log_dirs"])
     for line, d in zip(ledgers, head["log_dirs"], strict=True):
         if any(d["path"] in paths[1:] for paths in shared):
-            line[-2:] = ["", ""]
-    table("Log dirs (allocated)", [*columns, *((k, "right") for k in kinds)], ledgers, color=call.color)
+            line[3:5] = line[-2:] = ["", ""]
+    table("Log dirs (allocated)", columns, ledgers, color=call.color)
     for paths in shared:
         call.say(f"{', '.join(paths)} share one file system: what is free or unexplained there is shown once")
-    call.say(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "no directories")
+
+
+def _used(ledger: Mapping[str, int]) -> str:
+    return f"{round(100 * ledger['used'] / ledger['size'])}%" if ledger["size"] else ""
+
+
+def _show_dirs(
+    call: Call,
+    dirs: Sequence[PartitionDir],
+    rows: Callable[[Sequence[PartitionDir]], Iterator[Mapping[str, Any]]],
+    verdict: Callable[[PartitionDir], str | None],
+    *,
+    show_all: bool,
+) -> None:
+    """What matters first: what is not assigned, then what nobody can tell, then the rest."""
+    sections: dict[str, list[PartitionDir]] = {"Not assigned": [], "Unknown": [], "Assigned": []}
+    for d in dirs:
+        said = verdict(d)
+        lies = said == Verdict.ORPHAN.value or (d.kind in _SET_ASIDE and said != Verdict.ASSIGNED.value)
+        sections["Not assigned" if lies else "Unknown" if said == Verdict.UNKNOWN.value else "Assigned"].append(d)
+    left = 0
+    for title, members in sections.items():
+        shown = members if show_all else members[:SHOWN]
+        left += len(members) - len(shown)
+        # By log dir, whose path then stands once above its rows.
+        by_log_dir = sorted(shown, key=lambda d: d.log_dir)
+        if members:
+            _show_section(call, title, by_log_dir, rows)
+    if left:
+        call.say(f"showing {len(dirs) - left} of {len(dirs)}; --all shows all")
+
+
+_SET_ASIDE = (Kind.STRAY, Kind.DELETE, Kind.INVALID)
+
+
+def _show_section(
+    call: Call,
+    title: str,
+    dirs: Sequence[PartitionDir],
+    rows: Callable[[Sequence[PartitionDir]], Iterator[Mapping[str, Any]]],
+) -> None:
     lines = [
         [
             f"{row['log_dir']}/{row['name']}",
@@ -115,13 +226,11 @@ def _show(call: Call, head: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]
             "in use" if row["in_use"] else "",
             _verdict(row),
         ]
-        for row in rows
+        for row in rows(dirs)
     ]
-    headings = [("directory", "path"), ("kind", "left"), ("allocated", "right"), ("size", "right?")]
+    headings = [("directory", "dir"), ("kind", "left"), ("allocated", "right"), ("size", "right?")]
     headings += [("segments", "right?"), ("newest write", "left?"), ("", "left"), ("verdict", "text")]
-    table("Directories", headings, lines, color=call.color)
-    if len(lines) < counts.total():
-        call.say(f"showing the {len(lines)} largest of {counts.total()}; --all shows all")
+    table(title, headings, lines, color=call.color)
 
 
 def _verdict(row: Mapping[str, Any]) -> str:

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import click
 from pydantic import TypeAdapter
 
-from logagent.cli.render import dump
+from logagent.cli import completion
+from logagent.cli.render import did_you_mean, dump
 from logagent.documents import SCHEMAS as OF_A_HOST
 from logagent.errors import UsageError
 from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.documents)
 def schema(name: str | None) -> None:
-    """Print the JSON Schema of the document NAME; without NAME, list the documents."""
+    """Print the JSON Schema of the document NAME (plan, or logagent.plan/1); without NAME, list the documents."""
     documents = {**OF_A_HOST, **OF_THE_FLEET}
     if name is None:
         click.echo("\n".join(documents))
         return
+    # As the documents call themselves.
+    name, _, number = name.removeprefix("logagent.").partition("/")
     if name not in documents:
-        raise UsageError(f"no such document: {name!r}", hint=f"one of {', '.join(documents)}")
-    dump(TypeAdapter(documents[name]).json_schema())
+        near = did_you_mean(name, documents)
+        raise UsageError(f"no such document: {name!r}{near}", hint=f"one of {', '.join(documents)}")
+    made = TypeAdapter(documents[name]).json_schema()
+    numbers = re.findall(rf"logagent\.{re.escape(name)}/(\d+)", json.dumps(made))
+    if number and number not in numbers:
+        written = " and ".join(sorted({f"logagent.{name}/{n}" for n in numbers})) or "a document without a number"
+        raise UsageError(f"no such document: logagent.{name}/{number}", hint=f"this logagent writes {written}")
+    dump(made)

@@ -1,14 +1,16 @@
-"""`logagent setup`: the drop-in that fits the service to this host's broker."""
+"""`logagent setup`: the drop-ins that fit the service to this host's broker, and the service itself."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 
 import click
 
 from logagent.agent.config import DEFAULT_CONFIG
-from logagent.agent.setup.setup import existing_drop_in, plan_setup, verify, write
+from logagent.agent.setup.setup import Setup, plan_setup, start, verify, write
+from logagent.cli.options import or_dry_run
 from logagent.cli.render import visible
 from logagent.errors import NotPermitted
 from logagent.host.state.state_dir import make_as_root
@@ -16,9 +18,12 @@ from logagent.host.state.state_dir import make_as_root
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--execute", is_flag=True, help="Write it (only shown otherwise).")
-def setup(name: str | None, execute: bool) -> None:
-    """Show, or write, what sets which broker logagent.service is for, its user, and where it may write.
+@click.option("--execute", is_flag=True, help="Write it, then enable and start the service (only shown otherwise).")
+@or_dry_run
+@click.option("--prestart", is_flag=True, help="Let the broker's unit run logagent prestart before each start, too.")
+@click.option("-y", "--yes", is_flag=True, help="With --execute on a terminal: do not ask.")
+def setup(name: str | None, execute: bool, prestart: bool, yes: bool) -> None:
+    """Show, or write, what sets which broker logagent.service is for, its user, and where it may write; start it.
 
     With NAME, the drop-in is for logagent@NAME.service and /etc/logagent/NAME.toml: one of several brokers on a host.
 
@@ -28,34 +33,54 @@ def setup(name: str | None, execute: bool) -> None:
     (of server.properties: root or the owner of the log dirs) owns, in directories that nobody else can write; running
     processes are not. Needs root. Run it again when log.dirs or the user has changed: logagent doctor says so.
 
+    With --execute the service is enabled and started, or started again if anything changed. Where systemd does not run
+    (an image that is being built, a container), that is left to whoever boots the host. The broker is never restarted:
+    what --prestart adds to its unit counts from its next start.
+
     \b
     Exit status:
-      0   shown, or written and verified by systemd-analyze
-      1   something was not trusted, or could not be written
+      0   shown; or written, verified by systemd-analyze, and started
+      1   something was not trusted, could not be written, or the service did not start
       2   wrong usage
       77  not root
       78  the configuration is wrong, or it is not clear which broker is meant
     """
     if os.geteuid() != 0:
         raise NotPermitted("setup needs root", hint="sudo logagent setup")
-    made = plan_setup(name)
-    for line in made.left_out:
-        _say(f"left out: {line}")
-    click.echo(f"# {made.place}")
-    click.echo("\n".join(visible(line) for line in made.text.splitlines()))
-    if made.names_it is not None:
-        click.echo(f"# {DEFAULT_CONFIG}: kafka.config\nconfig = {json.dumps(visible(made.broker), ensure_ascii=False)}")
+    made = plan_setup(name, prestart=prestart)
+    _show(made)
     unasked = verify(made)
     _say("systemd-analyze verify has no complaints" if unasked is None else f"not verified: {unasked}")
-    same = existing_drop_in(made.place) == made.text and made.names_it is None
-    restart = f"systemctl daemon-reload && systemctl restart {made.service}"
+    changed = not made.service.is_in_place or made.names_it is not None
+    complete = not changed and (made.prestart is None or made.prestart.is_in_place)
     if not execute:
-        _say("it is already in place" if same else "nothing was written yet; --execute writes it")
+        _say("it is already in place" if complete else "nothing was written yet; --execute writes it")
         return
+    if sys.stdin.isatty() and not yes and not click.confirm(f"Write this and start {made.service.unit}?", err=True):
+        _say("nothing was written")
+        return
+    _carry_out(made, complete=complete, changed=changed)
+
+
+def _carry_out(made: Setup, *, complete: bool, changed: bool) -> None:
     write(made)
     # The broker's user may need its journal before the service has ever started (`logagent prestart`).
     make_as_root(made.state_dir, (made.uid, made.gid))
-    _say(f"it was already in place; if the service has not read it: {restart}" if same else f"written; now: {restart}")
+    _say("it was already in place" if complete else "written")
+    if made.prestart is not None:
+        _say(f"{made.prestart.unit} runs logagent prestart from its next start on")
+    by_hand = f"systemctl daemon-reload && systemctl enable --now {made.service.unit}"
+    _say(start(made, changed=changed) or f"systemd does not run here; once it does: {by_hand}")
+
+
+def _show(made: Setup) -> None:
+    for line in made.left_out:
+        _say(f"left out: {line}")
+    for drop_in in filter(None, (made.service, made.prestart)):
+        click.echo(f"# {drop_in.place}")
+        click.echo("\n".join(visible(line) for line in drop_in.text.splitlines()))
+    if made.names_it is not None:
+        click.echo(f"# {DEFAULT_CONFIG}: kafka.config\nconfig = {json.dumps(visible(made.broker), ensure_ascii=False)}")
 
 
 def _say(message: str) -> None:

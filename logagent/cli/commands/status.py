@@ -90,23 +90,32 @@ def _show(call: Call, s: dict[str, Any]) -> None:
     if s["cycles"]:
         columns = [("job", "left"), ("started", "left"), ("took", "right?"), ("planned", "right?"), ("result", "text")]
         columns += [("refused", "right"), ("waiting", "right?"), ("freed", "right")]
-        table("Last cycles", columns, [_cycle(c) for c in s["cycles"]], color=call.color)
+        table("Last cycles", columns, [_cycle(c, s["mode"]) for c in s["cycles"]], color=call.color)
     for line in _lines(s, now):
         call.say(line)
 
 
-def _cycle(c: dict[str, Any]) -> list[str]:
+def _cycle(c: dict[str, Any], mode: str) -> list[str]:
     results = ", ".join(f"{r['dirs']} {r['action']} {r['outcome']}" for r in c["results"])
     return [
         c["job"],
         human_time(_ms(c["started_at"])),
         f"{c['seconds']:.1f} s",
         str(c["planned"]),
-        c["error"] or results or "nothing was due",
+        c["error"] or results or _nothing(c, mode),
         str(sum(c["refusals"].values())),
         str(c["waiting"]),
         human_bytes(c["freed_bytes"]),
     ]
+
+
+def _nothing(c: dict[str, Any], mode: str) -> str:
+    """Why a cycle did nothing."""
+    if c["needs_approval"]:
+        return "nothing: its plan needs approval, see below"
+    if c["planned"]:
+        return "nothing: cleanup.mode = report" if mode == "report" else "nothing was carried out"
+    return "nothing: all of it is refused" if c["refusals"] else "nothing was due"
 
 
 def _lines(s: dict[str, Any], now: int) -> list[str]:

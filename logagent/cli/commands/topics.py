@@ -17,7 +17,7 @@ from logagent.cli.deletions.report import Choice, choose
 from logagent.cli.deletions.running import IN_FORCE_SECONDS, run_rounds
 from logagent.cli.deletions.running import cancel as cancel_request
 from logagent.cli.deletions.values import pause, seconds, size, topic_regex
-from logagent.cli.options import Call, common, gathered, options
+from logagent.cli.options import Call, common, gathered, options, or_dry_run
 from logagent.cli.render import dump
 from logagent.controller.deletion_plan import Dropped, plan_directories, plan_topics
 from logagent.controller.deletions import Deletions
@@ -55,6 +55,7 @@ class Asked:
 _acting = options(
     click.option("--include-internal", is_flag=True, help="Include internal topics, all that begin with '_'."),
     click.option("--execute", is_flag=True, help="Request the deletion; without this the plan is only shown."),
+    or_dry_run,
     click.option(
         "--approve",
         multiple=True,

@@ -218,7 +218,7 @@ def _show_plan(call: Call, document: TopicsPlanDoc) -> None:
              human_bytes(d["bytes"])]
             for d in document["directories"]
         ]  # fmt: skip
-        columns = [("node", "right"), ("directory", "path"), ("kind", "left"), ("", "left"), ("size", "right")]
+        columns = [("node", "right"), ("directory", "dir"), ("kind", "left"), ("", "left"), ("size", "right")]
         table(title, columns, rows, color=call.color)
     if not document["topics"] and not document["directories"]:
         call.say("nothing to do")

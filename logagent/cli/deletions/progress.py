@@ -174,7 +174,7 @@ def show_progress(call: Call, document: TopicsDoc) -> None:
                ("quarantined", "right"), ("back", "right"), ("since", "left")]  # fmt: skip
     table(f"Deletions of cluster {document['cluster_id']}", columns, rows, color=call.color)
     if missing:
-        columns = [("replica", "left"), ("node", "right"), ("directory", "path"), ("state", "left"), ("why", "text"),
+        columns = [("replica", "left"), ("node", "right"), ("directory", "dir"), ("state", "left"), ("why", "text"),
                    ("what ends it", "text")]  # fmt: skip
         table("Not done", columns, missing, color=call.color)
     for r in document["requests"]:

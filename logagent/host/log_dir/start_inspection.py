@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from logagent.broker.files.checkpoint_files import CHECKPOINTS, TEMP_PREFIX, parse_epochs, read_checkpoint
 from logagent.broker.files.log_extent import LEADER_EPOCH_CHECKPOINT
@@ -14,7 +15,7 @@ from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_pro
 from logagent.broker.process.lock import LOCK_FILE
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import LEADER_EPOCHS, opened_directory, read_regular
-from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied
+from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied, in_words
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.model.check.metadata_dir import METADATA_LOG
 from logagent.model.check.start_facts import CheckpointFault, Denied, MetaFile, MetaState, PathProblem, Room
@@ -38,6 +39,8 @@ def path_problem(path: str) -> tuple[PathProblem, str] | None:
         return PathProblem.MISSING, "there is no such directory"
     except NotADirectoryError:
         return PathProblem.NOT_A_DIRECTORY, "it is not a directory"
+    except PermissionError as error:
+        return PathProblem.CLOSED, f"it cannot be opened ({error.strerror})"
     except OSError as error:
         return PathProblem.UNREADABLE, f"it cannot be opened ({error.strerror})"
     os.close(fd)
@@ -129,6 +132,14 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:
         return False  # its target cannot be seen from here
+
+
+def denied_at(path: str, user: User) -> Iterator[Denied]:
+    """What `user` lacks on a log dir that we may not open ourselves; nothing if not even its owner can be read."""
+    with suppress(OSError):
+        status = os.stat(path)
+        if (lacks := user.lacks(status, READ | WRITE | SEARCH)) != 0:
+            yield Denied(path, in_words(lacks), status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
 
 def denied_in_log_dir(log_dir: OpenLogDir, user: User) -> Iterator[Denied]:

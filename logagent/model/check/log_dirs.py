@@ -29,6 +29,8 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
             continue
         if s.problem is PathProblem.UNREADABLE:
             yield _failed(s)
+        elif s.problem is PathProblem.CLOSED:
+            yield from _access(s, facts) if s.denied else [_closed(s)]
         elif s.problem is None:
             yield from check_disk(s)
         if not s.answers:
@@ -53,6 +55,16 @@ def _failed(s: StartLogDirFacts) -> Finding:
         f"{s.detail or 'it cannot be read'}: the broker takes the log dir offline, or does not start",
         "check the kernel log (dmesg) and repair or replace the disk; the broker starts without it once it is removed"
         " from log.dirs",
+    )
+
+
+def _closed(s: StartLogDirFacts) -> Finding:
+    """Rights are no fault of a disk: nobody replaces one for them."""
+    return warning(
+        "not-verified",
+        s.path,
+        f"{s.detail or 'it cannot be opened'}: what is in it, and whether its disk works, is unknown",
+        "run check as root or as the broker's user",
     )
 
 

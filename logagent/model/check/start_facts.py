@@ -21,11 +21,13 @@ class Mode(StrEnum):
 
 
 class PathProblem(StrEnum):
-    """Why a configured path cannot be opened as a directory. MISSING: its last component does not exist."""
+    """Why a configured path cannot be opened as a directory. MISSING: its last component does not exist. CLOSED: we may
+    not open it, which says nothing about its disk."""
 
     MISSING = "missing"
     DANGLING = "dangling"
     NOT_A_DIRECTORY = "not-a-directory"
+    CLOSED = "closed"
     UNREADABLE = "unreadable"
 
 

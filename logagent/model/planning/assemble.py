@@ -303,5 +303,8 @@ def _not_that_plan(permitted: Sequence[Proposal], approve: str) -> Refusal:
     hint = f"look at the new plan {plan_id(permitted)} and approve that one"
     if not permitted:
         hint = "nothing is left that can be done: there is no new plan to approve"
-    fact = f"plan {approve} can no longer be carried out: a directory in it is gone, has changed or is refused now"
+    fact = (
+        f"there is no plan {approve}: there never was one, or it can no longer be carried out because a directory in it"
+        " is gone, has changed or is refused now"
+    )
     return Refusal.of_plan(fact, hint, permitted)

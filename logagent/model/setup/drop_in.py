@@ -1,5 +1,5 @@
 """What `logagent setup` writes: the drop-in of logagent.service (which user it runs as, and the only places it may
-write to), and the broker's name in `logagent.toml`. Pure decisions.
+write to), the broker's name in `logagent.toml`, and the drop-in of the broker's own unit. Pure decisions.
 
 ReadWritePaths= names the mount point, not the log dir below it: systemd would bind-mount the log dir into the service's
 own namespace, where it stays writable after the host has unmounted the disk and keeps the device busy. The `-` prefix,
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 NAME = "50-logagent-setup.conf"
+PRESTART_NAME = "50-logagent-prestart.conf"
 CONFIG_VARIABLE = "LOGAGENT_KAFKA__CONFIG"
 # These and everything below are never opened for writing, whatever server.properties says.
 SYSTEM_PATHS = (
@@ -61,6 +62,44 @@ def drop_in(facts: SetupFacts) -> str:
     lines += [f"ReadWritePaths={quoted(f'-{path}')}" for path in opened]
     if any(path.startswith(_TMP) for path in facts.paths):
         lines.append("PrivateTmp=no")
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrestartFacts:
+    """What the drop-in of the broker's unit is made from.
+
+    command: the command that writes it again. program: the path of logagent. config: the server.properties that the
+    unit's broker starts with. instance: the configuration file of the instance, None for the only one. state_dir: of
+    the service. strict: the unit may write only where it says so (`ProtectSystem=strict`).
+    """
+
+    command: str
+    program: str
+    config: str
+    instance: str | None
+    state_dir: str
+    strict: bool
+
+
+def prestart_drop_in(facts: PrestartFacts) -> str:
+    """The text of the drop-in that runs `logagent prestart` before each start of the broker.
+
+    The "-": whatever it finds, and even if logagent is gone, the broker starts.
+    """
+    own = (
+        ""
+        if facts.instance is None
+        else f"--config {_argument(facts.instance)} --state-dir {_argument(facts.state_dir)} "
+    )
+    lines = [
+        f"# Written by `{facts.command}`, from {quoted(facts.config)}.",
+        "# logagent prestart renames what is due, within its budget; the broker starts afterwards, whatever it finds.",
+        "[Service]",
+        f"ExecStartPre=-{facts.program} prestart {own}--kafka-config {_argument(facts.config)}",
+    ]
+    if facts.strict:  # elsewhere it would put the broker into a mount namespace of its own
+        lines.append(f"ReadWritePaths={quoted(f'-{facts.state_dir}')}")
     return "\n".join(lines) + "\n"
 
 
@@ -139,3 +178,8 @@ def quoted(path: str) -> str:
     """`path` (or `NAME=path`) as one word of a unit file, where `%` starts a specifier and whitespace ends a word."""
     word = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{word}"'
+
+
+def _argument(word: str) -> str:
+    """`word` as one argument of an Exec line, where `$` is a variable, too."""
+    return quoted(word).replace("$", "$$")

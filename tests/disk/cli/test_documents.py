@@ -216,3 +216,27 @@ def test_stdout_holds_one_document_even_where_there_is_much_to_say(tmp_path: Pat
         assert ran.status == 5
     if arguments[0] not in ("history", "check"):
         assert "offline" in ran.err
+
+
+def test_the_configuration_is_shown_as_people_write_it_and_where_it_comes_from(
+    host: CliHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.configure(**{"cleanup.min_age": "90m", "delete.bytes_per_second": 3 << 20})
+    monkeypatch.setenv("LOGAGENT_CLEANUP__SIGHTINGS", "5")
+    where = ("config", "show", "--config", str(host.toml), "--kafka-config", str(host.properties))
+    shown = run_here(*where).out
+    lines = host.toml.read_text().splitlines()
+
+    def row(key: str) -> list[str]:
+        return next(line.split() for line in shown.splitlines() if line.startswith(f" {key} "))[1:]
+
+    line = lines.index('min_age = "90m"') + 1
+    assert row("cleanup.min_age") == ["1h30m", f"{host.toml}:{line}"]
+    assert row("delete.bytes_per_second")[0] == "3MiB"
+    assert row("cleanup.sightings") == ["5", "LOGAGENT_CLEANUP__SIGHTINGS"]
+    assert row("cleanup.stray_retention") == ["7d", "default"]
+    assert row("kafka.config") == [str(host.properties), "--kafka-config"]
+    document = run_here(*where, "--json").json
+    keys = {f"{section}.{key}" for section, values in document["settings"].items() for key in values}
+    assert set(document["origins"]) == keys and document["settings"]["cleanup"]["min_age"] == 5_400_000
+    assert document["origins"]["assignments.max_age"] == "default"

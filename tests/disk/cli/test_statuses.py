@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -148,6 +151,9 @@ def test_the_wrong_user_is_reported_and_nothing_else(command: tuple[str, ...], t
     first, hint = said["err"].splitlines()
     assert "may not read" in first or "Permission denied" in first, said["err"]
     assert "broker's user" in hint
+    if "may not read" in first and "which belongs to" in first:
+        assert first.startswith("logagent: you are nobody and may not read ")
+        assert hint.endswith(f"sudo -u root logagent {shlex.join(words)}"), hint
 
 
 def test_somebody_who_may_read_one_of_the_log_dirs_is_shown_it(tmp_path: Path) -> None:
@@ -162,6 +168,30 @@ def test_somebody_who_may_read_one_of_the_log_dirs_is_shown_it(tmp_path: Path) -
     finally:
         shutil.rmtree(root)
     assert said["status"] == Exit.OFFLINE and str(host.d2) in said["err"]
+
+
+def test_a_log_dir_that_is_closed_to_this_user_is_no_bad_disk(tmp_path: Path) -> None:
+    """Its disk works: whoever has no right to look at it is not sent to the kernel log, or to buy another one."""
+    need_root()
+    root = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        root.chmod(0o755)
+        host = CliHost(root)
+        host.d2.chmod(0o700)
+        host.run("check", "--json")
+        said = ask_as(NOBODY, lambda: asdict(host.run("check", "--json")), 60)
+        found = {f["path"]: f for f in json.loads(said["out"])["findings"]}
+        assert found[str(host.d2)]["code"] == "not-verified", found
+        assert "broker's user" in found[str(host.d2)]["hint"]
+        assert "dmesg" not in said["out"] and "replace" not in said["out"]
+        # The broker's own user is told whose fault it is: the owner's.
+        os.chown(host.d1, NOBODY.uid, NOBODY.gid)
+        said = ask_as(NOBODY, lambda: asdict(host.run("check", "--json")), 60)
+        denied = [f for f in json.loads(said["out"])["findings"] if f["path"] == str(host.d2)]
+        assert [(f["severity"], f["code"]) for f in denied] == [("fatal", "access-denied")], denied
+        assert "dmesg" not in said["out"] and "chown" in denied[0]["hint"]
+    finally:
+        shutil.rmtree(root)
 
 
 def test_work_that_ctrl_c_ends_between_two_files_ends_with_130_and_sigterm_does_not() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
+from logagent.cli.host_session import Progress
+from logagent.cli.options import Call
+from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
 from tests.daemon_process import DaemonProcess
 from tests.terminal import on_a_terminal, plain
 
@@ -24,36 +27,41 @@ def host(tmp_path: Path) -> CliHost:
 
 
 def section(lines: list[str], title: str) -> list[str]:
-    """The rows of a table, from its heading to the empty line after it; of those that take two lines, the first."""
+    """The rows of a table, from its heading to the empty line after it; of those that take two lines, the first.
+    Without the lines that have the path of a log dir."""
     start = next(at for at, line in enumerate(lines) if line.startswith(title))
-    rest = lines[start + 4 :]
-    return [line for line in rest[: rest.index("")] if not line.startswith("  ")]
+    rest = lines[lines.index("", start) + 3 :]
+    return [line for line in rest[: rest.index("")] if line.startswith(" ") and not line.startswith("  ")]
+
+
+def is_a_name(line: str) -> bool:
+    """A name that is too long for its column has the line to itself, whole."""
+    return len(line.split()) <= 2 and bool(re.search(r"-[0-9]+(\.[0-9a-f]{4}…-\w+)?$", line))
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_scan_shows_every_directory_apart_from_the_others(host: CliHost, columns: int) -> None:
-    """Names of 87 characters that differ in the middle: what is left out is where they are the same."""
+    """Names of 87 characters that differ in the middle: no topic or partition is cut."""
     for hall in ("east", "west", "upper", "lower"):
         (host.d1 / f"{LONG.format(hall)}-0").mkdir()
     lines = plain(on_a_terminal(host.arguments("scan", "--all"), columns=columns))
     # The path of a log dir is never cut: who copies it wants it whole.
     whole = (str(host.d1), str(host.d2), "share one file system: what is free or unexplained there is shown once")
-    assert max(len(line) for line in lines if not line.endswith(whole)) <= columns
+    assert max(len(line) for line in lines if not line.endswith(whole) and not is_a_name(line)) <= columns
     names = [entry.name for log_dir in (host.d1, host.d2) for entry in log_dir.iterdir() if entry.is_dir()]
-    rows = section(lines, "Directories")
+    rows = [row for title in ("Not assigned", "Unknown", "Assigned") for row in section(lines, title)]
     assert len(rows) == len(names)
-    shown = [row.split()[0] for row in rows]
-    assert len(set(shown)) == len(shown), "no two look alike"
-    assert not any("……" in one for one in shown)
-    assert {hall for hall in ("east", "west", "upper", "lower") if any(hall in one for one in shown)} == {
-        "east", "west", "upper", "lower",
-    }  # fmt: skip
+    shown = Counter(row.split()[0].rpartition("/")[2] for row in rows)
+    cut = Counter(re.sub(r"(?<=\.[0-9a-f]{4})[0-9a-f]{28}(?=-[a-z]+$)", "…", name) for name in names)
+    assert shown in (cut, Counter(names)), "every name, whole but for its UUID"
+    for log_dir in (host.d1, host.d2):
+        assert lines.count(str(log_dir)) in ((2, 3) if columns == 80 else (0, 2, 3)), "a line above its rows"
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_cleanup_shows_what_goes_and_how_much(host: CliHost, columns: int) -> None:
     lines = plain(on_a_terminal(host.arguments("cleanup"), columns=columns))
-    assert max(map(len, lines)) <= columns
+    assert max(len(line) for line in lines if not is_a_name(line)) <= columns
     rows = section(lines, "Plan ")
     # Those of partitions that live on other nodes are refused: nobody can be asked whether they have all of them.
     strays = [name for name in host.find("", "-stray") if not name.startswith(("invoices-", "orders-"))]
@@ -61,6 +69,29 @@ def test_cleanup_shows_what_goes_and_how_much(host: CliHost, columns: int) -> No
     assert len(shown) == len(strays) and len({row.split()[1] for row in shown}) == len(strays)
     assert all(re.search(r"\d [KM]?i?B", row) for row in shown), "its size is on the line"
     assert any("; add --execute" in line for line in lines)
+
+
+def test_what_a_terminal_shows_can_be_pasted_back(host: CliHost) -> None:
+    """A marked directory as the queue prints it at 80 columns."""
+    host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
+    host.configure(**NO_LIMITS)
+    rows = section(plain(on_a_terminal(host.arguments("queue"), columns=80)), "Delete queue")
+    (printed,) = (row.split()[0] for row in rows if row.startswith(" orders-1."))
+    assert "…" in printed
+    ran = host.run("restore", "--json", "--retention-will-delete", printed)
+    assert [a["new_name"] for a in ran.deeds] == ["orders-1"], ran.err
+
+
+def test_a_pipe_gets_the_full_names(host: CliHost) -> None:
+    host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
+    host.configure(**NO_LIMITS)
+    for command in ("scan --all", "queue", "cleanup", "history"):
+        out = host.spawn(*command.split(), COLUMNS="").out
+        assert "…" not in out, command
+    for command in ("scan --all", "cleanup"):
+        out = host.spawn(*command.split(), COLUMNS="").out
+        for name in host.find("plant.", "-delete"):
+            assert re.search(rf"^ .*/{re.escape(name)} .*KiB", out, re.MULTILINE), (command, name)
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
@@ -86,3 +117,25 @@ def test_a_long_removal_shows_rate_and_time_left(host: CliHost) -> None:
         re.search(r"Removing.* \d+% .*\d:\d\d:\d\d .*[\d.]+ [KM]iB, [\d.]+ [KM]iB/s", "".join(plain(f))) for f in frames
     ), text
     assert not large.exists()
+
+
+def test_without_a_terminal_a_long_removal_says_a_line_a_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A day of removing into a log of cron's."""
+    clock = [1000.0]
+    monkeypatch.setattr("logagent.cli.host_session.time.monotonic", lambda: clock[0])
+    call = Call(None, None, (), None, None, json=True, verbose=False, color=False)
+    with Progress(call, "Removing", total=600 << 20) as progress:
+        assert progress.on_bytes is not None
+        for _ in range(600):
+            clock[0] += 0.5
+            progress.on_bytes(1, 1 << 20)
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.splitlines() == [
+        "Removing: 120.0 MiB of 600.0 MiB, 2.0 MiB/s, 4m left",
+        "Removing: 240.0 MiB of 600.0 MiB, 2.0 MiB/s, 3m left",
+        "Removing: 360.0 MiB of 600.0 MiB, 2.0 MiB/s, 2m left",
+        "Removing: 480.0 MiB of 600.0 MiB, 2.0 MiB/s, 1m left",
+        "Removing: 600.0 MiB of 600.0 MiB, 2.0 MiB/s",
+    ]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from logagent.agent.config import as_document, load
 from logagent.errors import ConfigError, Exit
-from logagent.settings import Settings, parse_duration, parse_size
+from logagent.settings import Settings, parse_duration, parse_size, write_duration, write_size
 
 SAMPLE = Path(__file__).parents[3] / "config" / "logagent.toml"
 # No default, or one that the broker's own configuration gives: the sample shows how it is written.
@@ -394,3 +394,26 @@ def test_a_key_of_thousands_of_parts_is_not_taken_apart(tmp_path: Path, text: st
     file.write_text(text)
     with pytest.raises(ConfigError, match="more than 500 dots"):
         load(file)
+
+
+@given(st.integers(0, 36_525 * 86_400_000), st.integers(0, 1 << 60))
+def test_what_is_written_is_read_back(ms: int, size: int) -> None:
+    assert parse_duration(write_duration(ms)) == ms
+    assert parse_size(write_size(size)) == size
+    assert parse_size(write_size(size << 20)) == size << 20
+
+
+def test_every_setting_is_written_as_the_file_takes_it(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.toml"
+    empty.touch()
+    defaults = Settings()
+    assert defaults.written("cleanup", "stray_retention") == "7d"
+    assert defaults.written("delete", "bytes_per_second") == "200MiB"
+    assert defaults.written("orders", "accept") == "false"
+    assert defaults.written("orders", "silent_after") == defaults.written("cleanup", "quarantine_dirs") == ""
+    for section, keys in as_document(defaults).items():
+        for key, value in keys.items():
+            written = defaults.written(section, key)
+            name = f"LOGAGENT_{section}__{key}".upper()
+            if written:
+                assert as_document(load(empty, {name: written}).settings)[section][key] == value, name

@@ -111,6 +111,75 @@ def test_the_head_is_bold_on_a_terminal_only(
         assert head == ("\x1b[1m name\x1b[0m" if on_terminal and color else " name")
 
 
+LONG = f"/data/d1/{'t' * 90}-0.{HEX}-stray"
+DIRS = [f"/data/d1/orders-3.{HEX}-stray", f"/data/d1/orders-4.{HEX}-delete", "/data/d2/clicks-0", LONG]
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+
+def test_of_a_directory_the_uuid_is_cut_first_then_its_log_dir_stands_above(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows(columns: int, dirs: list[str]) -> list[str]:
+        on_terminal(monkeypatch, columns)
+        table("", [("directory", "dir"), ("why", "left")], [[d, "y" * 12] for d in dirs], color=False)
+        return [line.rstrip() for line in capsys.readouterr().out.splitlines()[3:-1]]
+
+    assert rows(80, DIRS[:1]) == [f" {DIRS[0]}   {'y' * 12}"]
+    assert rows(60, DIRS[:1]) == [f" /data/d1/orders-3.0123…-stray   {'y' * 12}"]
+    assert rows(40, DIRS[:3]) == [
+        "/data/d1",
+        f" orders-3.0123…-stray    {'y' * 12}",
+        f" orders-4.0123…-delete   {'y' * 12}",
+        "/data/d2",
+        f" clicks-0                {'y' * 12}",
+    ]
+    assert rows(80, DIRS[1:]) == [
+        "/data/d1",
+        f" orders-4.0123…-delete   {'y' * 12}",
+        "/data/d2",
+        f" clicks-0                {'y' * 12}",
+        "/data/d1",
+        f" {'t' * 90}-0.0123…-stray",
+        f"                         {'y' * 12}",
+    ]
+
+
+def test_two_that_only_their_uuids_tell_apart_show_enough_of_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_terminal(monkeypatch, 40)
+    names = [f"orders-3.01234567{digit}{HEX[9:]}-stray" for digit in "8f"]
+    table("", [("directory", "dir"), ("", "left")], [[f"/data/d1/{name}", "yyy"] for name in names], color=False)
+    out = capsys.readouterr().out
+    assert "orders-3.012345678…" not in out and "orders-3.0123456789ab…-stray" in out
+    assert "orders-3.01234567f9ab…-stray" in out
+
+
+def test_a_pipe_gets_directories_whole_and_loses_no_column_for_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    very_long = f"/data/d1/{'t' * 200}-0.{HEX}-delete"
+    rows = [[d, "1.0 KiB", "y " * 60] for d in (*DIRS, very_long)]
+    table("", [("directory", "dir"), ("size", "right?"), ("why", "text")], rows, color=False)
+    out = capsys.readouterr().out
+    assert all(f" {d} " in out for d in (*DIRS, very_long)) and "no room" not in out and out.count("1.0 KiB") == 5
+
+
+def test_no_word_is_broken_where_there_is_room(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_terminal(monkeypatch, 70)
+    said = "no topic has the id z9Bc4zKfQdqsPKIwD-NxxQ, by kafka.bootstrap_servers"
+    table("", [("directory", "dir"), ("what", "text"), ("why", "text")], [["d/x-0", said, said]], color=False)
+    out = capsys.readouterr().out
+    assert out.count("z9Bc4zKfQdqsPKIwD-NxxQ") == 2 and out.count("kafka.bootstrap_servers") == 2
+
+
 def test_a_table_of_nothing_is_not_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     table("Plan", [("a", "left"), ("b", "left")], [["", ""]], color=False)
     assert capsys.readouterr().out == ""

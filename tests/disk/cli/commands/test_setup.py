@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -59,7 +61,8 @@ def test_it_shows_writes_and_keeps(host: DoctorHost) -> None:
     assert "--execute writes it" in shown.err and "systemd-analyze verify has no complaints" in shown.err
     assert not host.path(PLACE).parent.exists()
     written = host.logagent("setup", "--execute")
-    assert (written.status, written.out) == (0, shown.out) and "systemctl daemon-reload" in written.err
+    assert (written.status, written.out) == (0, shown.out)
+    assert "once it does: systemctl daemon-reload && systemctl enable --now logagent.service" in written.err
     assert f"# {PLACE}\n{host.path(PLACE).read_text()}{named}" == shown.out
     assert host.path(TOML).read_text() == f'[kafka]\nconfig = "{PROPERTIES}"\n'
     assert host.logagent("cleanup").status != 78, "every command has it now"
@@ -233,3 +236,121 @@ def test_nothing_is_written_through_a_symlink_or_without_the_unit(host: DoctorHo
     assert list(host.path("/srv/elsewhere").iterdir()) == []
     host.path("/usr/lib/systemd/system/logagent.service").unlink()
     assert "is not installed" in host.logagent("setup", "--execute").err
+
+
+PRESTART = "/etc/systemd/system/kafka.service.d/50-logagent-prestart.conf"
+SYSTEMCTL = """#!/bin/sh
+# Stands for the systemd that no test host boots: keeps what it is asked for, and answers as it was told to.
+[ "$1" != show ] || { echo "ActiveState=$(cat /run/state)"; exit 0; }
+shift
+echo "$*" >>/run/asked
+case "$*" in *"$(cat /run/refused)"*) echo "Job for $2 failed." >&2; exit 1 ;; esac
+"""
+
+
+@pytest.fixture
+def booted(host: DoctorHost) -> DoctorHost:
+    """A host on which systemd seems to run."""
+    host.path("/run/systemd/system").mkdir(parents=True)
+    host.path("/usr/bin/systemctl").unlink()
+    host.write("/usr/bin/systemctl", SYSTEMCTL, mode=0o755)
+    host.write("/run/state", "active")
+    host.write("/run/refused", "nothing")
+    host.write("/run/asked", "")
+    return host
+
+
+def asked(host: DoctorHost) -> list[str]:
+    """What systemd was asked for since the last time."""
+    lines = host.path("/run/asked").read_text().splitlines()
+    host.path("/run/asked").write_text("")
+    return lines
+
+
+def test_the_service_runs_when_setup_has_ended(booted: DoctorHost) -> None:
+    booted.logagent("setup")
+    assert asked(booted) == [], "a dry run starts nothing"
+    first = booted.logagent("setup", "--execute")
+    assert first.status == 0 and "logagent.service is enabled and running" in first.err, first.err
+    assert asked(booted) == ["daemon-reload", "enable logagent.service", "restart logagent.service"]
+    again = booted.logagent("setup", "--execute", "--yes")
+    assert again.status == 0 and "already in place" in again.err
+    # A daemon in the middle of a removal is not disturbed for nothing.
+    assert asked(booted) == ["daemon-reload", "enable logagent.service", "start logagent.service"]
+    booted.write(PROPERTIES, f"process.roles=broker\nnode.id=3\nlog.dirs={D1}\n")
+    assert booted.logagent("setup", "--execute").status == 0
+    assert asked(booted)[-1] == "restart logagent.service"
+
+
+def test_a_service_that_does_not_start_fails_setup(booted: DoctorHost) -> None:
+    booted.write("/run/refused", "restart")
+    ran = booted.logagent("setup", "--execute")
+    assert ran.status == Exit.FAILED and "restart logagent.service: Job for" in ran.err, ran.err
+    assert "journalctl -u logagent.service" in ran.err and booted.path(PLACE).exists()
+    booted.write("/run/refused", "nothing")
+    booted.write("/run/state", "failed")
+    ran = booted.logagent("setup", "--execute")
+    assert ran.status == Exit.FAILED and "logagent.service is enabled, but failed" in ran.err
+
+
+def test_prestart_is_added_to_the_unit_of_the_broker_which_is_left_alone(booted: DoctorHost) -> None:
+    shown = booted.logagent("setup", "--prestart")
+    assert f"# {PRESTART}\n" in shown.out and not booted.path(PRESTART).exists()
+    ran = booted.logagent("setup", "--prestart", "--execute")
+    assert ran.status == 0 and "kafka.service runs logagent prestart from its next start on" in ran.err, ran.err
+    assert not any("kafka" in line for line in asked(booted))
+    found = booted.path(PRESTART)
+    assert (found.stat().st_uid, found.stat().st_mode & 0o777) == (0, 0o644) and found.read_text() in shown.out
+    assert found.read_text().splitlines()[2:] == [
+        "[Service]", f'ExecStartPre=-/bin/true prestart --kafka-config "{PROPERTIES}"',
+    ]  # fmt: skip
+    verified = booted.run("systemd-analyze", "verify", "--man=no", "kafka.service", check=False)
+    assert "prestart" not in verified.stdout + verified.stderr
+    assert "already in place" in booted.logagent("setup", "--prestart").err
+    assert "already in place" in booted.logagent("setup").err, "nor is it taken away"
+
+
+def test_prestart_of_an_instance_in_a_unit_that_may_write_nowhere(host: DoctorHost) -> None:
+    host.write(BROKER_UNIT, UNIT.format("kafka", PROPERTIES) + "ProtectSystem=strict\n")
+    host.write("/etc/logagent/one.toml", f'[kafka]\nconfig = "{PROPERTIES}"\n')
+    ran = host.logagent("setup", "one", "--prestart", "--execute")
+    assert ran.status == 0, ran.err
+    assert host.path(PRESTART).read_text().splitlines() == [
+        f'# Written by `logagent setup one --prestart --execute`, from "{PROPERTIES}".',
+        "# logagent prestart renames what is due, within its budget; the broker starts afterwards, whatever it finds.",
+        "[Service]",
+        'ExecStartPre=-/bin/true prestart --config "/etc/logagent/one.toml" --state-dir "/var/lib/logagent-one" '
+        f'--kafka-config "{PROPERTIES}"',
+        'ReadWritePaths="-/var/lib/logagent-one"',
+    ]
+
+
+def test_prestart_only_goes_into_a_unit_of_root_that_starts_this_broker(host: DoctorHost) -> None:
+    os.chown(host.path(BROKER_UNIT), OTHER_UID, OTHER_UID)
+    assert "no unit that belongs to root starts the broker" in refused(host, "--prestart")
+    assert not host.path(PRESTART).exists()
+    os.chown(host.path(BROKER_UNIT), 0, 0)
+    host.path(PRESTART).parent.symlink_to("/srv")
+    ran = host.logagent("setup", "--prestart", "--execute")
+    assert ran.status == Exit.FAILED and "symlink" in ran.err
+    assert not host.path("/srv/50-logagent-prestart.conf").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "keys", "written"), [((), b"n\n", False), ((), b"y\n", True), (("--yes",), b"", True)]
+)
+def test_on_a_terminal_it_asks(host: DoctorHost, options: tuple[str, ...], keys: bytes, written: bool) -> None:
+    ours, theirs = pty.openpty()
+    command = host.command(*host.logagent_command("setup", "--execute", *options))
+    environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": "/root"}
+    with subprocess.Popen(
+        command, env=environment, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        os.close(theirs)
+        os.write(ours, keys)
+        _, said = running.communicate(timeout=60)
+    os.close(ours)
+    assert running.returncode == 0, said
+    assert ("Write this and start logagent.service? [y/N]" in said) is bool(keys)
+    assert host.path(PLACE).exists() is written
+    assert ("nothing was written" in said) is not written

@@ -247,6 +247,12 @@ LOG_DIRS: list[tuple[str, StartLogDirFacts, list[tuple[str, str, str]]]] = [
     ("missing", seen(problem=PathProblem.MISSING), [("fatal", "log-dir-missing", "/d1")]),
     ("dangling", seen(problem=PathProblem.DANGLING), [("fatal", "log-dir-missing", "/d1")]),
     ("a file", seen(problem=PathProblem.NOT_A_DIRECTORY), [("fatal", "log-dir-not-a-directory", "/d1")]),
+    ("closed to us", seen(problem=PathProblem.CLOSED), [("warning", "not-verified", "/d1")]),
+    (
+        "closed to the broker",
+        seen(problem=PathProblem.CLOSED, denied=(Denied("/d1", "read", 0, 0, 0o700),)),
+        [("fatal", "access-denied", "/d1")],
+    ),
     ("unreadable", seen(problem=PathProblem.UNREADABLE), [("fatal", "log-dir-failed", "/d1")]),
     ("failed", seen(health=Health.OFFLINE, detail="EIO"), [("fatal", "log-dir-failed", "/d1")]),
     ("read-only", seen(health=Health.READ_ONLY), [("fatal", "read-only", "/d1")]),

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.setup.drop_in import (
+    PrestartFacts,
     SetupFacts,
     allowed,
     drop_in,
     naming,
+    prestart_drop_in,
     quoted,
     unit_of_mount,
     without_name,
@@ -130,3 +132,18 @@ def test_mount_units_are_named_as_systemd_does(path: str) -> None:
     command = ["systemd-escape", "--path", "--suffix=mount", path]
     told = subprocess.run(command, capture_output=True, text=True, check=True)
     assert unit_of_mount(path) == told.stdout.strip()
+
+
+def test_no_path_is_more_than_one_argument_of_what_runs_before_the_broker() -> None:
+    facts = PrestartFacts(
+        command="logagent setup --prestart --execute",
+        program="/usr/bin/logagent",
+        config='/srv/$HOME/a b/100%/"q"/server.properties',
+        instance=None,
+        state_dir="/var/lib/logagent",
+        strict=False,
+    )
+    assert prestart_drop_in(facts).splitlines()[2:] == [
+        "[Service]",
+        'ExecStartPre=-/usr/bin/logagent prestart --kafka-config "/srv/$$HOME/a b/100%%/\\"q\\"/server.properties"',
+    ]

@@ -1,0 +1,97 @@
+"""The last sentence of a command agrees with what its plan came to, and what it says to add is what carries it out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from logagent.cli.commands.status import _cycle
+from logagent.errors import Exit
+from tests.cli_host import ALL_DUE, FREELY, LOCKER, NO_LIMITS, CliHost, Ran, process
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CliHost:
+    return CliHost(tmp_path)
+
+
+def last(ran: Ran) -> str:
+    return ran.err.splitlines()[-1]
+
+
+def test_nothing_to_do(host: CliHost) -> None:
+    assert last(host.run("delete", "--topic", "no-such-topic")) == "nothing to do"
+
+
+def test_what_waits_is_not_due(host: CliHost) -> None:
+    host.with_assignments(**NO_LIMITS)
+    said = last(host.run("cleanup"))
+    assert re.fullmatch(r"nothing is due: \d+ wait, the first until \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", said), said
+
+
+def test_all_refused_says_so_and_nothing_of_execute(host: CliHost) -> None:
+    for options in ((), ("--execute",)):
+        ran = host.run("delete", "--partition", "orders-1", *options)
+        assert last(ran) == "nothing was done: refused, see above"
+        ran = host.run("delete", "--topic", "orders", *options)
+        assert re.fullmatch(r"nothing was done: all \d are refused, see above", last(ran))
+
+
+def test_what_is_due_and_what_to_add(host: CliHost) -> None:
+    words = ("delete", "--partition", "orders-1", "--partition", "orders-2", *FREELY)
+    said = last(host.run(*words))
+    assert re.fullmatch(r"2 directories, [\d.]+ KiB: nothing has been done yet; add --execute", said), said
+    host.with_assignments(**{**ALL_DUE, **NO_LIMITS})
+    beside = last(host.run("cleanup"))
+    assert re.fullmatch(
+        r"\d directories, [\d.]+ KiB \(2 refused\): nothing has been done yet; add --execute", beside
+    ), beside
+    done = host.run("cleanup", "--execute")
+    assert done.status == Exit.REFUSED
+    assert re.fullmatch(r"9 of 9 done, [\d.]+ KiB freed; 2 refused, see above", last(done)), done.err
+
+
+def test_a_plan_that_needs_approval_says_the_words_and_they_work(host: CliHost) -> None:
+    host.configure(**{"cleanup.max_dirs": 1})
+    words = ("delete", "--partition", "orders-1", "--partition", "orders-2", *FREELY)
+    added = ""
+    for options in ((), ("--execute",), ("--execute", "--approve", "0123456789abcdef")):
+        ran = host.run(*words, *options)
+        assert ran.status == Exit.APPROVAL
+        said = re.fullmatch(
+            r"2 directories, .* KiB: nothing has been done yet; it needs approval: read the plan, then add (.*)",
+            last(ran),
+        )
+        assert said is not None, ran.err
+        added = said[1]
+    assert "there is no plan 0123456789abcdef: there never was one" in " ".join(ran.out.split())
+    assert last(host.run(*words, *shlex.split(added))) == "2 of 2 done"
+
+
+def test_the_queue_says_who_removes_it_and_when(host: CliHost) -> None:
+    host.configure(**{**ALL_DUE, **NO_LIMITS})
+    entries = len(host.find("", "-delete"))
+    assert last(host.run("queue")) == f"{entries} due: logagent cleanup --execute removes what is due"
+    host.configure(**{**NO_LIMITS, "cleanup.leftover_grace": "9999d"})
+    assert re.fullmatch(r"nothing is due: the first in \d+d.*", last(host.run("queue")))
+    with process(LOCKER, host.d1, host.d2):
+        said = last(host.run("queue"))
+    assert said == f"{entries} in log dirs of a running broker, which removes them itself when they are due"
+
+
+def test_status_never_says_that_nothing_was_due_of_a_plan_that_needs_approval_or_is_refused() -> None:
+    cycle = {
+        "job": "cleanup", "started_at": "2026-11-22T01:00:00.000Z", "seconds": 1.0, "planned": 0, "results": [],
+        "refusals": {}, "waiting": 0, "freed_bytes": 0, "needs_approval": None, "error": None,
+    }  # fmt: skip
+
+    def result(**of: object) -> str:
+        return _cycle({**cycle, **of}, "report")[4]
+
+    assert result() == "nothing was due"
+    assert result(needs_approval="ab", planned=30) == "nothing: its plan needs approval, see below"
+    assert result(refusals={"assigned": 2}) == "nothing: all of it is refused"
+    assert result(planned=3) == "nothing: cleanup.mode = report"
