@@ -31,7 +31,7 @@ COMMANDS = {
     "doctor": ("doctor", "doctor", "Check logagent's setup on this host; show what to change."),
     "setup": ("setup", "setup", "Write the drop-in that fits the service to this broker (root)."),
     "assignments": ("assignments", "assignments", "Show or export the replica assignments of the cluster."),
-    "explain": ("explain", "explain", "Explain how Kafka parses a directory name."),
+    "explain": ("explain", "explain", "Explain why bytes are still on disk, and when they go."),
     "config": ("config", "config", "Check or show the configuration."),
     "schema": ("schema", "schema", "Print the JSON Schema of a document."),
     "demo": ("demo", "demo", "Run a demo on a temporary host made from real broker disks."),
