@@ -37,7 +37,6 @@ WITHOUT_EFFECT = {
     "status": ("verbose", "it always says everything"),
     "doctor": ("verbose", "it always says everything"),
     "assignments export": ("no_color", "what it writes is a document"),
-    "explain": (f"{HOST} verbose", "it parses names and touches no disk"),
     "config check": ("verbose no_color", "it always says everything, and prints no table"),
     "config show": ("verbose", "it always says everything"),
     "topics delete": ("state_dir_named verbose", "it works on the fleet store, not on this host"),
