@@ -11,7 +11,7 @@ from logagent.agent.explain.explain import Explained, Explainer, FileSystem, Sum
 from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target
 from logagent.broker.metadata_log.replay import CORDONED
-from logagent.cli.commands.explain import explain_document, last_part, show_names
+from logagent.cli.explain_names import explain_document, last_part, show_names
 from logagent.cli.host_session import note_health, session_of, take_inventory, unusable_assignments_file
 from logagent.cli.options import Call, refuse_wrong_user
 from logagent.cli.render import dump, human_bytes, human_time, table

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, cast
 
 import click
 
+from logagent.cli.explain_names import explain_document, last_part, show_names
 from logagent.cli.options import Call, common, reads_assignments
-from logagent.cli.render import dump, dump_line, dump_rows, short_name, table
+from logagent.cli.render import dump, dump_line, dump_rows
 from logagent.errors import UsageError
-from logagent.model.naming.dir_names import classify, current_name
-from logagent.model.records import Kind
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from logagent.documents.inventory import NameDoc
-
-_UUID: Final = re.compile(r"[0-9a-f]{32}")
 _CHUNK: Final = 1 << 16
 
 
@@ -68,31 +63,6 @@ def explain(call: Call, names: tuple[str, ...], only_names: bool, nul: bool, jso
         show_names(explanations, color=call.color)
 
 
-def explain_document(name: str) -> NameDoc:
-    """`logagent.explain/1`: what Kafka makes of a directory name (`names.classify`). Never raises.
-
-    `remote-log-index-cache` is valid although Kafka's parser would refuse it: the broker skips that directory. `valid`:
-    whether a broker starts if a log dir contains a directory of this name; `error` says why not.
-    """
-    parsed = classify(name)
-    return {
-        "schema": "logagent.explain/1",
-        "name": name,
-        "kind": parsed.kind,
-        "topic": parsed.topic,
-        "partition": parsed.partition,
-        "uuid": parsed.uuid,
-        "topic_truncated": parsed.truncated,
-        "valid": parsed.kind is not Kind.INVALID,
-        "error": parsed.error,
-    }
-
-
-def last_part(path: str) -> str:
-    """As `java.io.File.getName`: names are often pasted, or expanded by a shell, with their log dir."""
-    return path.rstrip("/").rpartition("/")[2]
-
-
 def _stdin_names(end: bytes) -> Iterator[str]:
     """Names from stdin as they arrive, never all in memory; bytes that are not UTF-8 are kept."""
     stdin = cast("BufferedReader", sys.stdin.buffer)
@@ -102,38 +72,3 @@ def _stdin_names(end: bytes) -> Iterator[str]:
         yield from map(os.fsdecode, whole)
     if rest:
         yield os.fsdecode(rest)
-
-
-def show_names(explanations: Iterable[NameDoc], *, color: bool) -> None:
-    columns = [("name", "left"), ("kind", "left"), ("topic", "left"), ("partition", "right"), ("note", "left")]
-    rows = [
-        (short_name(e["name"]), e["kind"], short_name(e["topic"] or ""),
-         "" if e["partition"] is None else str(e["partition"]), _note(e))
-        for e in explanations
-    ]  # fmt: skip
-    table("", columns, rows, color=color)
-
-
-def _note(explanation: NameDoc) -> str:
-    """Remarks for a person, besides the parts."""
-    if explanation["error"] is not None:
-        return f"a broker does not start with it: {explanation['error'].partition(': ')[2]}"
-    kind = explanation["kind"]
-    notes = []
-    if kind is Kind.METADATA:
-        notes.append("the KRaft metadata log: never touched")
-    if kind is Kind.CACHE:
-        notes.append("index cache of tiered storage: brokers ignore it")
-    if kind is Kind.STRAY:
-        notes.append("brokers before 3.6.1 do not start with it")
-    if explanation["topic_truncated"]:
-        notes.append("the topic name may be truncated")
-    topic, partition, uuid = explanation["topic"], explanation["partition"], explanation["uuid"]
-    if topic is not None and partition is not None:
-        plain = current_name(topic, partition)
-        stem = explanation["name"] if uuid is None else explanation["name"].rpartition(".")[0]
-        if stem != plain:
-            notes.append(f"another spelling of {short_name(plain)}: the same partition to the broker")
-    if uuid is not None and _UUID.fullmatch(uuid) is None:
-        notes.append("the part before the suffix is not a UUID: no broker wrote this name")
-    return "; ".join(notes)

@@ -76,7 +76,8 @@ class Code:
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 self.defined[module, node.name] = node
-            elif isinstance(node, ast.ImportFrom):
+        for node in ast.walk(tree):  # those inside functions too
+            if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     self._imported[module, alias.asname or alias.name] = (node.module or "", alias.name)
 
