@@ -247,6 +247,7 @@ def _batches(fd: int, size: int, position: int) -> Iterator[_BatchHeader]:
 
 # Enough for a segment of small batches without an index; a hostile one must not take for ever.
 _MOST_BATCHES = 1_000_000
+_SHORT = 1 << 14
 _OFFSET_INDEX_ENTRY = struct.Struct(">ii")
 
 
@@ -267,31 +268,35 @@ class LogFiles:
 
 
 # A segment's files, which go with it: its producer snapshot is named by its base offset too.
-_OF_SEGMENT: Final = (LOG, OFFSET_INDEX, TIME_INDEX, ".txnindex", ".snapshot")
+_OF_SEGMENT: Final = frozenset({LOG, OFFSET_INDEX, TIME_INDEX, ".txnindex", ".snapshot"})
+_INDEXES: Final = frozenset({OFFSET_INDEX, TIME_INDEX})
 
 
 def read_log_files(dir_fd: int) -> LogFiles:
     """The open partition dir `dir_fd`, as `UnifiedLog.deleteOldSegments` finds its segments. Whatever is in it is never
     followed, and only segments and indexes are opened. Raises OSError only if the disk fails."""
-    own = os.fstat(dir_fd)
-    found = LogFiles([], others=own.st_blocks * 512)
+    found = LogFiles([], others=os.fstat(dir_fd).st_blocks * 512)
     stats: dict[str, os.stat_result] = {}
+    lstat = os.lstat
     for name in os.listdir(dir_fd):
-        with suppress(FileNotFoundError):
-            stats[name] = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    bases = segment_bases(name for name in stats if stat.S_ISREG(stats[name].st_mode))
+        try:
+            stats[name] = lstat(name, dir_fd=dir_fd)
+        except FileNotFoundError:
+            continue
+    bases = [base for base in segment_bases(stats) if stat.S_ISREG(stats[base + LOG].st_mode)]
     active, of_segment = bases[-1] if bases else "", dict.fromkeys(bases, 0)
+    # Kept lean, as the inventory's loop is: a host may have a million of these files.
     for name, status in stats.items():
         base, suffix, size = name[:_DIGITS], name[_DIGITS:], status.st_blocks * 512
-        if name.endswith(LEFTOVERS):
+        if base in of_segment and suffix in _OF_SEGMENT and (base != active or suffix not in _INDEXES):
+            of_segment[base] += size
+        elif base == active and suffix in _INDEXES:
+            found.indexes += size
+            found.indexes_bytes += status.st_size
+        elif name.endswith(LEFTOVERS):
             found.deleted += size
             found.deleted_bytes += status.st_size
             found.deleted_ms = max(found.deleted_ms, status.st_ctime_ns // 1_000_000)
-        elif base == active and suffix in (OFFSET_INDEX, TIME_INDEX):
-            found.indexes += size
-            found.indexes_bytes += status.st_size
-        elif base in of_segment and suffix in _OF_SEGMENT:
-            of_segment[base] += size
         else:
             found.others += size
             found.others_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
@@ -330,14 +335,17 @@ def _tail(dir_fd: int, base: str, size: int) -> tuple[int | None, int | None, in
     """
     try:
         with opened_regular(base + LOG, SEGMENT, dir_fd=dir_fd) as fd:
-            first = next(_batches(fd, size, 0), None)
+            batches = _batches(fd, size, 0)
+            first = next(batches, None)
             if first is None:
                 return None
-            indexed = _last_before_padding(dir_fd, base + OFFSET_INDEX, _OFFSET_INDEX_ENTRY)
-            timed = _last_before_padding(dir_fd, base + TIME_INDEX, _TIME_INDEX_ENTRY)
-            position = indexed[1] if indexed is not None and timed is not None else 0
-            largest, end, magics = (timed[0] if timed is not None else -1), first.end, {first.magic}
-            for batch in islice(_batches(fd, size, position if 0 <= position < size else 0), _MOST_BATCHES):
+            largest, end, magics = first.largest_ms, first.end, {first.magic}
+            if size > _SHORT:  # a shorter one is read faster than its indexes
+                indexed = _last_before_padding(dir_fd, base + OFFSET_INDEX, _OFFSET_INDEX_ENTRY)
+                timed = _last_before_padding(dir_fd, base + TIME_INDEX, _TIME_INDEX_ENTRY)
+                if indexed is not None and timed is not None and 0 <= indexed[1] < size:
+                    batches, largest = _batches(fd, size, indexed[1]), max(largest, timed[0])
+            for batch in islice(batches, _MOST_BATCHES):
                 largest, end = max(largest, batch.largest_ms), batch.end
                 magics.add(batch.magic)
     except (UnreadableError, FileNotFoundError, PermissionError, struct.error):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from logagent.model.naming.dir_names import parse_int, parse_long
@@ -68,6 +69,7 @@ DYNAMIC_SETTINGS: Final = tuple(keys[0][0] for keys in BROKER_SETTINGS.values())
 _JAVA_BLANKS = "".join(map(chr, range(33)))
 
 
+@lru_cache(1024)
 def parsed_ms(text: str, unit_ms: int = 1) -> int | None:
     """A number of units as `ConfigDef.parseType` reads it (an int; a long if they are milliseconds), in milliseconds;
     None if it is none. Also for bytes."""

@@ -97,15 +97,15 @@ def with_indexes(path: Path, base: int, batches: list[bytes], offsets: bytes, ti
 
 def test_the_newest_timestamp_of_a_segment_in_use_is_in_its_indexes_or_behind_them(tmp_path: Path) -> None:
     """A live broker writes an entry every 4 KiB into both, and what comes later is only in the batches."""
-    batches = [batch(70), batch(90), batch(80), batch(60)]
-    third = 2 * len(batches[0])
+    batches = [batch(70, 20_000), batch(90), batch(80), batch(60)]
+    third = len(batches[0]) + len(batches[1])
     indexed = struct.pack(">ii", 2, third), struct.pack(">qi", 90, 1)
     for last, largest in ((batch(60), 90), (batch(95), 95)):
         with_indexes(tmp_path, 0, [*batches[:3], last], *indexed, padding=1000)
         (found,) = read(tmp_path).segments
         assert (found.largest_ms, found.first_ms, found.end, found.active) == (largest, 70, 1, True)
     # What the indexes cover is not read again: a batch there does not count.
-    with_indexes(tmp_path, 0, [batch(70), batch(99), batch(80), batch(60)], *indexed, padding=1000)
+    with_indexes(tmp_path, 0, [batches[0], batch(99), batch(80), batch(60)], *indexed, padding=1000)
     assert read(tmp_path).segments[0].largest_ms == 90
 
 
