@@ -259,7 +259,7 @@ def _sum(s: Sum) -> ReasonSumDoc:
         "directories": s.dirs,
         "at": rfc3339_or_none(s.at_ms),
         "last_at": rfc3339_or_none(s.last_at_ms),
-        "setting": s.setting,
+        "setting": _setting(s.setting) if s.setting is not None else None,
         "first": s.first,
         "largest": f"{s.largest.log_dir}/{s.largest.name}" if s.largest is not None else None,
     }
@@ -289,7 +289,7 @@ def _show_dirs(call: Call, dirs: Iterable[Explained], now_ms: int) -> None:
         d, ruling = explained.dir, explained.ruling
         rows = [
             [
-                _why(g.reason, str(g.setting) if g.setting is not None else None),
+                _why(g.reason, g.setting),
                 human_bytes(g.allocated),
                 f"{g.segments} from {g.base}" if g.segments else "",
                 _goes(g.at_ms, g.last_at_ms, g.first, now_ms),
@@ -301,7 +301,7 @@ def _show_dirs(call: Call, dirs: Iterable[Explained], now_ms: int) -> None:
         table(title, columns, rows, color=call.color)
 
 
-def _why(reason: Reason, setting: str | None) -> str:
+def _why(reason: Reason, setting: Setting | None) -> str:
     return IN_WORDS[reason] if setting is None else f"{IN_WORDS[reason]}: {setting}"
 
 

@@ -203,7 +203,7 @@ class ReasonSumDoc(TypedDict):
     directories: Size
     at: Time | None
     last_at: Time | None
-    setting: str | None
+    setting: SettingDoc | None
     first: str | None
     largest: str | None
 

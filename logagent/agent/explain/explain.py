@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from logagent.agent.session.scan_rows import ledgers_of
@@ -23,7 +23,7 @@ from logagent.model.planning.queue import Mark, marked_at_ms
 from logagent.model.records import DirKey, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.model.retention import settings as names
 from logagent.model.retention.reasons import Group, Offsets, Reason, TopicSettings, explain_log, settings_of
-from logagent.model.retention.settings import Layers
+from logagent.model.retention.settings import Layers, Setting
 
 BROKER_RUNS = "the broker runs"
 _AFTER_LOADING = "the broker loads the log, at its next start"
@@ -44,7 +44,7 @@ class Sum:
     not the same for all. `largest`: the directory that has most of them, `largest_bytes` of it."""
 
     reason: Reason
-    setting: str | None
+    setting: Setting | None
     first: str | None
     bytes: int = 0
     allocated: int = 0
@@ -157,15 +157,16 @@ class Explainer:
             first = "the processes that have them open close them"
             yield Sum(Reason.OPEN_REMOVED, None, first, 0, where.open_removed_bytes)
 
-    def _summed(self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> dict[tuple[Reason, str | None], Sum]:
-        found: dict[tuple[Reason, str | None], Sum] = {}
+    def _summed(self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> dict[tuple[Reason, Setting | None], Sum]:
+        found: dict[tuple[Reason, Setting | None], Sum] = {}
         for explained in self._explained(log_dir, dirs):
+            key = explained.dir.key
             for group in explained.groups:
-                setting = str(group.setting) if group.setting is not None else None
-                total = found.get((group.reason, setting))
+                kind = group.reason, group.setting
+                total = found.get(kind)
                 if total is None:
-                    total = found[group.reason, setting] = Sum(group.reason, setting, group.first)
-                total.add(group, explained.dir.key)
+                    total = found[kind] = Sum(*kind, group.first)
+                total.add(group, key)
         return found
 
     def _listed(self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> list[Explained]:
@@ -206,7 +207,7 @@ class Explainer:
         offsets = Offsets(*(entries.get(key) for entries in checkpoints))
         groups = explain_log(files.segments, self._settings(topic), offsets, self.facts.now_ms)
         due = (Reason.DUE, Reason.BELOW_LOG_START)
-        groups = [replace(g, first=waits) if g.reason in due and waits is not None else g for g in groups]
+        groups = [g._replace(first=waits) if g.reason in due and waits is not None else g for g in groups]
         return [*groups, *self._beside_segments(topic, files, waits)]
 
     def _settings(self, topic: str) -> TopicSettings:
@@ -278,7 +279,7 @@ def _entries(log_dir: OpenLogDir, name: str) -> Entries:
 
 def _merged(sums: Iterable[Sum]) -> list[Sum]:
     """One for each reason and setting."""
-    found: dict[tuple[Reason, str | None], Sum] = {}
+    found: dict[tuple[Reason, Setting | None], Sum] = {}
     for s in sums:
         known = found.get((s.reason, s.setting))
         if known is None:

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from logagent.errors import UnreadableError
-from logagent.files.safe_open import INDEX, SEGMENT, opened_regular
+from logagent.files.safe_open import INDEX, SEGMENT, open_regular, opened_regular
 from logagent.model.naming.dir_names import LEFTOVERS
 from logagent.model.planning.topic_retention import SegmentAge
 from logagent.model.retention.reasons import LogSegment
@@ -84,11 +84,14 @@ def last_index_entry(dir_fd: int, name: str, layout: struct.Struct) -> tuple[int
     """The last entry of an index file; None if it has none, is torn, or cannot be read. Raises OSError only if the
     disk fails."""
     try:
-        with opened_regular(name, INDEX, dir_fd=dir_fd) as fd:
+        fd = open_regular(name, INDEX, dir_fd=dir_fd)
+        try:
             size = os.fstat(fd).st_size
             if size < layout.size or size % layout.size:
                 return None
             return layout.unpack(os.pread(fd, layout.size, size - layout.size))
+        finally:
+            os.close(fd)
     except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
         return None
 

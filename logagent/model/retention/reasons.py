@@ -83,8 +83,7 @@ class Reason(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-@dataclass(frozen=True, slots=True)
-class LogSegment:
+class LogSegment(NamedTuple):
     """A segment. `bytes`: of its `.log`, which is what `retention.bytes` counts; `allocated`: on disk, of all its files
     (of the active one without its preallocated indexes). `largest_ms`: as Kafka takes it (`largestTimestamp`), the last
     write where no record has a timestamp; None if it cannot be read. Of the active one, `first_ms`: the timestamp of
@@ -99,8 +98,7 @@ class LogSegment:
     end: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Offsets:
+class Offsets(NamedTuple):
     """Of a partition, from the checkpoints of its log dir; None where it has no entry. `cleaned`: below it everything
     was compacted once."""
 
@@ -109,8 +107,7 @@ class Offsets:
     cleaned: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """Bytes that stay for one reason. `at_ms`: when the first of them go, at the earliest, and `last_at_ms` the last;
     None if no date is known. `first`: what must happen before they go, in words. `setting`: what decides it."""
 
@@ -219,6 +216,7 @@ class _Log:
     def __init__(self, segments: Sequence[LogSegment], topic: TopicSettings, offsets: Offsets, now_ms: int) -> None:
         self.segments, self.topic, self.offsets, self.now_ms = segments, topic, offsets, now_ms
         self.deletes = "delete" in topic.policies
+        self.ms, self.size = topic.retention_ms.number, topic.retention_bytes.number
         self.upto = list(accumulate(s.bytes for s in segments))
         start = offsets.log_start
         # `deleteLogStartOffsetBreachedSegments`
@@ -249,13 +247,13 @@ class _Log:
 
     def _breaches(self) -> list[Breach]:
         """By time and size, from the first segment that is not below the log start offset on."""
-        ms, size, left = self.topic.retention_ms.number, self.topic.retention_bytes.number, self.segments[self.below :]
+        left = self.segments[self.below :]
         return oldest_that_go(
             [s.bytes for s in left],
             (s.largest_ms for s in left),
             self.now_ms,
-            -1 if ms is None else ms,
-            -1 if size is None else size,
+            -1 if self.ms is None else self.ms,
+            -1 if self.size is None else self.size,
         )
 
     def _due(self, i: int) -> _Waits | None:
@@ -286,7 +284,7 @@ class _Log:
         s, topic = self.segments[i], self.topic
         if s.active and s.bytes == 0:
             return _Waits(Reason.ACTIVE, None, None, "records are written to it")
-        ms, size = topic.retention_ms.number, topic.retention_bytes.number
+        ms, size = self.ms, self.size
         if ms is None or size is None:
             return _Waits(Reason.SETTINGS_UNKNOWN, topic.retention_ms if ms is None else topic.retention_bytes)
         if ms >= 0:

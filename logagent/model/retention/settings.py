@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from logagent.model.naming.dir_names import parse_int, parse_long
 
@@ -99,8 +99,7 @@ _IN_WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """A value in force: the key and text with which it is set, in units of `unit_ms`, and where. `text`: None if it is
     not known."""
 
