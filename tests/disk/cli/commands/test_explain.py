@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from logagent.errors import Exit
 from tests.cli_host import CliHost, run_apart
 from tests.disk.cli.test_documents import DISKS, valid
 from tests.disk.doctor_host import PROPERTIES, doctor_host
+from tests.disk.messes import lock_held
 from tests.terminal import on_a_terminal, plain
 
 
@@ -107,6 +109,19 @@ def test_a_terminal_of_80_columns(host: CliHost, names: tuple[str, ...]) -> None
     paths = (str(host.d1), str(host.d2))
     assert all(len(line) <= 80 for line in lines if not any(path in line for path in paths)), lines
     assert any("active segment" in line for line in lines)
+
+
+def test_nobody_is_asked(host: CliHost) -> None:
+    """The configured cluster, and our own broker, which seems to run: somebody holds the lock of a log dir."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        host.configure(**{"kafka.bootstrap_servers": address, "assignments.sources": ["admin", "kraft-log"]})
+        host.set_property(f"listeners=PLAINTEXT://{address}")
+        with lock_held(host.d1), lock_held(host.d2):
+            assert host.spawn("explain", "--json").status == 0
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 def test_an_offline_log_dir_leaves_the_others_explained(host: CliHost) -> None:
