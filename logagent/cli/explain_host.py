@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.explain.explain import Explained, Explainer, FileSystem, Sum
@@ -19,7 +19,7 @@ from logagent.errors import ConfigError
 from logagent.model.claims import of_ruling, since_when
 from logagent.model.naming.dir_names import classify
 from logagent.model.planning.queue import full_topic
-from logagent.model.records import DirKey, PartitionDir
+from logagent.model.records import DirKey, Health, Kind, PartitionDir
 from logagent.model.retention.reasons import Group, Reason
 from logagent.model.retention.settings import Setting
 from logagent.model.times import rfc3339, rfc3339_or_none
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         ReasonSumDoc,
         SettingDoc,
     )
+
+Role = Literal["leader", "follower"]
 
 IN_WORDS: Final = {
     Reason.DUE: "past its retention",
@@ -93,8 +95,8 @@ def explain_host(call: Call, names: Sequence[str]) -> None:
         explainer = Explainer(session, facts)
         wanted, unmatched = _named(session, names)
         for name in unmatched:
-            places = ", ".join(session.target.log_dirs)
-            call.say(f"{name}: there is no such directory, partition or topic in {places}")
+            places = [path for path, f in facts.log_dirs.items() if f.health is not Health.OFFLINE and not f.quarantine]
+            call.say(f"{name}: there is no such directory, partition or topic in {', '.join(places)}")
         dirs = explainer.dirs(wanted)
         systems = explainer.file_systems() if not names else []
         if call.json:
@@ -104,9 +106,11 @@ def explain_host(call: Call, names: Sequence[str]) -> None:
             show_names(map(explain_document, map(last_part, unmatched)), color=call.color)
         _show_dirs(call, dirs, facts.now_ms)
         _show_file_systems(call, systems, facts.now_ms)
-        for path, where in facts.log_dirs.items():
-            if (waits := explainer.waits_for(where)) is not None and not where.quarantine:
-                call.say(f"{path}: nothing is deleted there until {waits}")
+        for log_dir in _log_dirs(session, explainer):
+            if log_dir["waits_for"] is not None:
+                call.say(f"{log_dir['path']}: nothing is deleted there until {log_dir['waits_for']}")
+            if log_dir["cordoned"]:
+                call.say(f"{log_dir['path']}: it is cordoned: it gets no new partitions, and retention goes on")
 
 
 def _print_names(call: Call, parsed: Sequence[NameDoc]) -> None:
@@ -181,7 +185,7 @@ def _document(
         **_head(call, session, parsed),
         "as_of": {witness: rfc3339(ms) for witness, ms in since_when(proofs).items()},
         "log_dirs": _log_dirs(session, explainer),
-        "dirs": [_dir(e) for e in dirs],
+        "dirs": [_dir(e, _role(session, e.dir)) for e in dirs],
         "file_systems": [_file_system(fs) for fs in systems],
     }
 
@@ -203,7 +207,18 @@ def _log_dirs(session: Session, explainer: Explainer) -> list[ExplainedLogDirDoc
     ]
 
 
-def _dir(explained: Explained) -> ExplainedDirDoc:
+def _role(session: Session, d: PartitionDir) -> Role | None:
+    image, node_id = session.assignments.shown, session.log_dirs.cluster.node_id
+    if image is None or node_id is None or d.kind is not Kind.CURRENT or d.topic is None or d.partition is None:
+        return None
+    topic = image.by_id.get(d.topic_id) if d.topic_id is not None else image.by_name.get(d.topic)
+    partition = topic.partitions.get(d.partition) if topic is not None else None
+    if partition is None or node_id not in partition.replicas:
+        return None
+    return "leader" if partition.leader == node_id else "follower"
+
+
+def _dir(explained: Explained, role: Role | None) -> ExplainedDirDoc:
     d, ruling = explained.dir, explained.ruling
     says = of_ruling(ruling.proof) if ruling is not None else None
     return {
@@ -213,6 +228,7 @@ def _dir(explained: Explained) -> ExplainedDirDoc:
         "topic": d.topic,
         "partition": d.partition,
         "topic_id": d.topic_id,
+        "role": role,
         "allocated": sum(g.allocated for g in explained.groups),
         "verdict": ruling.verdict if ruling is not None else None,
         "reason": ruling.reason if ruling is not None else None,  # type: ignore[typeddict-item]

@@ -174,7 +174,8 @@ class GroupDoc(TypedDict):
 
 @strict
 class ExplainedDirDoc(TypedDict):
-    """`verdict`, `reason`, `claim`, `witness`: whose it is, as in `logagent.scan/2`."""
+    """`verdict`, `reason`, `claim`, `witness`: whose it is, as in `logagent.scan/2`. `role`: what this node was for the
+    partition when the assignments were read; null if they do not say, or it is no replica."""
 
     log_dir: str
     name: str
@@ -182,6 +183,7 @@ class ExplainedDirDoc(TypedDict):
     topic: str | None
     partition: int | None
     topic_id: str | None
+    role: Literal["leader", "follower"] | None
     allocated: Size
     verdict: Verdict | None
     reason: Reason | None

@@ -88,6 +88,22 @@ def test_settings_are_the_topics_from_the_metadata_log_and_nothing_goes_while_th
     assert {g["first"] for g in due} == {"the broker runs"}
 
 
+@pytest.mark.parametrize(("value", "cordoned"), [("{d1}", [True, False]), ("*", [True, True]), ("", [False, False])])
+def test_cordoned_log_dirs_delete_as_before(host: CliHost, value: str, cordoned: list[bool]) -> None:
+    host.set_property(f"cordoned.log.dirs={value.format(d1=host.d1)}")
+    document = valid(host.run("explain", "clicks", "--json").json, "explain")
+    assert [d["cordoned"] for d in document["log_dirs"]] == cordoned
+    assert [g for d in document["dirs"] for g in d["groups"] if g["reason"] == "due"]
+    assert ("retention goes on" in host.run("explain", "clicks").err) is any(cordoned)
+
+
+def test_the_role_is_that_of_the_assignments(host: CliHost) -> None:
+    document = valid(host.run("explain", str(host.d1), "--json").json, "explain")
+    roles = {d["role"] for d in document["dirs"] if d["kind"] == "current"}
+    assert roles & {"leader", "follower"}
+    assert {d["role"] for d in document["dirs"] if d["kind"] != "current"} == {None}
+
+
 def test_where_the_settings_of_topics_are_not_known_that_is_said(tmp_path: Path) -> None:
     host = CliHost(tmp_path, "3.5.2-zookeeper/broker-clean")
     ran = host.run("explain", "--json")
