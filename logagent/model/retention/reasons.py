@@ -151,9 +151,12 @@ def settings_of(layers: Layers, topic: str) -> TopicSettings:
     def on(name: str) -> bool:
         return (layers.of(topic, name).text or "").strip().lower() == "true"
 
-    tiered = on(names.TIERED) and not on(names.COPY_DISABLED)
+    policy = layers.of(topic, names.CLEANUP_POLICY)
+    tiered = layers.may_tier and on(names.TIERED) and not on(names.COPY_DISABLED)
+    # `UnifiedLog.isRemoteLogEnabled`
+    tiered = tiered and "compact" not in (policy.text or "")
     return TopicSettings(
-        policy=layers.of(topic, names.CLEANUP_POLICY),
+        policy=policy,
         retention_ms=retention(names.RETENTION_MS, names.LOCAL_RETENTION_MS),
         retention_bytes=retention(names.RETENTION_BYTES, names.LOCAL_RETENTION_BYTES),
         segment_ms=layers.of(topic, names.SEGMENT_MS),

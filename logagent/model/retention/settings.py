@@ -65,6 +65,7 @@ TOPIC_SETTINGS: Final = (*BROKER_SETTINGS, TIERED, COPY_DISABLED)
 DYNAMIC_SETTINGS: Final = tuple(keys[0][0] for keys in BROKER_SETTINGS.values())
 """Their settings of brokers that can be changed without a restart (`DynamicLogConfig`): of several, the finest."""
 
+_REMOTE_STORAGE = "remote.log.storage.system.enable"
 # `String.trim`, as `ConfigDef.parseType` calls it.
 _JAVA_BLANKS = "".join(map(chr, range(33)))
 
@@ -132,6 +133,12 @@ class Layers:
     file: Mapping[str, str] | None = None
     complete: bool = False
     as_of_ms: int | None = None
+
+    @property
+    def may_tier(self) -> bool:
+        """Whether this broker has remote storage, or may have."""
+        text = "true" if self.file is None else self.file.get(_REMOTE_STORAGE, "false")
+        return text.strip().lower() != "false"
 
     def of(self, topic: str, name: str) -> Setting:
         """The setting `name` of `topic`. Where the topic's own are not known, the broker's default, which is then an

@@ -174,6 +174,7 @@ QUESTIONS = [
         log(5, 0),
         [Reason.NOT_YET_TIERED],
         topic={"remote.storage.enable": "true", "local.retention.ms": str(HOUR)},
+        file={"remote.log.storage.system.enable": "true"},
         setting="local.retention.ms=3600000 (topic)",
         goes=0,
         first="copied to remote storage",

@@ -161,3 +161,25 @@ def test_neighbours_with_the_same_reason_are_one_group(count: int, groups: int) 
     found = explain_log(segments, settings_of(Layers(file={}, complete=True), "t"), Offsets(), NOW)
     assert len(found) == groups and found[0].segments == count
     assert (found[0].at_ms, found[0].last_at_ms) == (NOW - count + 7 * DAY + 1, NOW - 1 + 7 * DAY + 1)
+
+
+@pytest.mark.parametrize(
+    ("own", "file", "tiered"),
+    [
+        ({"remote.storage.enable": "true"}, {"remote.log.storage.system.enable": "true"}, True),
+        ({"remote.storage.enable": "true"}, None, True),
+        ({"remote.storage.enable": "true"}, {}, False),
+        ({"remote.storage.enable": "true", "remote.log.copy.disable": "true"}, None, False),
+        ({"remote.storage.enable": "true", "cleanup.policy": "compact"}, None, False),
+        ({}, None, False),
+    ],
+)
+def test_which_topics_go_by_their_local_retention(
+    own: dict[str, str], file: dict[str, str] | None, tiered: bool
+) -> None:
+    own = {"retention.ms": "1", "local.retention.ms": "2", **own}
+    layers = Layers(topics={name: {"t": text} for name, text in own.items()}, file=file, complete=True)
+    found = settings_of(layers, "t")
+    assert (found.tiered, found.retention_ms.number) == (tiered, 2 if tiered else 1)
+    as_retention = Layers(topics={**layers.topics, "local.retention.ms": {"t": "-2"}}, file=file, complete=True)
+    assert settings_of(as_retention, "t").retention_ms.number == 1
