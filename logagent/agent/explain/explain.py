@@ -17,7 +17,7 @@ from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, RE
 from logagent.broker.files.segment_files import LogFiles, read_log_files
 from logagent.errors import LogAgentError, UnreadableError
 from logagent.host.inventory.scan import OTHER_KINDS
-from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.log_dir.log_dir import OPEN_CHILD, OpenLogDir
 from logagent.model.facts import Facts, LogDirFacts, Ruling
 from logagent.model.planning.queue import Mark, marked_at_ms
 from logagent.model.records import DirKey, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
@@ -194,8 +194,12 @@ class Explainer:
         topic = d.topic or ""
         try:
             with log_dir.acting("read", d.name):
-                fd = log_dir.open_child(d.name, d.identity)
+                # Not `open_child`: what is only read need not be asked for its mount, if it is the one that was seen.
+                fd = os.open(d.name, OPEN_CHILD, dir_fd=log_dir.fd)
                 try:
+                    found = os.fstat(fd)
+                    if (found.st_dev, found.st_ino) != (d.device, d.inode):
+                        return [_unread(d, "it was replaced meanwhile")]
                     files = read_log_files(fd)
                 finally:
                     os.close(fd)

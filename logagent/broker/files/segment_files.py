@@ -286,7 +286,8 @@ def read_log_files(dir_fd: int) -> LogFiles:
             stats[name] = lstat(name, dir_fd=dir_fd)
         except FileNotFoundError:
             continue
-    bases = [base for base in segment_bases(stats) if stat.S_ISREG(stats[base + LOG].st_mode)]
+    logs = [name for name, status in stats.items() if name.endswith(LOG) and stat.S_ISREG(status.st_mode)]
+    bases = segment_bases(logs)
     active, of_segment = bases[-1] if bases else "", dict.fromkeys(bases, 0)
     # Kept lean, as the inventory's loop is: a host may have a million of these files.
     for name, status in stats.items():
