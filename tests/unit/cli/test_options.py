@@ -76,10 +76,10 @@ class Code:
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 self.defined[module, node.name] = node
-        for node in ast.walk(tree):  # those inside functions too
-            if isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    self._imported[module, alias.asname or alias.name] = (node.module or "", alias.name)
+        for each in ast.walk(tree):  # imports inside functions too
+            if isinstance(each, ast.ImportFrom):
+                for alias in each.names:
+                    self._imported[module, alias.asname or alias.name] = (each.module or "", alias.name)
 
     def read_of_call(self, module: str, name: str) -> set[str]:
         """The attributes of `Call` that the function reads, or anything in `cli/` that it refers to."""

@@ -28,7 +28,7 @@ class KafkaLog:
         )
 
     def check(self, now_ms: int, *, start_first: bool) -> None:
-        steps = [self._by_start, self._by_size, lambda: self._by_time(now_ms)]
+        steps: list[Callable[[], None]] = [self._by_start, self._by_size, lambda: self._by_time(now_ms)]
         steps = steps if start_first else [steps[2], steps[1], steps[0]]
         for step in steps if self.delete else [self._by_start]:
             step()
