@@ -112,7 +112,9 @@ class Setting(NamedTuple):
     @property
     def number(self) -> int | None:
         """In milliseconds or bytes; None if it is unknown or no number (a config provider may fill it in)."""
-        return None if self.text is None else parsed_ms(self.text, self.unit_ms)
+        parsed = None if self.text is None else parsed_ms(self.text, self.unit_ms)
+        # `AbstractKafkaConfig.logRetentionTimeMillis`: -1 hours are no hours, but unlimited.
+        return max(parsed, -1) if parsed is not None and self.key.startswith("log.retention.") else parsed
 
     def __str__(self) -> str:
         if self.text is None:
