@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,7 +68,8 @@ def draw(chance: random.Random, number: int, version: str, now_ms: int, default_
     kinds = chance.choices(["old", "soon", "new", "future"], [6, 3, 3, 1], k=count)
     if chance.random() < 0.7:
         kinds.sort(key=["old", "soon", "new", "future"].index)
-    cut_at = chance.randint(1, count * PER_SEGMENT // 2) if chance.random() < 0.25 and policy == "delete" else None
+    cut = count > 1 and policy == "delete" and chance.random() < 0.3
+    cut_at = chance.randint(1, (count - 1) * PER_SEGMENT) if cut else None
     return Drawn(f"t{number}.{'-'.join(kinds)}", config, [times[kind] for kind in kinds], cut_at)
 
 
@@ -152,6 +154,10 @@ def test_what_is_said_is_what_the_broker_deletes(kafka: Callable[..., KafkaNode]
     document = logagent(node, "explain", *before, settings={})
     said = {d["topic"]: d["groups"] for d in document["dirs"]}
     assert said.keys() == before.keys() and document["log_dirs"][0]["waits_for"] == "the broker runs"
+
+    reasons = Counter(g["reason"] for groups in said.values() for g in groups)
+    print(f"groups: {dict(reasons)}")
+    assert reasons["due"] and reasons["partition-files"] == TOPICS
 
     watch = Watch(node, before)
     node.configure(CHECKING).start()
