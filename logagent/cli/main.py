@@ -29,7 +29,7 @@ GROUPS = {
         "check": ("check", "check", "Show what would keep this broker from starting."),
         "history": ("history", "history", "Show the journal: what was done, by whom, and the outcome."),
         "assignments": ("assignments", "assignments", "Show or export the replica assignments of the cluster."),
-        "explain": ("explain", "explain", "Explain how Kafka parses a directory name."),
+        "explain": ("explain", "explain", "Explain why bytes are still on disk, and when they go."),
     },
     "Delete and restore (a plan only, without --execute)": {
         "cleanup": ("cleanup", "cleanup", "Remove what is due."),

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from logagent.documents.doctor import CheckDoc, DoctorDoc, PrestartDoc
-from logagent.documents.inventory import AssignmentsDoc, ExplainDoc, Scan
+from logagent.documents.inventory import AssignmentsDoc, ExplainDoc, NameDoc, Scan
 from logagent.documents.plans import HistoryDoc, PlanDoc, QueueDoc
 from logagent.documents.status import StatusDoc
 from logagent.documents.topics import SCHEMAS as TOPICS
 
-__all__ = ["SCHEMAS", "AssignmentsDoc", "CheckDoc", "ExplainDoc", "StatusDoc"]
+__all__ = ["SCHEMAS", "AssignmentsDoc", "CheckDoc", "ExplainDoc", "NameDoc", "StatusDoc"]
 
 SCHEMAS: dict[str, Any] = {
     "scan": Scan,
@@ -26,6 +26,7 @@ SCHEMAS: dict[str, Any] = {
     "doctor": DoctorDoc,
     "status": StatusDoc,
     "explain": ExplainDoc,
+    "explain-name": NameDoc,
     "assignments": AssignmentsDoc,
     **TOPICS,
 }

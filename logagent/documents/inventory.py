@@ -11,6 +11,8 @@ from logagent.model.assignments.image import Source
 from logagent.model.assignments.verdict import Reason
 from logagent.model.claims import Claim, Witness
 from logagent.model.records import Health, HolderState, Kind, Verdict
+from logagent.model.retention.reasons import Reason as WhyStill
+from logagent.model.retention.settings import Source as SetWhere
 
 
 @strict
@@ -129,7 +131,10 @@ class Scan(TypedDict):
 
 
 @strict
-class ExplainDoc(TypedDict):
+class NameDoc(TypedDict):
+    """What Kafka makes of a directory name. `valid`: whether a broker starts if a log dir has a directory of this name;
+    `error`: why not."""
+
     schema: Literal["logagent.explain/1"]
     name: str
     kind: Kind
@@ -139,6 +144,111 @@ class ExplainDoc(TypedDict):
     topic_truncated: bool
     valid: bool
     error: str | None
+
+
+@strict
+class SettingDoc(TypedDict):
+    """`key` and `value` as they are set, and where: `unknown` where nothing that was read says."""
+
+    key: str
+    value: str | None
+    source: SetWhere
+
+
+@strict
+class GroupDoc(TypedDict):
+    """Bytes of one directory that stay for one reason. `bytes`: file sizes, of segments that of their `.log`;
+    `allocated`: on disk, with the segments' other files. `at`: when the first of them go, at the earliest, `last_at`
+    the last; null if no date is known. `first`: what must happen before."""
+
+    reason: WhyStill
+    bytes: Size
+    allocated: Size
+    segments: Size
+    first_offset: int | None
+    at: Time | None
+    last_at: Time | None
+    setting: SettingDoc | None
+    first: str | None
+
+
+@strict
+class ExplainedDirDoc(TypedDict):
+    """`verdict`, `reason`, `claim`, `witness`: whose it is, as in `logagent.scan/2`. `role`: what this node was for the
+    partition when the assignments were read; null if they do not say, or it is no replica."""
+
+    log_dir: str
+    name: str
+    kind: Kind
+    topic: str | None
+    partition: int | None
+    topic_id: str | None
+    role: Literal["leader", "follower"] | None
+    allocated: Size
+    verdict: Verdict | None
+    reason: Reason | None
+    claim: Claim | None
+    witness: Witness | None
+    groups: list[GroupDoc]
+
+
+@strict
+class ReasonSumDoc(TypedDict):
+    """The bytes of a file system that stay for one reason, by one setting. `allocated` may be negative for
+    `unexplained`. `first`: null also where it differs between directories. `largest`: the path of the directory that
+    has most of them."""
+
+    reason: WhyStill
+    bytes: Size
+    allocated: int
+    segments: Size
+    directories: Size
+    at: Time | None
+    last_at: Time | None
+    setting: SettingDoc | None
+    first: str | None
+    largest: str | None
+
+
+@strict
+class FileSystemDoc(TypedDict):
+    """`used` is the sum of what `reasons` have allocated."""
+
+    log_dirs: list[str]
+    size: Size
+    used: Size
+    free: Size
+    reasons: list[ReasonSumDoc]
+
+
+@strict
+class ExplainedLogDirDoc(TypedDict):
+    """`waits_for`: what must happen before anything goes from this log dir; null if its broker deletes now.
+    `cordoned`: whether it is in `cordoned.log.dirs` (it gets no new partitions, and retention goes on)."""
+
+    path: str
+    health: Health
+    waits_for: str | None
+    cordoned: bool
+
+
+@strict
+class ExplainDoc(TypedDict):
+    """`names`: how Kafka parses each NAME; `dirs`: the directories that they mean. `file_systems`: without NAMEs.
+    `settings_as_of`: when the metadata log ends from which the settings of topics are; null if they are not known, and
+    the defaults are taken for them."""
+
+    schema: Literal["logagent.explain/2"]
+    at: Time
+    host: str
+    cluster_id: str | None
+    node_id: int | None
+    settings_as_of: Time | None
+    as_of: AsOf
+    names: list[NameDoc]
+    log_dirs: list[ExplainedLogDirDoc]
+    dirs: list[ExplainedDirDoc]
+    file_systems: list[FileSystemDoc]
 
 
 @strict

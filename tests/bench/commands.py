@@ -110,7 +110,7 @@ def starts(setup: Setup) -> list[Ratio]:
     queue = ("queue", "--log-dir", path, "--state-dir", setup.where / "no-state")
     contenders: dict[str, Callable[[], Cost]] = {
         "--version": lambda: ours("--version"),
-        "explain": lambda: ours("explain", "orders-0"),
+        "explain": lambda: ours("explain", "--names", "orders-0"),
         "queue": lambda: ours(*queue),
         "queue, with a setting (pydantic)": lambda: ours(*queue, "--config", config),
     }

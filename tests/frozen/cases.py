@@ -83,7 +83,7 @@ def _names(host: Host) -> None:
     names = [json.loads(line)["name"] for line in asked]
     host.run("explain", "--jsonl", "-0", "-", stdin="\0".join(n for n in names if "\0" not in n))
     for arguments in (("orders-1",), ("lost+found", "a-0.b-delete", "x-0.c-stray"), ("/data/d1/x-0-0", "--json")):
-        host.run("explain", *arguments)
+        host.run("explain", "--names", *arguments)
 
 
 @on()
@@ -95,7 +95,7 @@ def _usage(host: Host) -> None:
         ("schema", "nonsense"),
         ("delete",),
         ("restore",),
-        ("explain",),
+        ("explain", "--names"),
         ("history", "--limit", "0"),
         ("history", "--since", "yesterday"),
         ("rescue", "--need", "much"),

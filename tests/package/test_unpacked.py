@@ -38,7 +38,7 @@ def test_the_environment_and_the_working_directory_do_not_get_in(unpacked: Path,
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o755)
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "PYTHONSTARTUP": str(tmp_path / "click.py")}
-    command = [str(unpacked / "usr/bin/logagent"), "explain", "orders-3", "--json"]
+    command = [str(unpacked / "usr/bin/logagent"), "explain", "--names", "orders-3", "--json"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, user=NOBODY, group=NOBODY, capture_output=True,
                           text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -16,23 +16,23 @@ import logagent
 from tests.frozen.figures import read
 
 ROOT = Path(logagent.__file__).parents[1]
-SMALL = ("--help", "explain x-0")
+SMALL = ("--help", "explain --names x-0")
 # Named files that are not there: what is loaded then is what is imported at the top, whatever runs on this host.
 OFTEN = (*SMALL, "history --state-dir /nowhere", "status --state-dir /nowhere", "queue --kafka-config /nowhere")
 
 # Why, what is imported (of the product a module, else the package), and the commands that have to start without it.
 REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("`--version` is answered without click", "logagent.cli.main", ()),
-    ("`explain` and `--help` print text", "json", SMALL),
+    ("`explain --names` and `--help` print text", "json", SMALL),
     ("only a shell that completes asks", "click.shell_completion logagent.documents"
      " logagent.fleet.documents logagent.model.naming.dir_names", ()),
     ("only what was mistyped is compared", "difflib", SMALL),
     ("`systemctl show` is asked by doctor, check and setup only", "subprocess", OFTEN),
     ("only where a file, or what a daemon answers, is validated", "pydantic pydantic_core logagent.documents.status",
      OFTEN),
-    ("`explain` and `--help` read no configuration and look at no disk",
-     "logagent.agent.config logagent.host.state.state_dir logagent.broker.files.server_properties"
-     " logagent.host.brokers.discovery logagent.host.linux.access logagent.host.linux.child", SMALL),
+    ("`explain --names` and `--help` read no configuration and look at no disk",
+     "logagent.cli.explain_host logagent.agent.config logagent.host.state.state_dir"
+     " logagent.broker.files.server_properties logagent.host.brokers.discovery logagent.host.linux.access logagent.host.linux.child", SMALL),
     ("a daemon that neither publishes nor takes requests does not hold it in memory",
      "logagent.agent.publish.publish logagent.agent.requests.box logagent.agent.requests.memory"
      " logagent.agent.requests.topics", OFTEN),

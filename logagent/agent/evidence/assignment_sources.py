@@ -29,7 +29,6 @@ from logagent.agent.evidence.other_brokers import (
 )
 from logagent.agent.target import Target
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
-from logagent.broker.files.server_properties import parsed_ms
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import opened_directory
 from logagent.model.assignments.answerer import StoppedBroker, as_of_stop, why_live
@@ -50,6 +49,8 @@ from logagent.model.claims import Claim, Held, Proof, Witness
 from logagent.model.facts import LogDirFacts
 from logagent.model.planning.topic_retention import UNKNOWN_CONFIGS, Tiering, TopicConfigs
 from logagent.model.records import Health, PartitionDir
+from logagent.model.retention import settings as names
+from logagent.model.retention.settings import NOTHING_SET, Layers, parsed_ms
 from logagent.model.times import rfc3339
 from logagent.settings import Settings
 
@@ -180,7 +181,8 @@ class Assignments:
     `unusable` images were read, but are stale, of another cluster, or not known to be of this one: they decide nothing,
     but their figures are reported, and they may contradict (`doubted`). `unreachable`: a source was a service that did
     not answer. `topic_configs`: by `server.properties` and, unless it is stale or its mode is unknown, the metadata log
-    on this host; `broker_defaults`: those of this broker by `server.properties`, and by that log, however old.
+    on this host; `broker_defaults`: those of this broker by `server.properties`, and by that log, however old;
+    `layers`: everything that is set, by both, however old.
     `own_log`: that log, however old, where it was read: as a source, or as evidence of what the others are about.
     `lineage`: what the state dir remembers of it; `lineage_problem`: why it is not the log that is remembered, and
     proves nothing; `other_history`: why its cluster has another history than that, so that nobody's answer proves
@@ -195,6 +197,7 @@ class Assignments:
     delete_delay_ms: int | None = None
     topic_configs: TopicConfigs = UNKNOWN_CONFIGS
     broker_defaults: list[TopicConfigs] = field(default_factory=lambda: [UNKNOWN_CONFIGS])
+    layers: Layers = NOTHING_SET
     unreachable: ServiceUnreachable | None = None
     reader: AdminReader | None = None
     answering: Answering | None = None
@@ -360,8 +363,9 @@ def load_assignments(query: AssignmentQuery) -> Assignments:
     """
     query = query.from_now()
     target, lineage = query.target, query.lineage
-    static = _static_configs(target)
+    static = _topic_configs(_static_layers(target), target)
     found = Assignments(
+        layers=_static_layers(target),
         topic_configs=replace(static, policy=None, retention_bytes=None),
         broker_defaults=[static],
         lineage=lineage,
@@ -407,6 +411,7 @@ def _read_own_log_aside(query: AssignmentQuery, found: Assignments) -> None:
         found.lineage_problem, found.newest_committed = aside.lineage_problem, aside.newest_committed
         found.mode_known, found.other_history = aside.mode_known, aside.other_history
         found.broker_defaults += aside.broker_defaults[1:]
+        found.layers = aside.layers if aside.layers.complete else found.layers
 
 
 def _compare_file_with_own_log(query: AssignmentQuery, found: Assignments) -> None:
@@ -529,53 +534,62 @@ def _kraft_log(query: AssignmentQuery, found: Assignments) -> None:
     rests_on_it = found.mode_known and found.lineage_problem is None
     if host.node_id is not None:
         found.delete_delay_ms = metadata.delete_delay_ms(host.node_id)
-        configs = _topic_configs(_static_configs(target), metadata, host.node_id)
+        layers = _layers(target, metadata, host.node_id)
+        configs = _topic_configs(layers, target)
         if _unusable(image, host, query.now_ms) is None and rests_on_it:
             found.topic_configs = configs
         if image.cluster_id == host.cluster_id and rests_on_it:
             found.broker_defaults.append(configs)
+            found.layers = layers
 
 
-def _topic_configs(static: TopicConfigs, metadata: MetadataImage, node_id: int) -> TopicConfigs:
-    """What the metadata log says, and where it is silent `static`, what `server.properties` does."""
-    from logagent.broker.metadata_log import replay
+def _layers(target: Target, metadata: MetadataImage, node_id: int) -> Layers:
+    """What is set, by `server.properties` and the metadata log."""
+    from logagent.broker.metadata_log.replay import DELETE_DELAY
 
-    def own(name: str) -> dict[str, int | None]:
-        return {topic: parsed_ms(text) for topic, text in metadata.topic_configs[name].items()}
+    def dynamic(node: str) -> dict[str, str]:
+        found = {name: values[node] for name, values in metadata.broker_configs.items() if node in values}
+        delay = metadata.delete_delays.get(node)
+        return found if delay is None else {**found, DELETE_DELAY: str(delay)}
 
-    def default(name: str, otherwise: int | None) -> int | None:
-        text = metadata.broker_config(name, node_id)
-        return otherwise if text is None else parsed_ms(text)
-
-    policy = metadata.broker_config(replay.DEFAULT_POLICY, node_id)
-    return TopicConfigs(
-        policies=metadata.topic_configs[replay.CLEANUP_POLICY],
-        policy=static.policy if policy is None else policy,
-        retentions_ms=own(replay.RETENTION),
-        retention_ms=default(replay.DEFAULT_RETENTION, static.retention_ms),
+    return Layers(
+        topics=metadata.topic_configs,
+        broker=dynamic(str(node_id)),
+        all_brokers=dynamic(""),
+        file=target.server.props if target.config is not None else None,
         complete=True,
-        tiering=replace(
-            static.tiering,
-            enabled=metadata.topic_configs[replay.TIERED],
-            copy_disabled=metadata.topic_configs[replay.COPY_DISABLED],
-            local_ms=own(replay.LOCAL_RETENTION),
-            default_local_ms=default(replay.DEFAULT_LOCAL_RETENTION, static.tiering.default_local_ms),
-        ),
-        retentions_bytes=own(replay.RETENTION_BYTES),
-        retention_bytes=default(replay.DEFAULT_RETENTION_BYTES, static.retention_bytes),
+        as_of_ms=metadata.assignments.at_ms,
     )
 
 
-def _static_configs(target: Target) -> TopicConfigs:
-    server = target.server
-    if target.config is None:
-        return UNKNOWN_CONFIGS
+def _topic_configs(layers: Layers, target: Target) -> TopicConfigs:
+    def own(name: str) -> dict[str, int | None]:
+        return {topic: parsed_ms(text) for topic, text in layers.topics.get(name, {}).items()}
+
+    def default(name: str) -> int | None:
+        return layers.default(name).number
+
+    known = layers.file is not None
     return TopicConfigs(
-        policy=server.cleanup_policy,
-        retention_ms=server.retention_ms,
-        tiering=Tiering(default_local_ms=server.local_retention_ms, on_broker=server.tiers),
-        retention_bytes=server.retention_bytes,
+        policies=layers.topics.get(names.CLEANUP_POLICY, {}),
+        policy=layers.default(names.CLEANUP_POLICY).text,
+        retentions_ms=own(names.RETENTION_MS),
+        retention_ms=default(names.RETENTION_MS),
+        complete=layers.complete,
+        tiering=Tiering(
+            enabled=layers.topics.get(names.TIERED, {}),
+            copy_disabled=layers.topics.get(names.COPY_DISABLED, {}),
+            local_ms=own(names.LOCAL_RETENTION_MS),
+            default_local_ms=default(names.LOCAL_RETENTION_MS) if known else names.AS_RETENTION,
+            on_broker=target.server.tiers if known else None,
+        ),
+        retentions_bytes=own(names.RETENTION_BYTES),
+        retention_bytes=default(names.RETENTION_BYTES),
     )
+
+
+def _static_layers(target: Target) -> Layers:
+    return target.server.layers if target.config is not None else NOTHING_SET
 
 
 def _unusable(image: AssignmentImage, host: Host, now_ms: int) -> str | None:

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from logagent.agent.target import Target
-from logagent.broker.files.server_properties import inter_broker_listener, parsed_ms
+from logagent.broker.files.server_properties import inter_broker_listener
 from logagent.errors import LogAgentError
 from logagent.model.assignments.answerer import SESSION_MS, StoppedBroker, why_live, why_not_our_quorum
 from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Endpoint
 from logagent.model.assignments.verdict import Host
+from logagent.model.retention.settings import parsed_ms
 from logagent.settings import KafkaSettings
 
 if TYPE_CHECKING:

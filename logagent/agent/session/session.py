@@ -328,11 +328,14 @@ class Session:
             return known
         return {key: replace(s, first_ms=since(s.first_ms), last_ms=since(s.last_ms)) for key, s in known.items()}
 
-    def facts(self, dirs: Sequence[PartitionDir] | None = None, *, to_plan: bool = True) -> Facts:
+    def facts(
+        self, dirs: Sequence[PartitionDir] | None = None, *, to_plan: bool = True, ask_broker: bool = True
+    ) -> Facts:
         """Everything that guards look at, gathered now; verdicts for `dirs`, which are about to be acted on (default:
         all, to plan or to show).
 
-        `to_plan`: also gather what the blast radius of a plan needs, which `dirs` no longer need.
+        `to_plan`: also gather what the blast radius of a plan needs, which `dirs` no longer need. `ask_broker`: whether
+        our own broker may be asked if it serves; to show what is on the disk, it need not.
         """
         now = self.clock.now_ms()
         looked = self.log_dirs.log_dir_facts("now" if dirs is None else "held")
@@ -340,7 +343,7 @@ class Session:
         identify(self.assignments, host, self.dirs, looked, self._brokers_seen(), now)
         self._remember_brokers()
         self._remember_lineage()
-        log_dirs = self._mark_serving(looked, now)
+        log_dirs = self._mark_serving(looked, now) if ask_broker else looked
         forgotten = forgotten_log_dir(self.target, self.log_dirs, self.state_dir, looked)
         if self.acting and forgotten is None:
             remember_log_dirs(self.log_dirs, self.state_dir, looked)

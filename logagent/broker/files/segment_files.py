@@ -17,11 +17,14 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 from logagent.errors import UnreadableError
-from logagent.files.safe_open import INDEX, SEGMENT, opened_regular
+from logagent.files.safe_open import INDEX, SEGMENT, open_regular, opened_regular
+from logagent.model.naming.dir_names import LEFTOVERS
 from logagent.model.planning.topic_retention import SegmentAge
+from logagent.model.retention.reasons import LogSegment
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
@@ -81,11 +84,14 @@ def last_index_entry(dir_fd: int, name: str, layout: struct.Struct) -> tuple[int
     """The last entry of an index file; None if it has none, is torn, or cannot be read. Raises OSError only if the
     disk fails."""
     try:
-        with opened_regular(name, INDEX, dir_fd=dir_fd) as fd:
+        fd = open_regular(name, INDEX, dir_fd=dir_fd)
+        try:
             size = os.fstat(fd).st_size
             if size < layout.size or size % layout.size:
                 return None
             return layout.unpack(os.pread(fd, layout.size, size - layout.size))
+        finally:
+            os.close(fd)
     except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
         return None
 
@@ -164,8 +170,8 @@ def _sound(segment: Segment) -> bool:
 
 
 _TIME_INDEX_ENTRY = struct.Struct(">qi")
-# `DefaultRecordBatch`: length, magic and largest timestamp, of a header of 61 bytes.
-_BATCH = struct.Struct(">8xi4xb18xq")
+# `DefaultRecordBatch`: base offset, length, magic, last offset delta and largest timestamp, of a header of 61 bytes.
+_BATCH = struct.Struct(">qi4xb6xi8xq")
 _BATCH_HEADER_BYTES = 61
 _LENGTH_FROM = 12
 _WINDOW = 1 << 12
@@ -217,13 +223,152 @@ def _largest_in_batches(dir_fd: int, base: str) -> int | None:
 
 def _timestamps(fd: int, size: int) -> Iterator[int]:
     """The largest timestamp of each whole batch."""
-    window, window_at, position = b"", 0, 0
+    return (batch.largest_ms if batch.magic == 2 else 0 for batch in _batches(fd, size, 0))
+
+
+class _BatchHeader(NamedTuple):
+    """Of one whole batch; `end`: the offset after its last record."""
+
+    end: int
+    magic: int
+    largest_ms: int
+
+
+def _batches(fd: int, size: int, position: int) -> Iterator[_BatchHeader]:
+    """The whole batches from `position` on."""
+    window, window_at = b"", 0
     while position + _BATCH_HEADER_BYTES <= size:
-        if position + _BATCH_HEADER_BYTES > window_at + len(window):
+        if not window_at <= position <= window_at + len(window) - _BATCH_HEADER_BYTES:
             window, window_at = os.pread(fd, _WINDOW, position), position
-        length, magic, largest = _BATCH.unpack_from(window, position - window_at)
+        base, length, magic, last, largest = _BATCH.unpack_from(window, position - window_at)
         end = position + _LENGTH_FROM + length
         if length < _BATCH_HEADER_BYTES - _LENGTH_FROM or end > size:
             return
-        yield largest if magic == 2 else 0
+        yield _BatchHeader(base + last + 1, magic, largest)
         position = end
+
+
+# Enough for a segment of small batches without an index; a hostile one must not take for ever.
+_MOST_BATCHES = 1_000_000
+_SHORT = 1 << 14
+_OFFSET_INDEX_ENTRY = struct.Struct(">ii")
+
+
+@dataclass(slots=True)
+class LogFiles:
+    """Everything in a partition dir, with the allocated bytes of what belongs to no segment. `deleted`: files that a
+    broker was about to unlink (`.deleted`, `.cleaned`), with `deleted_ms`, the newest change of one; `indexes`: those
+    of the active segment, which are long in advance; `others`: everything else, the directory itself included."""
+
+    segments: list[LogSegment]
+    deleted: int = 0
+    deleted_bytes: int = 0
+    deleted_ms: int = 0
+    indexes: int = 0
+    indexes_bytes: int = 0
+    others: int = 0
+    others_bytes: int = 0
+
+
+# A segment's files, which go with it: its producer snapshot is named by its base offset too.
+_OF_SEGMENT: Final = frozenset({LOG, OFFSET_INDEX, TIME_INDEX, ".txnindex", ".snapshot"})
+_INDEXES: Final = frozenset({OFFSET_INDEX, TIME_INDEX})
+
+
+def read_log_files(dir_fd: int) -> LogFiles:
+    """The open partition dir `dir_fd`, as `UnifiedLog.deleteOldSegments` finds its segments. Whatever is in it is never
+    followed, and only segments and indexes are opened. Raises OSError only if the disk fails."""
+    found = LogFiles([], others=os.fstat(dir_fd).st_blocks * 512)
+    stats: dict[str, os.stat_result] = {}
+    lstat = os.lstat
+    for name in os.listdir(dir_fd):
+        try:
+            stats[name] = lstat(name, dir_fd=dir_fd)
+        except FileNotFoundError:
+            continue
+    logs = [name for name, status in stats.items() if name.endswith(LOG) and stat.S_ISREG(status.st_mode)]
+    bases = segment_bases(logs)
+    active, of_segment = bases[-1] if bases else "", dict.fromkeys(bases, 0)
+    # Kept lean, as the inventory's loop is: a host may have a million of these files.
+    for name, status in stats.items():
+        base, suffix, size = name[:_DIGITS], name[_DIGITS:], status.st_blocks * 512
+        if base in of_segment and suffix in _OF_SEGMENT and (base != active or suffix not in _INDEXES):
+            of_segment[base] += size
+        elif base == active and suffix in _INDEXES:
+            found.indexes += size
+            found.indexes_bytes += status.st_size
+        elif name.endswith(LEFTOVERS):
+            found.deleted += size
+            found.deleted_bytes += status.st_size
+            found.deleted_ms = max(found.deleted_ms, status.st_ctime_ns // 1_000_000)
+        else:
+            found.others += size
+            found.others_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    for base in bases:
+        log, index = stats[base + LOG], stats.get(base + TIME_INDEX)
+        closed = base != active
+        found.segments.append(_segment(dir_fd, base, log, closed, index, of_segment[base]))
+    return found
+
+
+def _segment(
+    dir_fd: int, base: str, log: os.stat_result, closed: bool, index: os.stat_result | None, allocated: int
+) -> LogSegment:
+    written_ms = log.st_mtime_ns // 1_000_000
+    largest: int | None = None
+    if closed and index is not None:
+        # A closed index without entries: no record has a timestamp.
+        largest = written_ms if index.st_size == 0 else _largest(dir_fd, base)
+    if largest is not None or not log.st_size:
+        return LogSegment(int(base), log.st_size, allocated, written_ms if largest is None else largest, not closed)
+    tail = _tail(dir_fd, base, log.st_size)
+    if tail is None:
+        return LogSegment(int(base), log.st_size, allocated, None, not closed)
+    first_ms, end, largest_ms = tail
+    largest_ms = largest_ms if largest_ms >= 0 else written_ms
+    return LogSegment(int(base), log.st_size, allocated, largest_ms, not closed, first_ms, end)
+
+
+def _tail(dir_fd: int, base: str, size: int) -> tuple[int | None, int | None, int] | None:
+    """Of a segment whose time index may lack the newest records: the timestamp of its first batch, the offset after
+    its last, and the largest timestamp (-1 if no record has one), as `LogSegment.maxTimestampSoFar` has it in memory;
+    None if they cannot be read.
+
+    The entries of both indexes are added together (`LogSegment.append`): the last of the time index covers all batches
+    before the position in the last of the offset index.
+    """
+    try:
+        with opened_regular(base + LOG, SEGMENT, dir_fd=dir_fd) as fd:
+            batches = _batches(fd, size, 0)
+            first = next(batches, None)
+            if first is None:
+                return None
+            largest, end, magics = first.largest_ms, first.end, {first.magic}
+            if size > _SHORT:  # a shorter one is read faster than its indexes
+                indexed = _last_before_padding(dir_fd, base + OFFSET_INDEX, _OFFSET_INDEX_ENTRY)
+                timed = _last_before_padding(dir_fd, base + TIME_INDEX, _TIME_INDEX_ENTRY)
+                if indexed is not None and timed is not None and 0 <= indexed[1] < size:
+                    batches, largest = _batches(fd, size, indexed[1]), max(largest, timed[0])
+            for batch in islice(batches, _MOST_BATCHES):
+                largest, end = max(largest, batch.largest_ms), batch.end
+                magics.add(batch.magic)
+    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
+        return None
+    return (first.largest_ms, end, largest) if magics == {2} else None
+
+
+def _last_before_padding(dir_fd: int, name: str, layout: struct.Struct) -> tuple[int, ...] | None:
+    """The last entry of an index file that is not all zeros, as it is preallocated; None if there is none, or it cannot
+    be read."""
+    try:
+        with opened_regular(name, INDEX, dir_fd=dir_fd) as fd:
+            low, high = 0, os.fstat(fd).st_size // layout.size
+            while low < high:
+                middle = (low + high) // 2
+                if any(os.pread(fd, layout.size, middle * layout.size)):
+                    low = middle + 1
+                else:
+                    high = middle
+            return layout.unpack(os.pread(fd, layout.size, (low - 1) * layout.size)) if low else None
+    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
+        return None

@@ -19,15 +19,14 @@ from logagent.model.assignments.image import Endpoint
 from logagent.model.check.start_facts import DEFAULT_RESERVED_MAX_ID
 from logagent.model.naming.dir_names import INT_MAX, parse_int, parse_long
 from logagent.model.planning.topic_retention import may_be_true
+from logagent.model.retention.settings import Layers, parsed_ms
 from logagent.model.secrets import without_secret
 
 DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"
 DEFAULT_FILE_DELETE_DELAY_MS: Final = 60_000
 DEFAULT_QUORUM_FETCH_TIMEOUT_MS: Final = 2_000
-DEFAULT_RETENTION_MS: Final = 7 * 24 * 3_600_000
 PROCESS_ROLES: Final = ("broker", "controller")
 
-_RETENTION_UNITS_MS: Final = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
 _NO_LOG_DIR = "At least one log directory must be defined via log.dirs or log.dir."
 _BLANKS: Final = " \t\n\v\f\r"
 
@@ -60,30 +59,9 @@ class ServerProperties:
     quorum_fetch_timeout_ms: int = DEFAULT_QUORUM_FETCH_TIMEOUT_MS
 
     @property
-    def cleanup_policy(self) -> str:
-        """`log.cleanup.policy`: that of topics that have none of their own."""
-        return self.props.get("log.cleanup.policy", "delete")
-
-    @property
-    def retention_ms(self) -> int | None:
-        """The retention of topics that have none of their own (`AbstractKafkaConfig.logRetentionTimeMillis`):
-        `log.retention.ms`, else `.minutes`, else `.hours`, else 7 days; -1 is unlimited. None if that is no number: no
-        broker starts with it, or a config provider fills it in."""
-        for key, unit_ms in _RETENTION_UNITS_MS.items():
-            if key in self.props:
-                parsed = parsed_ms(self.props[key], unit_ms)
-                return parsed if parsed is None else max(parsed, -1)
-        return DEFAULT_RETENTION_MS
-
-    @property
-    def retention_bytes(self) -> int | None:
-        """`log.retention.bytes`, that of topics that have none of their own; None if it is no number."""
-        return parsed_ms(self.props.get("log.retention.bytes", "-1"))
-
-    @property
-    def local_retention_ms(self) -> int | None:
-        """`log.local.retention.ms`, that of tiered topics that have none of their own; None if it is no number."""
-        return parsed_ms(self.props.get("log.local.retention.ms", "-2"))
+    def layers(self) -> Layers:
+        """What is set for topics that have no settings of their own; nothing that is dynamic."""
+        return Layers(file=self.props)
 
     @property
     def controller_only(self) -> bool:
@@ -195,15 +173,6 @@ def _log_dirs(reader: _Reader) -> list[str]:
     if reader.has("log.dirs"):
         return reader.get("log.dirs", [], _paths)
     return reader.get("log.dir", [DEFAULT_LOG_DIR], _paths)
-
-
-def parsed_ms(text: str, unit_ms: int = 1) -> int | None:
-    """A number of units as `ConfigDef.parseType` reads it (an int; a long if they are milliseconds), in milliseconds;
-    None if it is none."""
-    try:
-        return (parse_long if unit_ms == 1 else parse_int)(trim(text)) * unit_ms
-    except ValueError:
-        return None
 
 
 def _node_id(reader: _Reader, *, in_kraft_mode: bool) -> int | None:

@@ -30,12 +30,10 @@ from logagent.broker.metadata_log.metadata_records import (
 from logagent.errors import UnreadableError
 from logagent.model.assignments.commitment import LEADERS_RESIGN_SINCE
 from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Topic
+from logagent.model.retention.settings import DYNAMIC_SETTINGS, TOPIC_SETTINGS
 
 DELETE_DELAY = "log.segment.delete.delay.ms"
-CLEANUP_POLICY, RETENTION, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
-LOCAL_RETENTION, TIERED, COPY_DISABLED = "local.retention.ms", "remote.storage.enable", "remote.log.copy.disable"
-DEFAULT_POLICY, DEFAULT_RETENTION = "log.cleanup.policy", "log.retention.ms"
-DEFAULT_LOCAL_RETENTION, DEFAULT_RETENTION_BYTES = "log.local.retention.ms", "log.retention.bytes"
+CORDONED = "cordoned.log.dirs"  # KIP-1066
 _TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
 _BROKER_RESOURCE = 4  # ConfigResource.Type.BROKER; the empty name is the default for all brokers
 _TRANSACTION_MARKS = frozenset({BeginTransaction, EndTransaction, AbortTransaction})
@@ -59,15 +57,9 @@ class Replay:
     ids: dict[str, str] = field(default_factory=dict)
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     delete_delays: dict[str, int] = field(default_factory=dict)
-    topic_configs: dict[str, dict[str, str]] = field(
-        default_factory=lambda: {
-            name: {} for name in (CLEANUP_POLICY, RETENTION, RETENTION_BYTES, LOCAL_RETENTION, TIERED, COPY_DISABLED)
-        }
-    )
+    topic_configs: dict[str, dict[str, str]] = field(default_factory=lambda: {name: {} for name in TOPIC_SETTINGS})
     broker_configs: dict[str, dict[str, str]] = field(
-        default_factory=lambda: {
-            name: {} for name in (DEFAULT_POLICY, DEFAULT_RETENTION, DEFAULT_RETENTION_BYTES, DEFAULT_LOCAL_RETENTION)
-        }
+        default_factory=lambda: {name: {} for name in (*DYNAMIC_SETTINGS, CORDONED) if name != DELETE_DELAY}
     )
     removals: dict[str | tuple[str, int], int] = field(default_factory=dict)
     metadata_version: int | None = None

@@ -1,48 +1,56 @@
-"""`logagent explain`: how Kafka parses a directory name. Touches no disk."""
+"""`logagent explain`: why bytes are still on this host's disks; and how Kafka parses a directory name."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from logagent.cli.options import Call, common
-from logagent.cli.render import dump, dump_line, dump_rows, short_name, table
+from logagent.cli.explain_names import explain_document, last_part, show_names
+from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.render import dump, dump_line, dump_rows
 from logagent.errors import UsageError
-from logagent.model.naming.dir_names import classify, current_name
-from logagent.model.records import Kind
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from logagent.documents.inventory import ExplainDoc
-
-_UUID: Final = re.compile(r"[0-9a-f]{32}")
 _CHUNK: Final = 1 << 16
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...|-")
+@click.argument("names", nargs=-1, metavar="[NAME|TOPIC-PARTITION|TOPIC|PATH]...|-")
+@click.option("--names", "only_names", is_flag=True, help="Only explain how Kafka parses each NAME; look at no disk.")
 @click.option("-0", "--null", "nul", is_flag=True, help="With '-': names end with NUL, as from find -print0.")
-@click.option("--jsonl", is_flag=True, help="One JSON object per line, one line per name.")
+@click.option("--jsonl", is_flag=True, help="With names only: one JSON object per line, one line per name.")
+@reads_assignments
 @common
-def explain(call: Call, names: tuple[str, ...], nul: bool, jsonl: bool) -> None:
-    """Explain how Kafka parses a directory name (LocalLog.parseTopicPartitionName), and whether a broker would start.
+def explain(call: Call, names: tuple[str, ...], only_names: bool, nul: bool, jsonl: bool) -> None:
+    """Explain why bytes are still on this host's disks, by which setting, and when they go.
 
-    Only the last component of a path counts. '-' reads names from stdin, one per line. --json prints one object for
-    one NAME, and an array for several or for '-'.
+    Without arguments: each file system that has log dirs, the fullest first. A NAME is a directory in a log dir, a
+    topic with or without its partition, or a path. Only this host's disks are read: log dirs, server.properties, the
+    metadata log.
+
+    With --names, --jsonl or '-' (names from stdin, one per line) it explains how Kafka parses each name
+    (LocalLog.parseTopicPartitionName; of a path the last component counts), and whether a broker would start.
     """
     if nul and names != ("-",):
         raise UsageError("-0 only applies to names from stdin", hint="logagent explain -0 -")
     if "-" in names and len(names) > 1:
         raise UsageError("'-' cannot be combined with names: they come from the command line or from stdin, not both")
+    if (only_names or jsonl) and not names:
+        raise UsageError("no name was given", hint="logagent explain --names NAME")
     from_stdin = names == ("-",)
+    if not (only_names or jsonl or from_stdin):
+        from logagent.cli.explain_host import explain_host
+
+        explain_host(call, names)
+        return
     explanations = (
-        explain_document(_last_part(name)) for name in (_stdin_names(b"\0" if nul else b"\n") if from_stdin else names)
+        explain_document(last_part(name)) for name in (_stdin_names(b"\0" if nul else b"\n") if from_stdin else names)
     )
     if jsonl:
         for explanation in explanations:
@@ -52,32 +60,7 @@ def explain(call: Call, names: tuple[str, ...], nul: bool, jsonl: bool) -> None:
     elif call.json:
         dump_rows(explanations)
     else:
-        _show(explanations, color=call.color)
-
-
-def explain_document(name: str) -> ExplainDoc:
-    """`logagent.explain/1`: what Kafka makes of a directory name (`names.classify`). Never raises.
-
-    `remote-log-index-cache` is valid although Kafka's parser would refuse it: the broker skips that directory. `valid`:
-    whether a broker starts if a log dir contains a directory of this name; `error` says why not.
-    """
-    parsed = classify(name)
-    return {
-        "schema": "logagent.explain/1",
-        "name": name,
-        "kind": parsed.kind,
-        "topic": parsed.topic,
-        "partition": parsed.partition,
-        "uuid": parsed.uuid,
-        "topic_truncated": parsed.truncated,
-        "valid": parsed.kind is not Kind.INVALID,
-        "error": parsed.error,
-    }
-
-
-def _last_part(path: str) -> str:
-    """As `java.io.File.getName`: names are often pasted, or expanded by a shell, with their log dir."""
-    return path.rstrip("/").rpartition("/")[2]
+        show_names(explanations, color=call.color)
 
 
 def _stdin_names(end: bytes) -> Iterator[str]:
@@ -89,38 +72,3 @@ def _stdin_names(end: bytes) -> Iterator[str]:
         yield from map(os.fsdecode, whole)
     if rest:
         yield os.fsdecode(rest)
-
-
-def _show(explanations: Iterable[ExplainDoc], *, color: bool) -> None:
-    columns = [("name", "left"), ("kind", "left"), ("topic", "left"), ("partition", "right"), ("note", "left")]
-    rows = [
-        (short_name(e["name"]), e["kind"], short_name(e["topic"] or ""),
-         "" if e["partition"] is None else str(e["partition"]), _note(e))
-        for e in explanations
-    ]  # fmt: skip
-    table("", columns, rows, color=color)
-
-
-def _note(explanation: ExplainDoc) -> str:
-    """Remarks for a person, besides the parts."""
-    if explanation["error"] is not None:
-        return f"a broker does not start with it: {explanation['error'].partition(': ')[2]}"
-    kind = explanation["kind"]
-    notes = []
-    if kind is Kind.METADATA:
-        notes.append("the KRaft metadata log: never touched")
-    if kind is Kind.CACHE:
-        notes.append("index cache of tiered storage: brokers ignore it")
-    if kind is Kind.STRAY:
-        notes.append("brokers before 3.6.1 do not start with it")
-    if explanation["topic_truncated"]:
-        notes.append("the topic name may be truncated")
-    topic, partition, uuid = explanation["topic"], explanation["partition"], explanation["uuid"]
-    if topic is not None and partition is not None:
-        plain = current_name(topic, partition)
-        stem = explanation["name"] if uuid is None else explanation["name"].rpartition(".")[0]
-        if stem != plain:
-            notes.append(f"another spelling of {short_name(plain)}: the same partition to the broker")
-    if uuid is not None and _UUID.fullmatch(uuid) is None:
-        notes.append("the part before the suffix is not a UUID: no broker wrote this name")
-    return "; ".join(notes)

@@ -1,8 +1,8 @@
 """What retention deletes of a log that comes back, at the broker's first check (`UnifiedLog.deleteOldSegments`).
 
-What is set aside waits for ever; what is restored is checked 30 seconds after the broker's start. Whole segments go,
-from the oldest on: as long as the largest timestamp of each is older than `retention.ms`, and as long as the rest still
-has `retention.bytes`. A topic whose `cleanup.policy` has no `delete` keeps everything.
+What is set aside waits for ever; what is restored is checked 30 seconds after the broker's start. Which segments go is
+the rule of all retention (`model.retention.reasons`), over the checks that follow each other, of which the first may
+take only a part. A topic whose `cleanup.policy` has no `delete` keeps everything.
 
 Also what another broker's answer on a topic's settings means for this host's. A broker answers with what is in force
 for itself (`ConfigHelper.describeConfigs`): what the topic has of its own, or what all brokers have in common, holds
@@ -23,6 +23,8 @@ from logagent.model.planning.topic_retention import (
     TopicConfigs,
     kafka_configs,
 )
+from logagent.model.retention.reasons import oldest_that_go
+from logagent.model.retention.settings import CLEANUP_POLICY, COPY_DISABLED, TIERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,17 @@ def first_check(
     if limit_ms is None or limit is None:
         no_number = "its retention is no number here, or server.properties was not read (--kafka-config names it)"
         return FirstCheck(topic, None, whole, no_number if configs.complete else why_incomplete, keep)
-    by_time = _older(segments, now_ms - limit_ms) if limit_ms >= 0 else 0
     # Of a tiered topic the size counts the remote copies too, of which the oldest go first.
-    by_size = _beyond(sizes, limit) if limit >= 0 and not tiered else 0
+    ages = (segment.largest_ms for segment in segments)
+    breaches = oldest_that_go(sizes, ages, now_ms, limit_ms, -1 if tiered else limit)
     why = []
-    if by_time:
+    if any(breach.time for breach in breaches):
         setting, own = (LOCAL_RETENTION, configs.tiering.local_ms) if tiered else (RETENTION, configs.retentions_ms)
         why.append(f"they are past {setting}={limit_ms} ({_whose(topic, own)})")
-    if by_size:
+    if any(breach.size for breach in breaches):
         why.append(f"the log exceeds {RETENTION_BYTES}={limit} ({_whose(topic, configs.retentions_bytes)})")
         keep = (*keep, f"{RETENTION_BYTES}=-1")
-    goes = sum(sizes[: max(by_time, by_size)])
+    goes = sum(sizes[: len(breaches)])
     return FirstCheck(topic, goes, whole, ", and ".join(why), keep) if goes else None
 
 
@@ -90,29 +92,6 @@ def _whose(topic: str, own: Iterable[str]) -> str:
     return "of the topic" if topic in own else "the broker's default"
 
 
-def _older(segments: Iterable[SegmentAge], than_ms: int) -> int:
-    """How many `deleteRetentionMsBreachedSegments` deletes."""
-    count = 0
-    for segment in segments:
-        if segment.largest_ms >= than_ms:
-            break
-        count += 1
-    return count
-
-
-def _beyond(sizes: Sequence[int], limit: int) -> int:
-    """How many `deleteRetentionSizeBreachedSegments` deletes."""
-    count, surplus = 0, sum(sizes) - limit
-    for size in sizes:
-        surplus -= size
-        if surplus < 0:
-            break
-        count += 1
-    return count
-
-
-CLEANUP_POLICY = "cleanup.policy"
-TIERED, COPY_DISABLED = "remote.storage.enable", "remote.log.copy.disable"
 ASKED = (CLEANUP_POLICY, RETENTION, RETENTION_BYTES, LOCAL_RETENTION, TIERED, COPY_DISABLED)
 
 

@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import NEVER_DELETED, is_internal, is_valid_topic
 from logagent.model.records import DirKey, Health, Kind, PartitionDir, Verdict
+from logagent.model.retention import settings as names
+from logagent.model.retention.reasons import oldest_that_go
 
 HOUR_MS = 3_600_000
 # Offered from the longest to the shortest.
 STEPS_MS = tuple(hours * HOUR_MS for hours in (7 * 24, 3 * 24, 24, 12, 6, 1))
 LARGEST_TOPICS = 5
-RETENTION, LOCAL_RETENTION = "retention.ms", "local.retention.ms"
-RETENTION_BYTES = "retention.bytes"
-# As `local.retention.ms`, and its default (`LogConfig.DEFAULT_LOCAL_RETENTION_MS`).
-AS_RETENTION_MS = -2
+RETENTION, LOCAL_RETENTION, RETENTION_BYTES = names.RETENTION_MS, names.LOCAL_RETENTION_MS, names.RETENTION_BYTES
+AS_RETENTION_MS = names.AS_RETENTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +253,6 @@ def _step_to_set(gives: Mapping[int, int], need: int | None) -> int | None:
 
 
 def _older(log: Sequence[SegmentAge], than_ms: int) -> int:
-    total = 0
-    for segment in log:
-        if segment.largest_ms >= than_ms:
-            break
-        total += segment.bytes
-    return total
+    """The bytes on disk that go once everything before `than_ms` is past the retention."""
+    going = oldest_that_go([s.bytes for s in log], (s.largest_ms for s in log), than_ms, 0, -1)
+    return sum(s.bytes for s in log[: len(going)])

@@ -172,10 +172,10 @@ def test_check_and_prestart_as_json(host: CliHost) -> None:
 
 
 def test_explain_prints_one_object_a_name() -> None:
-    document = valid(run_here("explain", "--json", "orders-1").json, "explain")
+    document = valid(run_here("explain", "--names", "--json", "orders-1").json, "explain-name")
     assert (document["kind"], document["topic"], document["partition"]) == ("current", "orders", 1)
-    for document in run_here("explain", "--json", "lost+found", "a-0.b-delete", "x-0.c-stray").json:
-        valid(document, "explain")
+    for document in run_here("explain", "--names", "--json", "lost+found", "a-0.b-delete", "x-0.c-stray").json:
+        valid(document, "explain-name")
 
 
 def test_configuration_and_assignments_as_json(host: CliHost) -> None:

@@ -59,7 +59,7 @@ def test_a_state_dir_that_cannot_be_used_ends_with_1(host: CliHost) -> None:
         ("restore", "--plan", "0123456789abcdef"),
         ("history", "--since", "yesterday"),
         ("history", "--limit", "0"),
-        ("explain",),
+        ("explain", "--names"),
         ("schema", "nothing"),
         ("prestart", "--budget", "soon"),
         ("prestart", "--budget", "999999d"),
@@ -141,7 +141,7 @@ def test_the_wrong_user_is_reported_and_nothing_else(command: tuple[str, ...], t
             path.chmod(0o700)
         # Not even a wrong setting comes first. (As root once, so that the child has all modules that it needs.)
         host.toml.write_text(host.toml.read_text() + "[nothing]\nx = 1\n")
-        run_here("explain", "a-0", "--config", str(host.toml))
+        run_here("explain", "--names", "a-0", "--config", str(host.toml))
         words = (*command, "--config", str(host.toml), "--state-dir", str(host.state))
         run_here(*words)
         said = ask_as(NOBODY, lambda: asdict(run_here(*words)), 60)

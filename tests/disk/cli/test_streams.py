@@ -56,7 +56,12 @@ def test_what_is_done_is_done_whoever_listens(host: CliHost) -> None:
 
 
 def test_output_that_cannot_be_written_is_an_error(host: CliHost) -> None:
-    for arguments in (host.arguments("scan", "--json"), host.arguments("scan"), ["--help"], ["explain", "x-0"]):
+    for arguments in (
+        host.arguments("scan", "--json"),
+        host.arguments("scan"),
+        ["--help"],
+        ["explain", "--names", "x-0"],
+    ):
         with open("/dev/full", "wb") as full:
             command = [sys.executable, "-m", "logagent", *arguments]
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -97,7 +102,7 @@ HEAVY = {"pydantic", "apscheduler", "psutil", "watchdog", "prometheus_client", "
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--version",), ("--help",), ("queue",), ("scan",), ("history",), ("explain", "x-0")]
+    "arguments", [("--version",), ("--help",), ("queue",), ("scan",), ("history",), ("explain", "--names", "x-0")]
 )
 def test_what_is_not_needed_is_not_imported(host: CliHost, arguments: tuple[str, ...]) -> None:
     where = ["--kafka-config", str(host.properties), "--state-dir", str(host.state)]

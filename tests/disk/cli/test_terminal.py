@@ -121,7 +121,7 @@ def test_an_answer_that_does_not_end_is_given_up(host: CliHost) -> None:
     "arguments",
     [
         ["scan", "--log-dir", f"/nowhere/{EVIL}"],
-        ["explain", "orders-0", f"--{EVIL}"],
+        ["explain", "--names", "orders-0", f"--{EVIL}"],
         ["status", f"{EVIL}"],
         ["status", "--state-dir", f"/nowhere/{EVIL}"],
         ["scan", "--config", f"/nowhere/{EVIL}"],

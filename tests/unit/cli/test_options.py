@@ -37,7 +37,6 @@ WITHOUT_EFFECT = {
     "status": ("verbose", "it always says everything"),
     "doctor": ("verbose", "it always says everything"),
     "assignments export": ("no_color", "what it writes is a document"),
-    "explain": (f"{HOST} verbose", "it parses names and touches no disk"),
     "config check": ("verbose no_color", "it always says everything, and prints no table"),
     "config show": ("verbose", "it always says everything"),
     "topics delete": ("state_dir_named verbose", "it works on the fleet store, not on this host"),
@@ -77,9 +76,10 @@ class Code:
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 self.defined[module, node.name] = node
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    self._imported[module, alias.asname or alias.name] = (node.module or "", alias.name)
+        for each in ast.walk(tree):  # imports inside functions too
+            if isinstance(each, ast.ImportFrom):
+                for alias in each.names:
+                    self._imported[module, alias.asname or alias.name] = (each.module or "", alias.name)
 
     def read_of_call(self, module: str, name: str) -> set[str]:
         """The attributes of `Call` that the function reads, or anything in `cli/` that it refers to."""

@@ -106,7 +106,7 @@ def test_an_export_that_is_not_of_this_cluster_now(host: CliHost, change: str) -
     refuses(host, "cleanup --execute", exported(host, OF_ANOTHER[change]), 1)
 
 
-@pytest.mark.parametrize("command", ["queue", "history", "explain orders-0", "status"])
+@pytest.mark.parametrize("command", ["queue", "history", "status"])
 def test_a_command_that_reads_no_assignments_does_not_take_it(host: CliHost, command: str) -> None:
     ran = host.run(*command.split(), "--assignments", str(host.root / "assignments.json"))
     assert ran.status == 2

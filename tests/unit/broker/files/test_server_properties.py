@@ -236,4 +236,5 @@ def test_variables_are_those_of_kafkas_pattern(value: str) -> None:
     ],
 )
 def test_retention_is_read_as_a_broker_reads_it(lines: str, expected: int | None) -> None:
-    assert parse_server_properties(f"log.dirs=/d\n{lines}\n".encode()).retention_ms == expected
+    server = parse_server_properties(f"log.dirs=/d\n{lines}\n".encode())
+    assert server.layers.default("retention.ms").number == expected

@@ -1,4 +1,4 @@
-"""`logagent explain`: the document, and the command that prints it."""
+"""`logagent explain --names`: the document, and the command that prints it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from logagent.cli.commands.explain import explain as command
-from logagent.cli.commands.explain import explain_document as explain
-from logagent.documents import ExplainDoc
+from logagent.cli.explain_names import explain_document as explain
+from logagent.documents import NameDoc
 from logagent.errors import UsageError
 from tests.kafka_answers import rows
 
 HEX = "0123456789abcdef0123456789abcdef"
-EXPLAIN = TypeAdapter(ExplainDoc)
+EXPLAIN = TypeAdapter(NameDoc)
 EXPLAIN_SCHEMA = EXPLAIN.json_schema()
 
 
@@ -70,13 +70,13 @@ def test_every_name_gives_a_document_of_its_schema(name: str) -> None:
 
 
 def test_one_name_is_one_object() -> None:
-    result = run("--json", "foo-0")
+    result = run("--names", "--json", "foo-0")
     assert json.loads(result.stdout) == explain("foo-0")
 
 
 def test_several_names_are_one_array_or_one_line_each() -> None:
     expected = [explain("foo-0"), explain("lost+found")]
-    assert json.loads(run("--json", "foo-0", "lost+found").stdout) == expected
+    assert json.loads(run("--names", "--json", "foo-0", "lost+found").stdout) == expected
     assert lines(run("--jsonl", "foo-0", "lost+found")) == expected
 
 
@@ -109,7 +109,7 @@ def test_more_names_than_one_read_holds() -> None:
 
 @pytest.mark.parametrize("path", ["/data/kafka/foo-0", "foo-0/", "./foo-0", "/data/foo-0///"])
 def test_of_a_path_the_last_part_counts(path: str) -> None:
-    assert json.loads(run("--json", path).stdout) == explain("foo-0")
+    assert json.loads(run("--names", "--json", path).stdout) == explain("foo-0")
 
 
 @pytest.mark.parametrize("arguments", [("-0", "foo-0"), ("-", "foo-0"), ("foo-0", "-")])
@@ -118,12 +118,14 @@ def test_stdin_and_arguments_do_not_mix(arguments: tuple[str, ...]) -> None:
         run(*arguments)
 
 
-def test_no_name_is_wrong_usage() -> None:
-    assert run().exit_code == 2
+@pytest.mark.parametrize("option", ["--names", "--jsonl"])
+def test_no_name_is_wrong_usage(option: str) -> None:
+    with pytest.raises(UsageError):
+        run(option)
 
 
 def test_a_name_that_looks_like_an_option_follows_two_dashes() -> None:
-    assert json.loads(run("--json", "--", "-0").stdout)["valid"] is False
+    assert json.loads(run("--names", "--json", "--", "-0").stdout)["valid"] is False
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_a_name_that_looks_like_an_option_follows_two_dashes() -> None:
     ],
 )
 def test_the_table_says_what_a_person_should_know(name: str, says: str) -> None:
-    result = run(name, env={"COLUMNS": "200"})
+    result = run("--names", name, env={"COLUMNS": "200"})
     assert result.exit_code == 0
     assert says in " ".join(result.stdout.split())
 

@@ -38,6 +38,11 @@ def test_what_exceeds_the_size_goes_too(limit: int, deleted: int | None) -> None
     assert found is None or "retention.bytes=-1" in found.hint
 
 
+def test_what_is_old_behind_what_exceeds_the_size_goes_with_the_checks_that_follow() -> None:
+    found = goes(replace(KNOWN, retentions_bytes={"orders": 300}), 1, 1, 9)
+    assert found is not None and found.bytes == 600
+
+
 def test_a_topic_has_its_own_settings_before_the_brokers() -> None:
     assert goes(replace(KNOWN, retentions_ms={"orders": -1}), 9, 9, 9) is None
     own = goes(replace(KNOWN, retentions_ms={"orders": 1000}), 1, 1, 1)

@@ -1,0 +1,332 @@
+"""What `logagent explain` shows of a host: its log dirs, their bytes, and why they are still there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from logagent.agent.clock import SystemClock
+from logagent.agent.explain.explain import Explained, Explainer, FileSystem, Sum
+from logagent.agent.session.session import Session
+from logagent.agent.target import resolve_target
+from logagent.broker.metadata_log.replay import CORDONED
+from logagent.cli.explain_names import explain_document, last_part, show_names
+from logagent.cli.host_session import note_health, session_of, take_inventory, unusable_assignments_file
+from logagent.cli.options import Call, refuse_wrong_user
+from logagent.cli.render import dump, human_bytes, human_time, table
+from logagent.errors import ConfigError
+from logagent.model.claims import of_ruling, since_when
+from logagent.model.naming.dir_names import classify
+from logagent.model.planning.queue import full_topic
+from logagent.model.records import DirKey, Health, Kind, PartitionDir
+from logagent.model.retention.reasons import Group, Reason
+from logagent.model.retention.settings import Setting
+from logagent.model.times import rfc3339, rfc3339_or_none
+
+if TYPE_CHECKING:
+    from logagent.documents.inventory import (
+        ExplainDoc,
+        ExplainedDirDoc,
+        ExplainedLogDirDoc,
+        FileSystemDoc,
+        GroupDoc,
+        NameDoc,
+        ReasonSumDoc,
+        SettingDoc,
+    )
+
+Role = Literal["leader", "follower"]
+
+IN_WORDS: Final = {
+    Reason.DUE: "past its retention",
+    Reason.RETENTION: "retention not reached",
+    Reason.ACTIVE: "active segment",
+    Reason.OLDER_SEGMENT: "behind an older segment",
+    Reason.FUTURE_TIMESTAMPS: "timestamps in the future",
+    Reason.SIZE: "retention.bytes not reached",
+    Reason.UNLIMITED: "kept for ever",
+    Reason.COMPACTED: "compacted",
+    Reason.NOT_YET_COMPACTED: "not yet compacted",
+    Reason.BELOW_LOG_START: "below the log start offset",
+    Reason.ABOVE_HIGH_WATERMARK: "above the high watermark",
+    Reason.NOT_YET_TIERED: "local retention",
+    Reason.SETTINGS_UNKNOWN: "settings unknown",
+    Reason.UNREADABLE: "unreadable",
+    Reason.DELETED_FILES: "deleted segments' files",
+    Reason.ACTIVE_INDEXES: "active segment's indexes",
+    Reason.PARTITION_FILES: "other files of partitions",
+    Reason.ORPHAN: "orphan",
+    Reason.STRAY: "stray",
+    Reason.MARKED: "marked for deletion",
+    Reason.MOVE: "move between log dirs",
+    Reason.METADATA_LOG: "KRaft metadata log",
+    Reason.INDEX_CACHE: "remote index cache",
+    Reason.NOT_A_LOG: "not a partition",
+    Reason.LOG_DIR_FILES: "files beside partitions",
+    Reason.OPEN_REMOVED: "removed but open files",
+    Reason.UNEXPLAINED: "outside the log dirs",
+}
+
+
+def explain_host(call: Call, names: Sequence[str]) -> None:
+    """Print it for `names`, or for all file systems. Where there is no broker, only how names are parsed."""
+    parsed = [explain_document(last_part(name)) for name in names]
+    refuse_wrong_user(call)
+    try:
+        resolve_target(call.settings(), call.log_dirs)
+    except ConfigError as e:
+        if not names or call.kafka_config is not None or call.settings().kafka.config is not None or call.log_dirs:
+            raise
+        call.say(f"only the names are explained: {e}")
+        _print_names(call, parsed)
+        return
+    with session_of(call) as session:
+        # What this host's disks say: nobody is asked.
+        sources = session.settings.assignments.sources
+        session.read_assignments(tuple(s for s in sources if s != "admin"))
+        if (unusable := unusable_assignments_file(session, call)) is not None:
+            raise unusable
+        session.ask_leaders = False
+        take_inventory(session, call)
+        facts = session.facts(to_plan=False, ask_broker=False)
+        note_health(call, facts)
+        _say_what_is_not_known(call, session)
+        explainer = Explainer(session, facts)
+        wanted, unmatched = _named(session, names)
+        for name in unmatched:
+            places = [path for path, f in facts.log_dirs.items() if f.health is not Health.OFFLINE and not f.quarantine]
+            call.say(f"{name}: there is no such directory, partition or topic in {', '.join(places)}")
+        dirs = explainer.dirs(wanted)
+        systems = explainer.file_systems() if not names else []
+        if call.json:
+            dump(_document(call, session, explainer, parsed, dirs, systems))
+            return
+        if unmatched:
+            show_names(map(explain_document, map(last_part, unmatched)), color=call.color)
+        _show_dirs(call, dirs, facts.now_ms)
+        _show_file_systems(call, systems, facts.now_ms)
+        for log_dir in _log_dirs(session, explainer):
+            if log_dir["waits_for"] is not None:
+                call.say(f"{log_dir['path']}: nothing is deleted there until {log_dir['waits_for']}")
+            if log_dir["cordoned"]:
+                call.say(f"{log_dir['path']}: it is cordoned: it gets no new partitions, and retention goes on")
+
+
+def _print_names(call: Call, parsed: Sequence[NameDoc]) -> None:
+    if call.json:
+        dump(_head(call, None, parsed))
+    else:
+        show_names(parsed, color=call.color)
+
+
+def _say_what_is_not_known(call: Call, session: Session) -> None:
+    layers = session.assignments.layers
+    if not layers.complete:
+        call.say(
+            "the settings of topics are not known here (no metadata log that is ours was read): the broker's defaults "
+            "are taken for them, and a topic may have others"
+        )
+    elif layers.as_of_ms is not None:
+        call.detail(f"the settings of topics are those of {rfc3339(layers.as_of_ms)}, when the metadata log here ends")
+
+
+def _named(session: Session, names: Sequence[str]) -> tuple[list[PartitionDir], list[str]]:
+    """The directories that `names` mean, each once, and the names that mean none."""
+    marks = session.marks()
+    found: dict[DirKey, PartitionDir] = {}
+    unmatched: list[str] = []
+    for name in names:
+        matching = [d for d in session.dirs if _means(name, d, full_topic(d, marks.get(d.key)))]
+        found |= {d.key: d for d in matching}
+        unmatched += [] if matching else [name]
+    return list(found.values()), unmatched
+
+
+def _means(name: str, d: PartitionDir, topic: str | None) -> bool:
+    stem = name.rstrip("/") or name
+    if stem.startswith("/"):
+        return os.path.normpath(stem) in (f"{d.log_dir}/{d.name}", d.log_dir)
+    stem = last_part(name)
+    if stem in (d.name, topic):
+        return True
+    parsed = classify(stem)
+    return parsed.uuid is None and parsed.topic is not None and (parsed.topic, parsed.partition) == (topic, d.partition)
+
+
+def _head(call: Call, session: Session | None, parsed: Sequence[NameDoc]) -> ExplainDoc:
+    cluster = session.log_dirs.cluster if session is not None else None
+    now_ms = (session.clock if session is not None else SystemClock()).now_ms()
+    return {
+        "schema": "logagent.explain/2",
+        "at": rfc3339(now_ms),
+        "host": call.host,
+        "cluster_id": cluster.cluster_id if cluster is not None else None,
+        "node_id": cluster.node_id if cluster is not None else None,
+        "settings_as_of": rfc3339_or_none(session.assignments.layers.as_of_ms) if session is not None else None,
+        "as_of": {},
+        "names": list(parsed),
+        "log_dirs": [],
+        "dirs": [],
+        "file_systems": [],
+    }
+
+
+def _document(
+    call: Call,
+    session: Session,
+    explainer: Explainer,
+    parsed: Sequence[NameDoc],
+    dirs: Sequence[Explained],
+    systems: Sequence[FileSystem],
+) -> ExplainDoc:
+    proofs = (e.ruling.proof for e in dirs if e.ruling is not None)
+    return {
+        **_head(call, session, parsed),
+        "as_of": {witness: rfc3339(ms) for witness, ms in since_when(proofs).items()},
+        "log_dirs": _log_dirs(session, explainer),
+        "dirs": [_dir(e, _role(session, e.dir)) for e in dirs],
+        "file_systems": [_file_system(fs) for fs in systems],
+    }
+
+
+def _log_dirs(session: Session, explainer: Explainer) -> list[ExplainedLogDirDoc]:
+    layers = session.assignments.layers
+    file = (layers.file or {}).get(CORDONED)
+    text = next((t for t in (layers.broker.get(CORDONED), layers.all_brokers.get(CORDONED), file) if t is not None), "")
+    cordoned = {path.strip().rstrip("/") for path in text.split(",")} - {""}
+    return [
+        {
+            "path": path,
+            "health": where.health,
+            "waits_for": explainer.waits_for(where),
+            "cordoned": path in cordoned or "*" in cordoned,
+        }
+        for path, where in explainer.facts.log_dirs.items()
+        if not where.quarantine
+    ]
+
+
+def _role(session: Session, d: PartitionDir) -> Role | None:
+    image, node_id = session.assignments.shown, session.log_dirs.cluster.node_id
+    if image is None or node_id is None or d.kind is not Kind.CURRENT or d.topic is None or d.partition is None:
+        return None
+    topic = image.by_id.get(d.topic_id) if d.topic_id is not None else image.by_name.get(d.topic)
+    partition = topic.partitions.get(d.partition) if topic is not None else None
+    if partition is None or node_id not in partition.replicas:
+        return None
+    return "leader" if partition.leader == node_id else "follower"
+
+
+def _dir(explained: Explained, role: Role | None) -> ExplainedDirDoc:
+    d, ruling = explained.dir, explained.ruling
+    says = of_ruling(ruling.proof) if ruling is not None else None
+    return {
+        "log_dir": d.log_dir,
+        "name": d.name,
+        "kind": d.kind,
+        "topic": d.topic,
+        "partition": d.partition,
+        "topic_id": d.topic_id,
+        "role": role,
+        "allocated": sum(g.allocated for g in explained.groups),
+        "verdict": ruling.verdict if ruling is not None else None,
+        "reason": ruling.reason if ruling is not None else None,  # type: ignore[typeddict-item]
+        "claim": says.claim if says is not None else None,
+        "witness": says.witness if says is not None else None,
+        "groups": [_group(g) for g in explained.groups],
+    }
+
+
+def _group(group: Group) -> GroupDoc:
+    return {
+        "reason": group.reason,
+        "bytes": group.bytes,
+        "allocated": group.allocated,
+        "segments": group.segments,
+        "first_offset": group.base,
+        "at": rfc3339_or_none(group.at_ms),
+        "last_at": rfc3339_or_none(group.last_at_ms),
+        "setting": _setting(group.setting) if group.setting is not None else None,
+        "first": group.first,
+    }
+
+
+def _setting(setting: Setting) -> SettingDoc:
+    return {"key": setting.key, "value": setting.text, "source": setting.source}
+
+
+def _file_system(fs: FileSystem) -> FileSystemDoc:
+    return {
+        "log_dirs": fs.log_dirs,
+        "size": fs.size,
+        "used": fs.used,
+        "free": fs.free,
+        "reasons": [_sum(s) for s in fs.sums],
+    }
+
+
+def _sum(s: Sum) -> ReasonSumDoc:
+    return {
+        "reason": s.reason,
+        "bytes": s.bytes,
+        "allocated": s.allocated,
+        "segments": s.segments,
+        "directories": s.dirs,
+        "at": rfc3339_or_none(s.at_ms),
+        "last_at": rfc3339_or_none(s.last_at_ms),
+        "setting": _setting(s.setting) if s.setting is not None else None,
+        "first": s.first,
+        "largest": f"{s.largest.log_dir}/{s.largest.name}" if s.largest is not None else None,
+    }
+
+
+def _show_file_systems(call: Call, systems: Iterable[FileSystem], now_ms: int) -> None:
+    columns = [("why", "text"), ("allocated", "right"), ("dirs", "right?"), ("goes", "text"), ("largest", "path?")]
+    for fs in systems:
+        share = f", {100 * fs.used // fs.size}%" if fs.size else ""
+        title = f"{' '.join(fs.log_dirs)}: {human_bytes(fs.used)} used of {human_bytes(fs.size)}{share}"
+        rows = [
+            [
+                _why(s.reason, s.setting),
+                human_bytes(s.allocated),
+                str(s.dirs) if s.dirs else "",
+                _goes(s.at_ms, s.last_at_ms, s.first, now_ms),
+                s.largest.name if s.largest is not None else "",
+            ]
+            for s in fs.sums
+        ]
+        table(title, columns, rows, color=call.color)
+
+
+def _show_dirs(call: Call, dirs: Iterable[Explained], now_ms: int) -> None:
+    columns = [("why", "text"), ("allocated", "right"), ("segments", "right?"), ("goes", "text")]
+    for explained in dirs:
+        d, ruling = explained.dir, explained.ruling
+        rows = [
+            [
+                _why(g.reason, g.setting),
+                human_bytes(g.allocated),
+                f"{g.segments} from {g.base}" if g.segments else "",
+                _goes(g.at_ms, g.last_at_ms, g.first, now_ms),
+            ]
+            for g in explained.groups
+        ]
+        verdict = [ruling.verdict.value, *filter(None, (ruling.reason, ruling.detail))] if ruling is not None else []
+        title = f"{d.log_dir}/{d.name} ({', '.join(verdict) or d.kind.value})"
+        table(title, columns, rows, color=call.color)
+
+
+def _why(reason: Reason, setting: Setting | None) -> str:
+    return IN_WORDS[reason] if setting is None else f"{IN_WORDS[reason]}: {setting}"
+
+
+def _goes(at_ms: int | None, last_at_ms: int | None, first: str | None, now_ms: int) -> str:
+    """The date, and what must happen before."""
+    once = f"once {first}" if first is not None else ""
+    if at_ms is None:
+        return once
+    date = "at the next check" if at_ms <= now_ms else human_time(at_ms)
+    if last_at_ms is not None and last_at_ms > max(at_ms, now_ms):
+        date += f" to {human_time(last_at_ms)}"
+    return f"{date}, {once}" if once else date

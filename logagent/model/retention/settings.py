@@ -1,0 +1,167 @@
+"""Which value of a topic's setting is in force on this broker, and where it is set.
+
+Kafka's precedence: the topic's own, then of the broker's setting behind it (`ServerTopicConfigSynonyms`) the dynamic
+one of this broker, the dynamic default of all brokers, `server.properties`, Kafka's default (`DynamicBrokerConfig`).
+Of several broker settings for one thing, milliseconds come before minutes and minutes before hours, wherever set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from logagent.model.naming.dir_names import parse_int, parse_long
+
+CLEANUP_POLICY, RETENTION_MS, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
+LOCAL_RETENTION_MS, LOCAL_RETENTION_BYTES = "local.retention.ms", "local.retention.bytes"
+TIERED, COPY_DISABLED = "remote.storage.enable", "remote.log.copy.disable"
+SEGMENT_MS, SEGMENT_BYTES = "segment.ms", "segment.bytes"
+FILE_DELETE_DELAY_MS = "file.delete.delay.ms"
+MIN_COMPACTION_LAG_MS, MIN_DIRTY_RATIO = "min.compaction.lag.ms", "min.cleanable.dirty.ratio"
+DELETE_RETENTION_MS = "delete.retention.ms"
+
+_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
+# As `local.retention.*`, and its default: the same as without `local` (`LogConfig.DEFAULT_LOCAL_RETENTION_MS`).
+AS_RETENTION: Final = -2
+
+BROKER_SETTINGS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
+    CLEANUP_POLICY: (("log.cleanup.policy", 1),),
+    RETENTION_MS: (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    RETENTION_BYTES: (("log.retention.bytes", 1),),
+    LOCAL_RETENTION_MS: (("log.local.retention.ms", 1),),
+    LOCAL_RETENTION_BYTES: (("log.local.retention.bytes", 1),),
+    SEGMENT_MS: (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    SEGMENT_BYTES: (("log.segment.bytes", 1),),
+    FILE_DELETE_DELAY_MS: (("log.segment.delete.delay.ms", 1),),
+    MIN_COMPACTION_LAG_MS: (("log.cleaner.min.compaction.lag.ms", 1),),
+    MIN_DIRTY_RATIO: (("log.cleaner.min.cleanable.ratio", 1),),
+    DELETE_RETENTION_MS: (("log.cleaner.delete.retention.ms", 1),),
+}
+"""Of a topic's setting, the broker's settings that it defaults to, the first that is set; each with its unit in ms."""
+
+# The key under which the default is known, and its value there (`LogConfig`, `ServerLogConfigs`).
+_DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
+    CLEANUP_POLICY: ("log.cleanup.policy", "delete"),
+    RETENTION_MS: ("log.retention.hours", "168"),
+    RETENTION_BYTES: ("log.retention.bytes", "-1"),
+    LOCAL_RETENTION_MS: ("log.local.retention.ms", "-2"),
+    LOCAL_RETENTION_BYTES: ("log.local.retention.bytes", "-2"),
+    SEGMENT_MS: ("log.roll.hours", "168"),
+    SEGMENT_BYTES: ("log.segment.bytes", str(1 << 30)),
+    FILE_DELETE_DELAY_MS: ("log.segment.delete.delay.ms", "60000"),
+    MIN_COMPACTION_LAG_MS: ("log.cleaner.min.compaction.lag.ms", "0"),
+    MIN_DIRTY_RATIO: ("log.cleaner.min.cleanable.ratio", "0.5"),
+    DELETE_RETENTION_MS: ("log.cleaner.delete.retention.ms", str(_DAY_MS)),
+}
+TOPIC_SETTINGS: Final = (*BROKER_SETTINGS, TIERED, COPY_DISABLED)
+"""The settings of topics that matter here."""
+DYNAMIC_SETTINGS: Final = tuple(keys[0][0] for keys in BROKER_SETTINGS.values())
+"""Their settings of brokers that can be changed without a restart (`DynamicLogConfig`): of several, the finest."""
+
+_REMOTE_STORAGE = "remote.log.storage.system.enable"
+# `String.trim`, as `ConfigDef.parseType` calls it.
+_JAVA_BLANKS = "".join(map(chr, range(33)))
+
+
+@lru_cache(1024)
+def parsed_ms(text: str, unit_ms: int = 1) -> int | None:
+    """A number of units as `ConfigDef.parseType` reads it (an int; a long if they are milliseconds), in milliseconds;
+    None if it is none. Also for bytes."""
+    try:
+        return (parse_long if unit_ms == 1 else parse_int)(text.strip(_JAVA_BLANKS)) * unit_ms
+    except ValueError:
+        return None
+
+
+class Source(StrEnum):
+    """Where a value is set. UNKNOWN: nothing that was read says."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    ALL_BROKERS = "all-brokers"
+    FILE = "server.properties"
+    DEFAULT = "default"
+    UNKNOWN = "unknown"
+
+
+_IN_WORDS: Final = {
+    Source.TOPIC: "topic",
+    Source.BROKER: "this broker, dynamic",
+    Source.ALL_BROKERS: "all brokers, dynamic",
+    Source.FILE: "server.properties",
+    Source.DEFAULT: "Kafka's default",
+}
+
+
+class Setting(NamedTuple):
+    """A value in force: the key and text with which it is set, in units of `unit_ms`, and where. `text`: None if it is
+    not known."""
+
+    key: str
+    text: str | None
+    source: Source
+    unit_ms: int = 1
+
+    @property
+    def number(self) -> int | None:
+        """In milliseconds or bytes; None if it is unknown or no number (a config provider may fill it in)."""
+        parsed = None if self.text is None else parsed_ms(self.text, self.unit_ms)
+        # `AbstractKafkaConfig.logRetentionTimeMillis`: -1 hours are no hours, but unlimited.
+        return max(parsed, -1) if parsed is not None and self.key.startswith("log.retention.") else parsed
+
+    def __str__(self) -> str:
+        if self.text is None:
+            return f"{self.key} is not known"
+        return f"{self.key}={self.text} ({_IN_WORDS[self.source]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Everything that is set. `topics`: by setting, the value by topic; `broker`: the dynamic settings of this broker;
+    `all_brokers`: those that are the default of all. `file`: `server.properties`, None if it was not read. `complete`:
+    the metadata log was read, so what is in none of the first three is not set there. `as_of_ms`: when that log ends.
+    """
+
+    topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    broker: Mapping[str, str] = field(default_factory=dict)
+    all_brokers: Mapping[str, str] = field(default_factory=dict)
+    file: Mapping[str, str] | None = None
+    complete: bool = False
+    as_of_ms: int | None = None
+
+    @property
+    def may_tier(self) -> bool:
+        """Whether this broker has remote storage, or may have."""
+        text = "true" if self.file is None else self.file.get(_REMOTE_STORAGE, "false")
+        return text.strip().lower() != "false"
+
+    def of(self, topic: str, name: str) -> Setting:
+        """The setting `name` of `topic`. Where the topic's own are not known, the broker's default, which is then an
+        assumption."""
+        own = self.topics.get(name, {}).get(topic)
+        return Setting(name, own, Source.TOPIC) if own is not None else self.default(name)
+
+    def default(self, name: str) -> Setting:
+        """That of topics that have none of their own."""
+        layers = ((Source.BROKER, self.broker), (Source.ALL_BROKERS, self.all_brokers), (Source.FILE, self.file or {}))
+        for key, unit_ms in BROKER_SETTINGS.get(name, ()):
+            for source, values in layers:
+                if key in values:
+                    return Setting(key, values[key], source, unit_ms)
+        if name not in _DEFAULTS:
+            return Setting(name, "false", Source.DEFAULT)
+        key, text = _DEFAULTS[name]
+        if self.file is None:
+            return Setting(key, None, Source.UNKNOWN)
+        units = dict(BROKER_SETTINGS[name])
+        return Setting(key, text, Source.DEFAULT, units[key])
+
+
+NOTHING_SET: Final = Layers()
