@@ -32,7 +32,8 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      OFTEN),
     ("`explain --names` and `--help` read no configuration and look at no disk",
      "logagent.cli.explain_host logagent.agent.config logagent.host.state.state_dir"
-     " logagent.broker.files.server_properties logagent.host.brokers.discovery logagent.host.linux.access logagent.host.linux.child", SMALL),
+     " logagent.broker.files.server_properties logagent.host.brokers.discovery logagent.host.linux.access"
+     " logagent.host.linux.child", SMALL),
     ("a daemon that neither publishes nor takes requests does not hold it in memory",
      "logagent.agent.publish.publish logagent.agent.requests.box logagent.agent.requests.memory"
      " logagent.agent.requests.topics", OFTEN),
