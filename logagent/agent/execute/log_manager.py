@@ -21,7 +21,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -208,9 +208,13 @@ class LogManager:
         # With parallel lanes one of them is always between a look and a call; such runs end after a while.
         alone = not self.calls.parallel or len(self.log_dirs) == 1
         facts, seen_at = lane.read_facts(), self.clock.monotonic()
-        collected_at = seen_at
+        collected_at, noted = seen_at, ExitStack()
         try:
             for number, p in enumerate(proposals):
+                if not number or p.dir.log_dir != proposals[number - 1].dir.log_dir:
+                    # Noted once, not for each directory: the note is a write to the executor lock's file.
+                    noted.close()
+                    noted.enter_context(self.calls.at(p.dir.log_dir))
                 if not lane.control.stop() and self.clock.monotonic() - seen_at > FACTS_VALID_SECONDS:
                     remover.settle()  # A look can take a while, or hang.
                     if alone and self.clock.monotonic() - collected_at > COLLECT_SECONDS:
@@ -220,13 +224,12 @@ class LogManager:
                 if lane.control.stop():
                     lane.stopped([p])
                 elif lane.passes(p, aged := self._aged(facts, seen_at), self.guards):
-                    may_join = partial(self._permits, aged)
-                    with self.calls.at(p.dir.log_dir):
-                        result = remover.run(proposals, number, facts, may_join)
+                    result = remover.run(proposals, number, facts, partial(self._permits, aged))
                     lane.record_result(p, result)
                     if result.outcome is not Outcome.DONE:
                         seen_at = float("-inf")
         finally:
+            noted.close()
             remover.settle()
 
     def _remove_leftovers(self, lane: Lane, proposals: Sequence[Proposal]) -> None:

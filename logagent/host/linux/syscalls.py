@@ -103,8 +103,10 @@ def _statx() -> Callable[[int, bytes, int, int], bytes | int] | None:
         return None
     statx.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p)
 
+    buffer = ctypes.c_char * _STATX_SIZE
+
     def call(dir_fd: int, name: bytes, flags: int, mask: int) -> bytes | int:
-        answer = ctypes.create_string_buffer(_STATX_SIZE)
+        answer = buffer()
         return answer.raw if statx(dir_fd, name, flags, mask, answer) == 0 else ctypes.get_errno()
 
     return call
