@@ -17,6 +17,7 @@ together), files;
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import threading
 from collections import deque
@@ -52,6 +53,7 @@ BATCH = 256
 SWITCH_SECONDS = 0.0005
 # Facts older than this are gathered again before the next directory is removed.
 FACTS_VALID_SECONDS = 1.0
+AGE_STEP_MS = 100
 # Garbage is collected between two directories at least this often, where that is possible.
 COLLECT_SECONDS = 60.0
 
@@ -223,8 +225,10 @@ class LogManager:
                     facts, seen_at = lane.read_facts(), self.clock.monotonic()
                 if lane.control.stop():
                     lane.stopped([p])
-                elif lane.passes(p, aged := self._aged(facts, seen_at), self.guards):
-                    result = remover.run(proposals, number, facts, partial(self._permits, aged))
+                    continue
+                facts = self._aged(facts, seen_at)
+                if lane.passes(p, facts, self.guards):
+                    result = remover.run(proposals, number, facts, partial(self._permits, facts))
                     lane.record_result(p, result)
                     if result.outcome is not Outcome.DONE:
                         seen_at = float("-inf")
@@ -258,8 +262,10 @@ class LogManager:
             lane.record_result(p, result)
 
     def _aged(self, facts: Facts, seen_at: float) -> Facts:
-        """The facts with their age: what was looked at counts for a while only, however it came to be used later."""
-        return replace(facts, age_ms=int((self.clock.monotonic() - seen_at) * 1000))
+        """The facts with their age, rounded up, so that not every directory needs its own copy of them: what was
+        looked at counts for a while only, however it came to be used later."""
+        age_ms = AGE_STEP_MS * math.ceil((self.clock.monotonic() - seen_at) * 1000 / AGE_STEP_MS)
+        return facts if facts.age_ms == age_ms else replace(facts, age_ms=age_ms)
 
     def _permits(self, facts: Facts, p: Proposal) -> bool:
         return first_refusal(p, facts, self.guards) is None
