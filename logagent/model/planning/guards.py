@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Reason
-from logagent.model.claims import JUST, Act, Claim, Held, Unmet, Witness, holds, met
+from logagent.model.claims import JUST, Act, Claim, Unmet, Witness, met
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.kafka_version import STRAY_SINCE, version_text
 from logagent.model.naming import dir_names
@@ -44,7 +44,7 @@ def _unless_seen(p: Proposal, facts: Facts, claim: Claim, witness: Witness, guar
     """What was looked at and was right, counts for as long as its witness does."""
     if need_of(p, facts, JUST[claim]) is None:
         return None
-    unmet = holds(Held(claim, witness, facts.now_ms), facts.moment(p.dir))
+    unmet = facts.late_look(claim, witness)
     return None if unmet is None else _too_late(p, guard, unmet)
 
 
