@@ -5,7 +5,6 @@ All problems are reported together: `ConfigError.problems` lists them, each with
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -139,6 +138,8 @@ def _overlay_environment(
 
 def _no_such_variable(variable: str, known: Collection[tuple[str, str]]) -> str:
     """One underscore, a dot or a small letter, and a setting would silently not be in effect."""
+    import difflib
+
     names = {f"{section}_{key}": f"{ENV_PREFIX}{section}__{key}".upper() for section, key in known}
     meant = re.sub(r"[_.]+", "_", variable.lower()).removeprefix("logagent_")
     near = difflib.get_close_matches(meant, names, n=1, cutoff=0.5)

@@ -16,7 +16,7 @@ metadata log with a sound end is not up to date, a mode bit is no started remova
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import NamedTuple
 
@@ -103,8 +103,6 @@ class Lasts(Enum):
     THE_PLAN = "as long as the plan that it was looked at for"
 
 
-_LONGEST_MS = {Lasts.A_MINUTE: 60_000, Lasts.TEN_SECONDS: 10_000}
-
 _READ = Lasts.WHILE_ASSIGNMENTS_COUNT
 _GONE = {
     Witness.KRAFT_LOG: Lasts.SINCE_IT_WAS_MADE,
@@ -186,14 +184,16 @@ class Act(StrEnum):
     RESTORE = "restore"
 
 
-class Need(NamedTuple):
-    """Claims that are enough together, in one of several ways: the first that is met counts."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """Claims that are enough together, in one of several ways: the first that is met counts. `claims`: those of all
+    ways. Compared and hashed by identity, because each guard looks needs up for each directory."""
 
     ways: tuple[tuple[Claim, ...], ...]
+    claims: frozenset[Claim] = field(init=False, repr=False)
 
-    @property
-    def claims(self) -> frozenset[Claim]:
-        return frozenset(claim for way in self.ways for claim in way)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "claims", frozenset(claim for way in self.ways for claim in way))
 
 
 def _all(*claims: Claim) -> tuple[Need, ...]:
@@ -263,6 +263,8 @@ NEEDS: Mapping[Act, tuple[Need, ...]] = {
 """An act needs all of its needs. `clock`, `stood`, `kept` and `configuration` are asked when it falls due
 (`model.planning.due`), `whole` when a restore is planned (`model.planning.restorations`), the others by the guards."""
 
+JUST: Mapping[Claim, frozenset[Claim]] = {claim: frozenset({claim}) for claim in Claim}
+"""Each claim as a set of its own, to look up the need that it belongs to."""
 WHEN_DUE = frozenset({Claim.CLOCK, Claim.STOOD, Claim.KEPT, Claim.CONFIGURATION})
 WHEN_RESTORED = frozenset({Claim.WHOLE})
 
@@ -306,7 +308,7 @@ def holds(held: Held, moment: Moment) -> Unmet | None:
 
 
 def _late(as_of_ms: int, lasts: Lasts, moment: Moment) -> str | None:
-    longest = moment.max_age_ms if lasts is Lasts.WHILE_ASSIGNMENTS_COUNT else _LONGEST_MS.get(lasts)
+    longest = _longest_ms(lasts, moment)
     if longest is not None:
         age = moment.now_ms - as_of_ms
         return f"{age // 1000} s ago, and that stays true for {longest // 1000} s" if age > longest else None
@@ -315,6 +317,14 @@ def _late(as_of_ms: int, lasts: Lasts, moment: Moment) -> str | None:
     if lasts is Lasts.WHILE_IT_RUNS and (moment.process_started_ms or as_of_ms + 1) > as_of_ms:
         return "the process that holds the log dir is another one"
     return None
+
+
+def _longest_ms(lasts: Lasts, moment: Moment) -> int | None:
+    if lasts is Lasts.TEN_SECONDS:
+        return 10_000
+    if lasts is Lasts.A_MINUTE:
+        return 60_000
+    return moment.max_age_ms if lasts is Lasts.WHILE_ASSIGNMENTS_COUNT else None
 
 
 def _at(ms: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from logagent.model.claims import Moment, Proof
+from logagent.model.claims import Claim, Held, Moment, Proof, Unmet, Witness, holds
 from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import DirKey, Health, Holder, Identity, PartitionDir, RemovedFile, Verdict
 
@@ -169,6 +169,17 @@ class Facts:
     unchangeable: Mapping[DirKey, Unchangeable] = field(default_factory=dict)
     age_ms: int = 0
     max_age_ms: int = 900_000
+    _late_looks: dict[tuple[Claim, Witness], Unmet | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def late_look(self, claim: Claim, witness: Witness) -> Unmet | None:
+        """Why what was looked at for all of these facts does not count for `claim` any more; None if it does. Found
+        once: it is the same for every directory."""
+        if (claim, witness) not in self._late_looks:
+            moment = Moment(self.now_ms + self.age_ms, self.now_ms, self.max_age_ms)
+            self._late_looks[claim, witness] = holds(Held(claim, witness, self.now_ms), moment)
+        return self._late_looks[claim, witness]
 
     def moment(self, d: PartitionDir) -> Moment:
         """What the times of witnesses are compared with, for an act on `d` now."""

@@ -38,6 +38,7 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      "logagent.agent.publish.publish logagent.agent.requests.box logagent.agent.requests.memory"
      " logagent.agent.requests.topics", OFTEN),
     ("only where processes are looked at", "psutil", OFTEN),
+    ("only where a variable is misspelled", "difflib", OFTEN),
     ("only the daemon watches folders", "watchdog", OFTEN),
     ("prometheus_client: only a daemon that is asked for metrics", "logagent.agent.metrics.metrics", OFTEN),
     ("kafka-python: only where a cluster is asked",

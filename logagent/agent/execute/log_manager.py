@@ -17,11 +17,12 @@ together), files;
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -35,7 +36,7 @@ from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError, Remo
 from logagent.files.safe_open import MIB
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableHolderWatch, StoppableInterlock
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.remove import Removed, mark_dir, remove_dir, remove_leftovers, unmark_dirs
+from logagent.host.removal.remove import Mark, Removed, mark_dirs, remove_dir, remove_leftovers, unmark_dirs
 from logagent.host.removal.work_control import WorkControl
 from logagent.host.state.journal import Journal
 from logagent.model.facts import Facts
@@ -52,6 +53,7 @@ BATCH = 256
 SWITCH_SECONDS = 0.0005
 # Facts older than this are gathered again before the next directory is removed.
 FACTS_VALID_SECONDS = 1.0
+AGE_STEP_MS = 100
 # Garbage is collected between two directories at least this often, where that is possible.
 COLLECT_SECONDS = 60.0
 
@@ -208,9 +210,13 @@ class LogManager:
         # With parallel lanes one of them is always between a look and a call; such runs end after a while.
         alone = not self.calls.parallel or len(self.log_dirs) == 1
         facts, seen_at = lane.read_facts(), self.clock.monotonic()
-        collected_at = seen_at
+        collected_at, noted = seen_at, ExitStack()
         try:
             for number, p in enumerate(proposals):
+                if not number or p.dir.log_dir != proposals[number - 1].dir.log_dir:
+                    # Noted once, not for each directory: the note is a write to the executor lock's file.
+                    noted.close()
+                    noted.enter_context(self.calls.at(p.dir.log_dir))
                 if not lane.control.stop() and self.clock.monotonic() - seen_at > FACTS_VALID_SECONDS:
                     remover.settle()  # A look can take a while, or hang.
                     if alone and self.clock.monotonic() - collected_at > COLLECT_SECONDS:
@@ -219,14 +225,15 @@ class LogManager:
                     facts, seen_at = lane.read_facts(), self.clock.monotonic()
                 if lane.control.stop():
                     lane.stopped([p])
-                elif lane.passes(p, aged := self._aged(facts, seen_at), self.guards):
-                    may_join = partial(self._permits, aged)
-                    with self.calls.at(p.dir.log_dir):
-                        result = remover.run(proposals, number, facts, may_join)
+                    continue
+                facts = self._aged(facts, seen_at)
+                if lane.passes(p, facts, self.guards):
+                    result = remover.run(proposals, number, facts, partial(self._permits, facts))
                     lane.record_result(p, result)
                     if result.outcome is not Outcome.DONE:
                         seen_at = float("-inf")
         finally:
+            noted.close()
             remover.settle()
 
     def _remove_leftovers(self, lane: Lane, proposals: Sequence[Proposal]) -> None:
@@ -255,8 +262,10 @@ class LogManager:
             lane.record_result(p, result)
 
     def _aged(self, facts: Facts, seen_at: float) -> Facts:
-        """The facts with their age: what was looked at counts for a while only, however it came to be used later."""
-        return replace(facts, age_ms=int((self.clock.monotonic() - seen_at) * 1000))
+        """The facts with their age, rounded up, so that not every directory needs its own copy of them: what was
+        looked at counts for a while only, however it came to be used later."""
+        age_ms = AGE_STEP_MS * math.ceil((self.clock.monotonic() - seen_at) * 1000 / AGE_STEP_MS)
+        return facts if facts.age_ms == age_ms else replace(facts, age_ms=age_ms)
 
     def _permits(self, facts: Facts, p: Proposal) -> bool:
         return first_refusal(p, facts, self.guards) is None
@@ -327,13 +336,12 @@ BATCH_BYTES = 64 * MIB
 
 @dataclass(slots=True)
 class Started:
-    """A removal whose intent is durable. `watch`: looks at the lock right before a change. `marked`: whether the batch
-    gave it its mark."""
+    """A removal whose intent is durable. `watches`: one for each worker, shared by all of the batch in its log dir."""
 
     action: int
     proposal: Proposal
-    watch: Callable[[], Watch]
-    marked: bool = False
+    watches: Sequence[Watch]
+    mark: Mark
 
 
 @dataclass(slots=True)
@@ -405,33 +413,26 @@ class Remover:
             self._record(withdrawn)
             actions = self.journal.begin(batch, facts=facts)
         self._forget()
-        self.started.extend(Started(n, p, self._watch(p, facts)) for n, p in zip(actions, batch, strict=True))
-        if len(batch) > 1:
-            self._mark()
-
-    def _mark(self) -> None:
-        """Mark all that were begun, before the first sync. What cannot be marked is left to its removal, which says
-        why."""
-        for started in self.started:
-            p = started.proposal
-            log_dir = self.log_dirs[p.dir.log_dir]
-            try:
-                # A batch may have directories of several log dirs.
-                with self.calls.at(p.dir.log_dir):
-                    started.marked = mark_dir(log_dir, p.dir.name, p.dir.identity, started.watch(), _topic_id_check(p))
-            except LogAgentError:
-                return
+        # A batch may have directories of several log dirs.
+        watches = {path: self._watches(path, facts) for path in {p.dir.log_dir: None for p in batch}}
+        for n, p in zip(actions, batch, strict=True):
+            mark = Mark(p.dir.name, p.dir.identity, _topic_id_check(p))
+            self.started.append(Started(n, p, watches[p.dir.log_dir], mark))
+        for path, here in watches.items() if len(batch) > 1 else ():
+            marks = [b.mark for b in self.started if b.proposal.dir.log_dir == path]
+            with self.calls.at(path):
+                mark_dirs(self.log_dirs[path], marks, here[0])
 
     def _unmarked(self) -> list[int]:
         """Take the marks back from what was not reached; returns the ids of the intents that may be withdrawn."""
-        withdrawn = [b.action for b in self.not_reached if not b.marked]
-        marked = [b for b in self.not_reached if b.marked]
+        withdrawn = [b.action for b in self.not_reached if not b.mark.given]
+        marked = [b for b in self.not_reached if b.mark.given]
         for path in {b.proposal.dir.log_dir: None for b in marked}:
             here = [b for b in marked if b.proposal.dir.log_dir == path]
             dirs = [(b.proposal.dir.name, b.proposal.dir.identity) for b in here]
             try:
                 with self.calls.at(path):
-                    unmark_dirs(self.log_dirs[path], dirs, here[0].watch())
+                    unmark_dirs(self.log_dirs[path], dirs, here[0].watches[0])
             except LogAgentError:
                 continue
             withdrawn += [b.action for b in here]
@@ -451,24 +452,25 @@ class Remover:
         self.unsettled.clear()
         self.not_reached.clear()
 
-    def _watch(self, p: Proposal, facts: Facts) -> Callable[[], Watch]:
-        log_dir, holder = self.log_dirs[p.dir.log_dir], facts.log_dirs[p.dir.log_dir].holder
+    def _watches(self, path: str, facts: Facts) -> list[Watch]:
+        """What looks at the lock right before each change in a log dir, for each worker."""
+        log_dir, holder, given_up = self.log_dirs[path], facts.log_dirs[path].holder, self.control.given_up
         if holder.state is HolderState.HELD:
-            return lambda: StoppableHolderWatch(log_dir.fd, log_dir.path, holder.pid, self.control.given_up)
-        return lambda: StoppableInterlock(log_dir.fd, log_dir.path, self.control.given_up)
+            workers = range(self.control.workers)
+            return [StoppableHolderWatch(log_dir.fd, log_dir.path, holder.pid, given_up) for _ in workers]
+        return [StoppableInterlock(log_dir.fd, log_dir.path, given_up) for _ in range(self.control.workers)]
 
     def _remove(self, started: Started, facts: Facts) -> Removed:
         p = started.proposal
         truncates = facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE
         held = facts.log_dirs[p.dir.log_dir].holder.state is HolderState.HELD
-        watch = self._watch(p, facts)
         return remove_dir(
             self.log_dirs[p.dir.log_dir],
             p.dir.name,
             p.dir.identity,
-            *(watch() for _ in range(self.control.workers)),
+            *started.watches,
             control=replace(self.control, held=held, truncate_held=truncates),
-            check=_topic_id_check(p),
+            mark=started.mark,
             seen=p.dir,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.facts import Facts
@@ -35,20 +35,16 @@ class PlanJournal:
         """Make the intents durable; returns their ids, in order. `entries`: by action id, the entries removed from the
         checkpoints; `facts`: those on which the guards have just passed."""
         intents = [
-            replace(
-                self._intent(p, entries.get(action_id(p), ())),
-                closed_cleanly=closed_cleanly,
-                reason=orphan_because(p, facts) if facts is not None else None,
-                claims=_claims(p, facts) if facts is not None else (),
-            )
-            for p in proposals
+            self._intent(p, entries.get(action_id(p), ()) if entries else (), closed_cleanly, facts) for p in proposals
         ]
         return self.journal.begin(intents, self.now_ms())
 
     def finish(self, outcomes: Iterable[tuple[int, Outcome, str | None]]) -> None:
         self.journal.finish(outcomes, self.now_ms())
 
-    def _intent(self, p: Proposal, entries: tuple[CheckpointEntry, ...]) -> Intent:
+    def _intent(
+        self, p: Proposal, entries: tuple[CheckpointEntry, ...], closed_cleanly: bool | None, facts: Facts | None
+    ) -> Intent:
         whole_name = None if p.dir.truncated else p.dir.topic
         return Intent(
             action=p.action,
@@ -70,6 +66,9 @@ class PlanJournal:
             segments=p.dir.segments,
             removal_started=p.dir.removal_started,
             allocated=p.dir.allocated,
+            closed_cleanly=closed_cleanly,
+            reason=orphan_because(p, facts) if facts is not None else None,
+            claims=_claims(p, facts) if facts is not None else (),
         )
 
 

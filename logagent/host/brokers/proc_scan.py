@@ -197,11 +197,16 @@ class ProcScan:
                     elif (
                         link.startswith("/")
                         and not link.startswith(leave_out)
+                        and not self._is_elsewhere(namespace, link)
                         and not hangs(link)
                         and device_unasked(number, directory) in self.devices
                     ):
                         found = os.stat(number, dir_fd=directory)
-                        others[link] = found.st_dev, found.st_ino
+                        place = found.st_dev, found.st_ino
+                        if (namespace, link.rpartition("/")[0]) in self._ancestors:
+                            others[link] = place
+                        else:
+                            self._note(pid, namespace, set(), {link: place})
                         if link.endswith(DELETED):
                             removed.append((number, link, found))
                 except (FileNotFoundError, ProcessLookupError):
@@ -259,10 +264,15 @@ class ProcScan:
         others: dict[str, tuple[bytes, int]] = {}
         for address, device, inode, raw in _MAPPED.findall(maps):
             # The kernel escapes only the newline (as \012), so both readings are possible: note both.
-            for path in {os.fsdecode(raw), os.fsdecode(raw.replace(b"\\012", b"\n"))}:
+            readings = {raw, raw.replace(b"\\012", b"\n")} if b"\\012" in raw else (raw,)
+            for path in map(os.fsdecode, readings):
                 if path.startswith(prefixes):
                     ours.add(path)
-                elif not self.map_devices.isdisjoint((None, device)) and not path.startswith(_PSEUDO):
+                elif (
+                    not self.map_devices.isdisjoint((None, device))
+                    and not path.startswith(_PSEUDO)
+                    and not self._is_elsewhere(namespace, path)
+                ):
                     others[path] = address, int(inode)
         before = self._lost
         self._lost = {}
@@ -327,6 +337,13 @@ class ProcScan:
                 identity = Identity(seen.st_dev, seen.st_ino)
                 found += [(w, "/".join(parts[end:])) for w in self.watched if w.identity == identity]
         return self._ancestors[key]
+
+    def _is_elsewhere(self, namespace: int, path: str) -> bool:
+        """Whether this scan has already resolved the directory of `path`, and it is in none of the log dirs: a broker
+        has many files open in each of its directories, and all but the first need no look. A removed file may have been
+        in another directory of that name."""
+        key = (namespace, path.rpartition("/")[0])
+        return key in self._there and self._ancestors.get(key) == [] and not path.endswith(DELETED)
 
     def _judge_unreadable(self, pid: int) -> None:
         if pid in self._above_us:

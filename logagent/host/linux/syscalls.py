@@ -103,8 +103,10 @@ def _statx() -> Callable[[int, bytes, int, int], bytes | int] | None:
         return None
     statx.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p)
 
+    buffer = ctypes.c_char * _STATX_SIZE
+
     def call(dir_fd: int, name: bytes, flags: int, mask: int) -> bytes | int:
-        answer = ctypes.create_string_buffer(_STATX_SIZE)
+        answer = buffer()
         return answer.raw if statx(dir_fd, name, flags, mask, answer) == 0 else ctypes.get_errno()
 
     return call
@@ -137,9 +139,9 @@ def attributes(dir_fd: int, name: str = "") -> Attributes:
     flags = _AT_SYMLINK_NOFOLLOW if name else _AT_EMPTY_PATH
     answer = statx(dir_fd, os.fsencode(name), flags, _STATX_BASIC) if statx is not None else errno.ENOSYS
     if isinstance(answer, bytes):
-        bits, *rest = _ATTRIBUTES.unpack_from(answer)
+        bits, links, uid, mode, size, blocks = _ATTRIBUTES.unpack_from(answer)
         fixed = "immutable" if bits & _IMMUTABLE else "append-only" if bits & _APPEND_ONLY else None
-        return Attributes(fixed, *rest)
+        return Attributes(fixed, links, uid, mode, size, blocks)
     if answer in (errno.ENOSYS, errno.EPERM):
         found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False) if name else os.fstat(dir_fd)
         return Attributes(None, found.st_nlink, found.st_uid, found.st_mode, found.st_size, found.st_blocks)

@@ -21,15 +21,14 @@ def is_started(mode: int) -> bool:
     return bool(mode & REMOVAL_STARTED)
 
 
-def mark_started(fd: int, before: Callable[[], None]) -> None:
+def mark_started(fd: int, before: Callable[[], None], *, synced: bool = False) -> None:
     """Mark the open directory `fd`, durably; `before` is called right before the change. Raises OSError (`set_mark`).
 
-    Of several that were marked one after the other (`set_mark`) the first of these syncs writes all marks, and the
-    others find nothing left to write.
+    `synced`: this run has seen the mark reach the disk, so a directory that still has it needs no fsync.
     """
-    set_mark(fd, before)
     # Also if it was there already: it may not be on the disk yet, or the run that set it was killed before its fsync.
-    os.fsync(fd)
+    if set_mark(fd, before) or not synced:
+        os.fsync(fd)
 
 
 def set_mark(fd: int, before: Callable[[], None]) -> bool:

@@ -154,7 +154,7 @@ class Ways:
                 yield _sticky(self.actor, path, f"{path}/{name}", found)
             if stat.S_ISDIR(found.mode):
                 yield from self._below(f"{path}/{name}", fd, name, levels)
-            elif _is_shortened(found) and not _may(fd, name, WRITE):
+            elif found.size > MAX_CHUNK and _is_shortened(found) and not _may(fd, name, WRITE):
                 yield _no_permission(self.actor, f"{path}/{name}", found)
 
     def _below(self, path: str, fd: int, name: str, levels: int) -> Iterator[Unchangeable]:

@@ -8,8 +8,8 @@ before its index files, so that a broker that takes over finds no half segment t
 the directory are removed last. Before the first of them the directory is marked (`started_mark`), so that half of it is
 never restored. Everything is idempotent: after a kill at any point the same call starts again.
 
-A batch of directories can be marked first (`mark_dir`), so that one sync writes all marks; what of it is not reached is
-unmarked again (`unmark_dirs`).
+A batch of directories can be marked first (`mark_dirs`), so that one sync writes all marks; what of it is not reached
+is unmarked again (`unmark_dirs`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from logagent.broker.process.lock import Watch
-from logagent.errors import NotAsPlanned
+from logagent.errors import LogAgentError, NotAsPlanned
 from logagent.host.linux.syscalls import mount_id
 from logagent.host.log_dir.log_dir import OPEN_CHILD, OpenLogDir
 from logagent.host.log_dir.started_mark import clear_mark, mark_started, set_mark
@@ -46,6 +46,19 @@ class Removed:
 
 
 @dataclass(slots=True)
+class Mark:
+    """The mark of one directory that is to be removed. `check` gets its descriptor before the first change and raises
+    `NotAsPlanned` if it must not be removed after all. `given`: `mark_dirs` has set it; `synced`: and has seen it, or
+    the one that was there, reach the disk."""
+
+    name: str
+    identity: Identity
+    check: Callable[[int], None] | None = None
+    given: bool = False
+    synced: bool = False
+
+
+@dataclass(slots=True)
 class _Level:
     """One directory on the way down; only the deepest one is open. `allocated`: its own blocks, before its entries go
     (some file systems give blocks back with those). `pending` is taken from the end."""
@@ -62,7 +75,7 @@ def remove_dir(
     expect: Identity,
     *watches: Watch | None,
     control: WorkControl = UNCONTROLLED,
-    check: Callable[[int], None] | None = None,
+    mark: Mark | None = None,
     seen: PartitionDir | None = None,
 ) -> Removed:
     """Remove the directory `name` of `log_dir` with everything in it; only names that end in `-delete` or `-stray`.
@@ -71,7 +84,7 @@ def remove_dir(
     itself: `before()` is asked immediately before every unlink, truncate and rmdir. With `control.held` give a
     `HolderWatch`, or None.
 
-    `check` gets its descriptor before the first change and raises `NotAsPlanned` if it must not be removed after all.
+    `mark`: what else to check, and what `mark_dirs` has done.
 
     `seen`: what the inventory saw of it. If that was only small plain files, and none was added or removed since, they
     are not looked at again one by one.
@@ -91,7 +104,7 @@ def remove_dir(
     if plain and seen is not None and seen.allocated > control.chunk:
         plain = False
     with log_dir.acting("removal", name):
-        _Walk(log_dir, workers, control, seen if plain else None).remove(name, expect, check)
+        _Walk(log_dir, workers, control, seen if plain else None).remove(name, expect, mark or Mark(name, expect))
     return Removed(sum(w.files for w in workers), sum(w.bytes for w in workers), sum(w.freed for w in workers))
 
 
@@ -116,19 +129,34 @@ def remove_leftovers(
         return worker.freed
 
 
-def mark_dir(
-    log_dir: OpenLogDir, name: str, expect: Identity, watch: Watch, check: Callable[[int], None] | None = None
-) -> bool:
-    """Mark the directory `name` ahead of its removal (`remove_dir`, which makes the mark durable), as that would.
-    Returns False if it has the mark already. Raises as `remove_dir` does."""
-    with _opened(log_dir, name, expect, "mark") as fd:
-        if check is not None:
-            check(fd)
-        return set_mark(fd, watch.before)
+def mark_dirs(log_dir: OpenLogDir, marks: Sequence[Mark], watch: Watch) -> None:
+    """Mark directories ahead of their removal (`remove_dir`), as that would, and note in each of `marks` what was done.
+
+    First all are marked, then all are synced, and only then a file goes: the first sync writes all marks, and the
+    others find nothing left to write. (ext4 commits whatever is under way when a directory is synced; after each
+    removal that would be its files.) Raises nothing: what cannot be marked or synced is left to its removal, which
+    says why.
+    """
+    with ExitStack() as closing:
+        opened: list[tuple[Mark, int]] = []
+        with suppress(LogAgentError):
+            for mark in marks:
+                with log_dir.acting("mark", mark.name):
+                    fd = log_dir.open_child(mark.name, mark.identity)
+                    closing.callback(os.close, fd)
+                    if mark.check is not None:
+                        mark.check(fd)
+                    mark.given = set_mark(fd, watch.before)
+                opened.append((mark, fd))
+        with suppress(LogAgentError):
+            for mark, fd in opened:
+                with log_dir.acting("sync", mark.name):
+                    os.fsync(fd)
+                mark.synced = True
 
 
 def unmark_dirs(log_dir: OpenLogDir, dirs: Sequence[tuple[str, Identity]], watch: Watch) -> None:
-    """Take back what `mark_dir` set on directories that were not reached, durably. Raises as `remove_dir` does."""
+    """Take back what `mark_dirs` set on directories that were not reached, durably. Raises as `remove_dir` does."""
     for name, expect in dirs:
         with _opened(log_dir, name, expect, "unmark") as fd:
             clear_mark(fd, watch.before)
@@ -160,7 +188,8 @@ class _Walk:
         self._plain = plain
         self._first = workers[0]
 
-    def remove(self, name: str, expect: Identity, check: Callable[[int], None] | None) -> None:
+    def remove(self, name: str, expect: Identity, mark: Mark) -> None:
+        check = mark.check
         while True:
             try:
                 fd = self._log_dir.open_child(name, expect)
@@ -172,7 +201,7 @@ class _Walk:
                 if check is not None:
                     check(fd)
                     check = None  # What it looks at is removed with the rest.
-                mark_started(fd, self._first.before)
+                mark_started(fd, self._first.before, synced=mark.synced)
             except BaseException:
                 os.close(fd)
                 raise

@@ -3,9 +3,11 @@ directory is, what covers it, and who has its log dir. Decides without I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable
+from functools import cache
 
 from logagent.model.claims import (
+    JUST,
     NEEDS,
     Act,
     Ask,
@@ -29,8 +31,10 @@ def act_of(p: Proposal, facts: Facts) -> Act | None:
     kind = p.dir.kind
     match p.action:
         case ActionKind.REMOVE:
+            if kind is Kind.DELETE:
+                return Act.REMOVE_MARKED
             of_stray = Act.REMOVE_DUPLICATE if p.duplicate else Act.REMOVE_STRAY
-            return {Kind.STRAY: of_stray, Kind.DELETE: Act.REMOVE_MARKED}.get(kind)
+            return of_stray if kind is Kind.STRAY else None
         case ActionKind.REMOVE_LEFTOVERS:
             return Act.REMOVE_LEFTOVERS
         case ActionKind.RESTORE:
@@ -50,10 +54,15 @@ def act_of(p: Proposal, facts: Facts) -> Act | None:
     return None
 
 
-def need_of(p: Proposal, facts: Facts, claims: AbstractSet[Claim]) -> Need | None:
+def need_of(p: Proposal, facts: Facts, claims: frozenset[Claim]) -> Need | None:
     """What the act of `p` needs that has to do with any of `claims`."""
     act = act_of(p, facts)
-    return next((need for need in NEEDS[act] if need.claims & claims), None) if act is not None else None
+    return _first_with(NEEDS[act], claims) if act is not None else None
+
+
+@cache
+def _first_with(needs: tuple[Need, ...], claims: frozenset[Claim]) -> Need | None:
+    return next((need for need in needs if not need.claims.isdisjoint(claims)), None)
 
 
 WHOSE = frozenset(
@@ -106,11 +115,10 @@ def proof_of(p: Proposal, facts: Facts) -> Proof:
     plan and journal keep of it."""
     proof: list[Held] = []
     where = facts.log_dirs.get(p.dir.log_dir)
-    asks = [(WHOSE, by_rulings(p, facts))]
+    needs: list[tuple[Need | None, Callable[[], Ask]]] = [(need_of(p, facts, WHOSE), lambda: by_rulings(p, facts))]
     if where is not None:
-        asks.append((frozenset({Claim.STOPPED}), by_holder(where.holder, p, facts)))
-    for claims, ask in asks:
-        need = need_of(p, facts, claims)
-        found = met(need, ask) if need is not None else ()
+        needs.append((need_of(p, facts, JUST[Claim.STOPPED]), lambda: by_holder(where.holder, p, facts)))
+    for need, ask in needs:
+        found = met(need, ask()) if need is not None else ()
         proof += () if isinstance(found, Unmet) else found
     return tuple(proof)

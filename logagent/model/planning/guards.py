@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Reason
-from logagent.model.claims import Act, Claim, Held, Unmet, Witness, holds, met
+from logagent.model.claims import JUST, Act, Claim, Unmet, Witness, met
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.kafka_version import STRAY_SINCE, version_text
 from logagent.model.naming import dir_names
@@ -42,9 +42,9 @@ _ACTS_ON = {
 
 def _unless_seen(p: Proposal, facts: Facts, claim: Claim, witness: Witness, guard: PlanGuard) -> Refusal | None:
     """What was looked at and was right, counts for as long as its witness does."""
-    if need_of(p, facts, {claim}) is None:
+    if need_of(p, facts, JUST[claim]) is None:
         return None
-    unmet = holds(Held(claim, witness, facts.now_ms), facts.moment(p.dir))
+    unmet = facts.late_look(claim, witness)
     return None if unmet is None else _too_late(p, guard, unmet)
 
 
@@ -258,7 +258,7 @@ def lock(p: Proposal, facts: Facts) -> Refusal | None:
 
 def window(p: Proposal, facts: Facts) -> Refusal | None:
     """No live or starting broker forbids the action (table of windows in the README)."""
-    need = need_of(p, facts, {Claim.STOPPED})
+    need = need_of(p, facts, JUST[Claim.STOPPED])
     for where in _places(p, facts):
         holder = where.holder
         found = met(need, by_holder(where.holder, p, facts)) if need is not None else ()
@@ -290,7 +290,7 @@ def version(p: Proposal, facts: Facts) -> Refusal | None:
     """Refuses to create a `-stray` dir in a log dir for brokers before 3.6.1 (or of unknown version): they would not
     start."""
     known = facts.kafka_version
-    if need_of(p, facts, {Claim.VERSION}) is None:
+    if need_of(p, facts, JUST[Claim.VERSION]) is None:
         return None
     if p.new_dir is not None:
         return _unless_seen(p, facts, Claim.VERSION, Witness.QUARANTINE_DIR, "version")

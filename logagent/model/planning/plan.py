@@ -254,4 +254,4 @@ def _identifying(p: Proposal) -> bytes:
     parts += ["then removed"] if p.then_removed else []
     parts += ["double"] if p.duplicate else []
     parts += p.leftovers
-    return b"\0".join(part.encode("utf-8", "surrogateescape") for part in parts)
+    return "\0".join(parts).encode("utf-8", "surrogateescape")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
@@ -25,6 +26,7 @@ from logagent.model.records import Outcome
 from logagent.settings import DAY_MS
 from tests.disk.agent.evidence.test_strays_asked import assign
 from tests.disk.failing import format_log_dir, of_gone_topic, partition
+from tests.disk.killed import SCENARIOS, under_strace
 from tests.disk.messes import lock_held
 from tests.disk.sessions import SETTINGS, Host
 from tests.fake_time import HurriedClock
@@ -195,3 +197,50 @@ def test_what_a_broker_drops_when_it_loads_a_stray_is_not_taken_for_our_removal(
         assert [p.dir.name for p in plan.actions] == strays[:1]
         assert sorted((r.name, r.guard) for r in plan.refusals) == [(name, "assigned") for name in strays[1:]]
         assert "no copy is known to cover it" in plan.refusals[0].fact
+
+
+def test_the_marks_of_a_batch_are_on_the_disk_before_its_first_file_goes(tmp_path: Path) -> None:
+    """And no directory is synced after that: on ext4 each such sync writes out what the removal before it did."""
+    own, log = SCENARIOS["batch"].prepare(tmp_path / "host"), tmp_path / "trace"
+    done = under_strace(tmp_path / "host", own, "-y", "-s", "300", "-o", str(log), "-e", "trace=fchmod,fsync,unlinkat")
+    assert done.returncode == 0, done.stderr
+    names = [f"audit-{number}.{HEX}-delete" for number in range(3)]
+    lines = log.read_text().splitlines()
+    calls = [
+        (call, name)
+        for line in lines
+        for call in ("fchmod", "fsync", "unlinkat")
+        for name in names
+        if f" {call}(" in line and f"{name}>" in line
+    ]
+    synced = len(calls) - sum(call == "unlinkat" for call, _ in calls)
+    assert calls[:synced] == [*(("fchmod", name) for name in names), *(("fsync", name) for name in names)]
+    assert len(calls) > synced
+
+
+def test_a_mark_that_the_batch_could_not_sync_is_synced_by_its_removal(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk refuses the first sync of all; no file goes before a sync of its own directory has succeeded."""
+    happened: list[tuple[str, str]] = []
+    fsync, unlink = os.fsync, os.unlink
+
+    def refusing(fd: int) -> None:
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))
+        happened.append(("sync", name))
+        if happened.count(("sync", NAMES[0])) == 1 and name == NAMES[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(fd)
+
+    def noting(path: str, *, dir_fd: int | None = None) -> None:
+        happened.append(("unlink", os.path.basename(os.readlink(f"/proc/self/fd/{dir_fd}")) if dir_fd else path))
+        unlink(path, dir_fd=dir_fd)
+
+    with planned(host) as (session, plan):
+        monkeypatch.setattr(os, "fsync", refusing)
+        monkeypatch.setattr(os, "unlink", noting)
+        execution = remove(session, plan)
+        monkeypatch.undo()
+    assert {r.outcome for r in execution.results.values()} == {Outcome.DONE}
+    before = [happened[: happened.index(("unlink", name))].count(("sync", name)) for name in NAMES]
+    assert before == [2, 1, 1, 1, 1]

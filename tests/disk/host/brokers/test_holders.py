@@ -187,6 +187,28 @@ def test_through_a_symlink_and_a_bind_mount(
     assert found.path == f"orders-1/{0:020d}.log" and Path(found.descriptor).read_bytes() == b"x" * 4096
 
 
+def test_beside_many_files_of_a_directory_elsewhere_each_of_a_log_dir_is_seen(
+    tmp_path: Path, bind_mount: Callable[[Path, Path], None], spawn: Spawn
+) -> None:
+    """Of a directory that is in no log dir one file is looked at; of one that a bind mount leads to, each; and so is a
+    removed segment, whose directory may have been in the log dir."""
+    log_dir, bound, other = (tmp_path / name for name in ("d1", "bound", "d2"))
+    for path in (log_dir, bound, other):
+        path.mkdir()
+    made, elsewhere = partition(log_dir, "orders-0"), partition(other, "orders-0")
+    bind_mount(log_dir, bound)
+    live = [elsewhere / f"{0:020d}{suffix}" for suffix in (".log", ".index")]
+    segment = elsewhere / f"{1:020d}.log"
+    segment.write_bytes(b"x" * 4096)
+    child = spawn(OPEN_DESCRIPTORS, *live, *((bound / made.name / path.name) for path in live), *live, segment)
+    mapped = spawn(MAP_FILE, bound / made.name / f"{0:020d}.index")
+    segment.unlink()
+    open_files = scan_open_files([str(log_dir)])
+    assert open_files.users(str(log_dir), "orders-0") == {child.pid, mapped.pid}
+    assert [(f.pid, f.path) for f in open_files.removed_files[str(log_dir)]] == [(child.pid, str(segment))]
+    assert scan_open_files([str(other)]).users(str(other), "orders-0") == {child.pid}
+
+
 @pytest.mark.parametrize("detached", [False, True])
 def test_what_a_process_has_open_on_a_file_system_that_never_answers_is_not_waited_for(
     tmp_path: Path, spawn: Spawn, detached: bool
