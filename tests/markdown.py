@@ -23,10 +23,12 @@ _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, and its text without the indentation of its fence."""
+    """A fenced block: its language, and its text without the indentation of its fence. `follows`: right after another
+    one."""
 
     language: str
     text: str
+    follows: bool
 
 
 def name_of(page: Path) -> str:
@@ -34,9 +36,13 @@ def name_of(page: Path) -> str:
 
 
 def blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    return [Block(kind, re.sub(rf"^{indent}", "", body, flags=re.MULTILINE))
-            for indent, kind, body in _FENCE.findall(text)]  # fmt: skip
+    text, found, end = page.read_text(encoding="utf-8"), [], 0
+    for fence in _FENCE.finditer(text):
+        indent, language, body = fence.groups()
+        follows = end > 0 and not text[end : fence.start()].strip()
+        found.append(Block(language, re.sub(rf"^{indent}", "", body, flags=re.MULTILINE), follows))
+        end = fence.end()
+    return found
 
 
 def prose(page: Path) -> str:
