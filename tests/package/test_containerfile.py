@@ -1,4 +1,4 @@
-"""packaging/Containerfile, read, as CI has no builder: what it copies is made by build.sh, what it starts is shipped."""
+"""packaging/Containerfile, read, as CI has no builder: what it copies is built, what it starts is in the package."""
 
 from __future__ import annotations
 
