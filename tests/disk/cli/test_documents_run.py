@@ -21,6 +21,7 @@ from tests.markdown import PAGES, Block, blocks, name_of
 from tests.private_host import KAFKA_UID, REPOSITORY, PrivateHost, private_host
 
 SHOWN = [page for page in PAGES if any(block.language == "sh" for block in blocks(page))]
+HOME, STORE = "/home/kafka", "/mnt/logagent-fleet"
 LAUNCHER = f"""#!/bin/sh
 exec {sys.executable} -P -c 'import sys
 sys.path.insert(0, "{REPOSITORY}")
@@ -40,7 +41,9 @@ def host(tmp_path: Path) -> Iterator[PrivateHost]:
         one.write("/var/lib/logagent/assignments.json", (disk.root / "assignments.json").read_text())
         one.write("/etc/logagent/logagent.toml", _toml())
         one.write("/usr/local/bin/logagent", LAUNCHER, 0o755)
-        one.run("chown", "-R", f"{KAFKA_UID}:{KAFKA_UID}", "/data", "/var/lib/logagent")
+        one.run("mkdir", "-p", HOME, STORE)
+        one.run("chmod", "1777", STORE)
+        one.run("chown", "-R", f"{KAFKA_UID}:{KAFKA_UID}", "/data", "/var/lib/logagent", HOME)
         yield one
 
 
@@ -94,7 +97,7 @@ class Plans:
 
 def run(host: PrivateHost, line: str) -> str:
     """What the line printed; it has to end with the status that its comment says, else 0."""
-    script = f"PATH=/usr/local/bin:$PATH COLUMNS=120; export PATH COLUMNS\n{line}"
+    script = f"PATH=/usr/local/bin:$PATH COLUMNS=120 HOME={HOME}; export PATH COLUMNS HOME\n{line}"
     done = host.run("sh", "-c", script, user="kafka", check=False)
     said = re.search(r"#.*\bexit status (\d+)", line)
     shown = f"$ {line}\n{done.stdout}{done.stderr}"
