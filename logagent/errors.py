@@ -1,7 +1,7 @@
 """Every error that logagent raises, each with a slug, a hint and its exit status.
 
 The exit statuses are part of the interface; this module alone defines them and their meanings (`logagent --help` and
-the man pages print that, a test compares the README), and only `logagent.cli.main` turns an error into one. It imports
+the man pages print that, docs/reference has them), and only `logagent.cli.main` turns an error into one. It imports
 none of our modules.
 """
 

@@ -17,26 +17,38 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} \
     || { echo "no git checkout: say SOURCE_DATE_EPOCH" >&2; exit 2; }
 export SOURCE_DATE_EPOCH
 
+step() { echo "build.sh: $*" >&2; }
+
+# The one place of the version.
+VERSION=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' logagent/__init__.py)
+RELEASE=${RELEASE:-1}
+export VERSION RELEASE
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+step "logagent $VERSION-$RELEASE into $out; first the tools, from PyPI"
 "${PYTHON:-python3}" -m venv "$work/tools"
 python=$work/tools/bin/python
 "$python" -m pip install -q --disable-pip-version-check --require-hashes -r packaging/build-requirements.txt
 "$python" -m pip install -q --disable-pip-version-check --no-compile --require-hashes --only-binary :all: -r packaging/requirements.txt
 
-VERSION=$("$python" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')
-RELEASE=${RELEASE:-1}
-export VERSION RELEASE ARCH STAGING="$work/staging"
+export ARCH STAGING="$work/staging"
 for pair in amd64:x86_64 arm64:aarch64; do
     ARCH=${pair%:*}
     rm -rf "$STAGING"
     mkdir "$STAGING"
+    step "$ARCH: wheels, documentation, manual"
     "$python" packaging/tree.py "${pair#*:}" "$STAGING" "$work/wheels"
+    step "$ARCH: .deb and .rpm"
     # nfpm takes the modes of files from the disk, and its own times from SOURCE_DATE_EPOCH.
     "$work/tools/bin/nfpm" package --config "$STAGING/nfpm.yaml" --packager deb --target "$out" >/dev/null &
+    deb=$!
     "$work/tools/bin/nfpm" package --config "$STAGING/nfpm.yaml" --packager rpm --target "$out" >/dev/null
-    wait $!
+    wait "$deb"
 done
 
+step "the archive for spark-submit"
 "$python" packaging/spark_archive.py "$STAGING/usr/lib/logagent/lib" "$out/spark"
-(cd "$out" && sha256sum ./*.deb ./*.rpm spark/* >SHA256SUMS && cat SHA256SUMS)
+(cd "$out" && sha256sum ./*.deb ./*.rpm spark/* >SHA256SUMS)
+step "made in $out:"
+(cd "$out" && du -h --apparent-size ./*.deb ./*.rpm spark/* SHA256SUMS)

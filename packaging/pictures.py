@@ -1,6 +1,6 @@
-"""The two pictures of the README: the first screen of a fleet's page, and a command on a terminal.
+"""The two pictures of the README, in docs/images: the first screen of a fleet's page, and a command on a terminal.
 
-    python packaging/pictures.py PAGE/index.html docs cleanup --config FILE --state-dir DIR
+    python packaging/pictures.py PAGE/index.html docs/images cleanup --config FILE --state-dir DIR
 
 Needs Chromium and Playwright. The command is one of `logagent`, for any host; what it prints
 is shown as it is, paths too. Both are PNG, with fonts of this machine and nothing that names them.

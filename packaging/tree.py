@@ -2,8 +2,8 @@
 
     python packaging/tree.py ARCHITECTURE STAGING WHEELS
 
-ARCHITECTURE is `x86_64` or `aarch64`. The result depends on nothing but the checkout, `requirements.txt` and
-SOURCE_DATE_EPOCH: no clock, no umask, no order of a directory gets into it.
+ARCHITECTURE is `x86_64` or `aarch64`. The result depends on nothing but the checkout, `requirements.txt`, and VERSION,
+RELEASE and SOURCE_DATE_EPOCH of the environment: no clock, no umask, no order of a directory gets into it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import sys
-import tomllib
 import zipfile
 from email import message_from_string
 from pathlib import Path
@@ -74,10 +73,19 @@ def own(to: Path) -> None:
     (to / "usr/bin/logagent").chmod(0o755)
 
 
+# Where README's links lead in the package; a link to anything else that is not in it becomes plain text.
+_MOVED = {"CHANGELOG.md": "changelog.gz"}
+_LINK = re.compile(r"\[([^\[\]]+)\]\(([^()\s#]+)(#[^()\s]*)?\)")
+
+
 def documentation(to: Path, version: str) -> None:
     doc = to / "usr/share/doc/logagent"
-    for name in ("README.md", "config/logagent.toml"):
+    for name in ("SECURITY.md", "config/logagent.toml"):
         _write(doc / name.rsplit("/", 1)[-1], (ROOT / name).read_bytes())
+    for page in sorted((ROOT / "docs").rglob("*")):
+        if page.suffix in (".md", ".png"):
+            _write(doc / page.relative_to(ROOT), page.read_bytes())
+    _write(doc / "README.md", _linked((ROOT / "README.md").read_text(encoding="utf-8"), doc).encode())
     _write(doc / "examples/broker-prestart.conf", (HERE / "systemd/broker-prestart.conf").read_bytes())
     for example in ("prometheus-rules.yml", "grafana-dashboard.json"):
         _write(doc / "examples" / example, (ROOT / "config" / example).read_bytes())
@@ -85,6 +93,17 @@ def documentation(to: Path, version: str) -> None:
         _write(to / "doc" / shown / "copyright", _copyright(doc / "licences", to).encode())
     _write(to / "doc/deb/changelog.Debian.gz", _gzip(_debian_changelog(version).encode()))
     _write(doc / "changelog.gz", _gzip((ROOT / "CHANGELOG.md").read_bytes()))
+
+
+def _linked(readme: str, doc: Path) -> str:
+    """README as it is read in `doc`."""
+
+    def link(found: re.Match[str]) -> str:
+        text, target, anchor = found[1], _MOVED.get(found[2], found[2]), found[3] or ""
+        there = target in _MOVED.values() or (doc / target).exists()
+        return f"[{text}]({target}{anchor})" if there else text
+
+    return _LINK.sub(link, readme)
 
 
 def maintainer_scripts(to: Path) -> None:
@@ -165,7 +184,7 @@ def settle(to: Path) -> None:
 
 def main() -> None:
     architecture, to, wheels = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = os.environ["VERSION"]
     vendor(architecture, to, wheels)
     own(to)
     documentation(to, version)

@@ -29,7 +29,7 @@ def row(ratio: Ratio) -> list[str]:
 
 
 def table(ratios: list[Ratio]) -> str:
-    """Markdown, as it stands in the README: our cost over the other's, so less than 1 is better."""
+    """Markdown, as it stands in docs/performance.md: our cost over the other's, so less than 1 is better."""
     heads = ["job", "against", "CPU ratio (min / median / max)", "wall ratio (min / median / max)", "goal", "met"]
     rows = [heads, *(row(ratio) for ratio in ratios)]
     widths = [max(len(line[column]) for line in rows) for column in range(len(heads))]

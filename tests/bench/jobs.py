@@ -23,7 +23,7 @@ from tests.bench.trees import HEX, log_dir, make_dir, make_file
 
 @dataclass(slots=True)
 class Ratio:
-    """Our cost over another's, one value a round. goal: at most this (performance goals of the README)."""
+    """Our cost over another's, one value a round. goal: at most this (the goals in docs/performance.md)."""
 
     job: str
     against: str

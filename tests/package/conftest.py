@@ -43,8 +43,8 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
 
 def _only_what_is_ours(directory: str, names: list[str]) -> list[str]:
     if directory == str(ROOT):
-        return [n for n in names if n not in ("logagent", "config", "packaging", "pyproject.toml", "README.md",
-                                              "CHANGELOG.md", "LICENSE")]  # fmt: skip
+        return [n for n in names if n not in ("logagent", "config", "packaging", "docs", "pyproject.toml", "README.md",
+                                              "SECURITY.md", "CHANGELOG.md", "LICENSE")]  # fmt: skip
     return [n for n in names if n == "__pycache__"]
 
 

@@ -9,16 +9,17 @@ import tarfile
 import tomllib
 from pathlib import Path
 
+from logagent import __version__
 from tests.needs import need_command
 from tests.package.conftest import ROOT, Builds
 
 
 def test_two_builds_are_the_same_bytes(builds: Builds) -> None:
     names = sorted(p.relative_to(builds.first).as_posix() for p in builds.first.rglob("*") if p.is_file())
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert names == [
-        "SHA256SUMS", f"logagent-{version}-1.aarch64.rpm", f"logagent-{version}-1.x86_64.rpm",
-        f"logagent_{version}-1_amd64.deb", f"logagent_{version}-1_arm64.deb", "spark/logagent.zip", "spark/submit.py",
+        "SHA256SUMS", f"logagent-{__version__}-1.aarch64.rpm", f"logagent-{__version__}-1.x86_64.rpm",
+        f"logagent_{__version__}-1_amd64.deb", f"logagent_{__version__}-1_arm64.deb",
+        "spark/logagent.zip", "spark/submit.py",
     ]  # fmt: skip
     for name in names:
         first, second = ((place / name).read_bytes() for place in (builds.first, builds.second))

@@ -3,7 +3,7 @@
 They use a separate registry, so that nothing registered by a library appears. A scrape sees each summary as a whole (a
 removed log dir disappears with the next scrape), and before the first tick a figure is missing rather than zero.
 
-Every metric of the daemon: its type, labels and help. The only list; README and alerts are checked against it.
+Every metric of the daemon: its type, labels and help. The only list; docs and alerts are checked against it.
 
 Names follow Prometheus' rules: base units, the unit last, `_total` for counters, times as `_timestamp_seconds` (an age
 is `time() - x`, and stays right while the agent is down). No label is called `job` or `instance`: those belong to the

@@ -257,7 +257,7 @@ def lock(p: Proposal, facts: Facts) -> Refusal | None:
 
 
 def window(p: Proposal, facts: Facts) -> Refusal | None:
-    """No live or starting broker forbids the action (table of windows in the README)."""
+    """No live or starting broker forbids the action (table of windows in docs/index.md)."""
     need = need_of(p, facts, JUST[Claim.STOPPED])
     for where in _places(p, facts):
         holder = where.holder

@@ -320,7 +320,7 @@ def test_listen_addresses_are_split_and_classified(listen: str, host: str, port:
 
 
 def test_the_table_for_operators_is_this_one() -> None:
-    table = Path(__file__).parents[4].joinpath("config/metrics.md").read_text()
+    table = Path(__file__).parents[4].joinpath("docs/reference/metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \| (.*) \|$", table, re.MULTILINE)
     told = {name: (kind, tuple(re.findall(r"`(\w+)`", labels)), says) for name, kind, labels, says in rows}
     assert told == {name: (m.type, m.labels, m.help) for name, m in METRICS.items()}
