@@ -47,6 +47,7 @@ PRINTED_BY = {
     "doctor": "`logagent doctor --json`",
     "status": "`logagent status --json`, and `logagent run --json` at its end",
     "explain": "`logagent explain --json`",
+    "explain-name": "`logagent explain --names NAME --json`",
     "assignments": "`logagent assignments export`; `assignments show --json`",
     "topics": "`logagent topics status --json`, and `run --json`",
     "topics-plan": "`--json` of `logagent topics delete` and `purge`",
