@@ -22,7 +22,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -33,6 +33,7 @@ from logagent.agent.execute.renames import RenameBatch, Replacement
 from logagent.broker.files.meta_properties import same_topic_id
 from logagent.broker.process.lock import Watch
 from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError, RemovalStopped
+from logagent.files.garbage import without_garbage_collection
 from logagent.files.safe_open import MIB
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableHolderWatch, StoppableInterlock
 from logagent.host.log_dir.log_dir import OpenLogDir
@@ -123,7 +124,7 @@ class LogManager:
         if plan.needs_approval is not None:
             return Execution()
         read_facts = partial(self.read_facts, [p.dir for p in plan.actions])
-        with _no_collections():
+        with without_garbage_collection():
             if self.calls.parallel:
                 return self._side_by_side(plan, read_facts)
             lane = Lane(plan.plan_id, read_facts, self.control)
@@ -272,19 +273,6 @@ class LogManager:
 
     def _journal_of(self, lane: Lane) -> PlanJournal:
         return PlanJournal(self.journal, self.clock.now_ms, lane.plan_id, self.actor)
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Disable automatic garbage collection: with 100,000 directories one run takes tenths of a second, stops every
-    thread, and could fall between a look at the broker's lock and the unlink after it."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _joined(

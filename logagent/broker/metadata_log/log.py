@@ -24,6 +24,7 @@ from logagent.broker.metadata_log.batches import WINDOW, Batch, BatchDefect, Bat
 from logagent.broker.metadata_log.metadata_records import Reader
 from logagent.broker.metadata_log.replay import Replay
 from logagent.errors import UnreadableError
+from logagent.files.garbage import without_garbage_collection
 from logagent.files.safe_open import (
     LEADER_EPOCHS,
     QUORUM_STATE,
@@ -318,7 +319,8 @@ def read_metadata_log(
 
     Works beside a live broker. Raises `UnreadableError` with the place and what is wrong; `OSError` for disk errors.
     """
-    state, quorum, label = _read_unchanged(directory, booted_ms, remembered)
+    with without_garbage_collection():
+        state, quorum, label = _read_unchanged(directory, booted_ms, remembered)
     at_ms, replay = _time_of(state, label), state.replay
     voters = state.voters.number(quorum, configured_voters)
     committed = committed_offset(

@@ -11,16 +11,13 @@ here, an unknown version or tag or a left-over byte is refused, because a half-u
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from logagent.errors import UnreadableError
 from logagent.model.assignments.image import Endpoint
 from logagent.model.naming.topic_ids import to_text
-
-T = TypeVar("T")
-D = TypeVar("D")
 
 FRAME_VERSION = 1
 
@@ -130,8 +127,14 @@ MetadataRecord = (
 )
 
 
-# Ids are repeated very often (a topic's in each partition, a directory's in each replica).
+# Ids are repeated very often (a topic's in each partition, a directory's in each replica), and so are lists of nodes
+# (each partition's replicas are its ISR, too). What is equal is read once, and is one object in memory.
 shared_text = lru_cache(maxsize=16_384)(to_text)
+
+
+@lru_cache(maxsize=32_768)
+def _shared_int32s(raw: bytes) -> tuple[int, ...]:
+    return struct.unpack(f">{len(raw) // 4}i", raw)
 
 
 class Reader:
@@ -161,10 +164,10 @@ class Reader:
         return fields
 
     def unsigned_varint(self) -> int:
-        pos = self.pos
-        if pos < len(self.data) and self.data[pos] < 0x80:  # nearly all of them
-            self.pos = pos + 1
-            return self.data[pos]
+        byte = self.data[self.pos] if self.pos < len(self.data) else 0x80
+        if byte < 0x80:  # nearly all of them
+            self.pos += 1
+            return byte
         value = shift = 0
         while True:
             byte = self.take(1)[0]
@@ -220,9 +223,7 @@ class Reader:
 
     def int32s(self) -> tuple[int, ...]:
         count = self.length()
-        if count == 0:
-            return ()
-        return struct.unpack(f">{count}i", self.take(4 * count))
+        return _shared_int32s(self.take(4 * count)) if count else ()
 
     def nullable_int32s(self) -> tuple[int, ...] | None:
         if self.pos < len(self.data) and self.data[self.pos] == 0:
@@ -233,7 +234,7 @@ class Reader:
     def uuids(self) -> tuple[str, ...]:
         count = self.length()
         raw = self.take(16 * count)
-        return tuple([shared_text(raw[start : start + 16]) for start in range(0, 16 * count, 16)])
+        return tuple(map(shared_text, struct.unpack("16s" * count, raw)))
 
     def nullable_uuids(self) -> tuple[str, ...] | None:
         if self.pos < len(self.data) and self.data[self.pos] == 0:
@@ -241,40 +242,52 @@ class Reader:
             return None
         return self.uuids()
 
-    def tags(self, known: range | frozenset[int] = frozenset()) -> dict[int, Reader]:
-        """The tagged fields at the end of every structure, each as a separate reader; they must be ascending, unique
-        and `known`."""
+    def tags(self, known: Tags | None = None) -> dict[int, Any]:
+        """The tagged fields at the end of every structure, each read completely by what `known` has for its tag; they
+        must be ascending, unique and known."""
         count = self.unsigned_varint()
         if count == 0:
             return {}
-        readers: dict[int, Reader] = {}
+        values: dict[int, Any] = {}
         last = -1
         for _ in range(count):
             tag = self.unsigned_varint()
-            if tag <= last or tag not in known:
+            read = known.get(tag) if known is not None and tag > last else None
+            if read is None:
                 raise UnreadableError(f"a metadata record holds an unexpected tagged field {tag}")
             last = tag
-            readers[tag] = Reader(self.take(self.unsigned_varint()))
-        return readers
+            content = Reader(self.take(self.unsigned_varint()))
+            values[tag] = read(content)
+            content.finish()
+        return values
+
+    def frame(self) -> tuple[int, int]:
+        """Api key and version of the message that follows."""
+        data = self.data
+        if len(data) > 3 and data[0] == FRAME_VERSION and data[1] < 0x80 and data[2] < 0x80:  # all that are read here
+            self.pos = 3
+            return data[1], data[2]
+        frame = self.unsigned_varint()
+        if frame != FRAME_VERSION:
+            raise UnreadableError(f"a metadata record has frame version {frame}, known is {FRAME_VERSION}")
+        return self.unsigned_varint(), self.unsigned_varint()
 
     def finish(self) -> None:
         if self.pos != len(self.data):
             raise UnreadableError(f"a metadata record has {len(self.data) - self.pos} bytes left over")
 
 
-def field(tags: dict[int, Reader], tag: int, read: Callable[[Reader], T], default: D) -> T | D:
-    """The tagged field `tag`, read completely with `read`, or `default` if it is absent."""
-    reader = tags.get(tag)
-    if reader is None:
-        return default
-    value = read(reader)
-    reader.finish()
-    return value
-
-
+Tags = Mapping[int, Callable[[Reader], Any]]
 Decoder = Callable[[Reader, int], MetadataRecord]
 _PARTITION_OF_TOPIC = struct.Struct(">i16s")
 _LEADER_AND_EPOCHS = struct.Struct(">iii")
+
+
+_NO_TAGS: Tags = {}
+_LOG_DIRS: Tags = {0: Reader.uuids}
+_CORDONED: Tags = {1: Reader.nullable_uuids}
+# By version, here and below.
+_REGISTRATION_TAGS = (_NO_TAGS, _NO_TAGS, _NO_TAGS, _LOG_DIRS, {**_LOG_DIRS, **_CORDONED})
 
 
 def _register_broker(reader: Reader, version: int) -> MetadataRecord:
@@ -292,9 +305,7 @@ def _register_broker(reader: Reader, version: int) -> MetadataRecord:
     fenced = reader.boolean()
     if version >= 1:
         reader.boolean()  # InControlledShutdown
-    tags = reader.tags(range(max(0, version - 2)))
-    log_dirs = field(tags, 0, Reader.uuids, ())
-    field(tags, 1, Reader.nullable_uuids, None)  # CordonedLogDirs
+    log_dirs = reader.tags(_REGISTRATION_TAGS[version]).get(0, ())
     return RegisterBroker(broker_id, epoch, fenced, log_dirs, endpoints, incarnation_id)
 
 
@@ -316,7 +327,51 @@ def _topic(reader: Reader, version: int) -> MetadataRecord:
     return TopicRecord(name, topic_id)
 
 
+_RECOVERY_STATE: Tags = {0: Reader.int8}
+_ELIGIBLE_AND_LAST_KNOWN: Tags = {1: Reader.nullable_int32s, 2: Reader.nullable_int32s}
+_PARTITION_TAGS = (_RECOVERY_STATE, _RECOVERY_STATE, {**_RECOVERY_STATE, **_ELIGIBLE_AND_LAST_KNOWN})
+
+
+class _Layout(NamedTuple):
+    """What nearly every partition's record looks like: a directory for each replica, no reassignment, no tagged field,
+    every length in one byte. `lengths` are those bytes' values."""
+
+    fields: struct.Struct
+    lengths: tuple[int, ...]
+
+
+@lru_cache(maxsize=1024)
+def _layout(size: int, replicas: int) -> _Layout | None:
+    """The only such layout of a message of `size` bytes with so many replicas; None if there is none."""
+    rest = size - struct.calcsize(f">i16sB{4 * replicas}sBBBi8xB{16 * replicas}sB")
+    if rest < 0 or rest % 4 or max(replicas, rest // 4) > 126:
+        return None
+    fields = struct.Struct(f">i16sB{4 * replicas}sB{rest}sBBi8xB" + "16s" * replicas + "B")
+    return _Layout(fields, (replicas + 1, rest // 4 + 1, 1, 1, replicas + 1, 0))
+
+
+def _partition_at_once(reader: Reader) -> PartitionRecord | None:
+    """What `_partition_in_steps` reads, in half of the time; None, with nothing read, if it is laid out otherwise."""
+    data, start = reader.data, reader.pos
+    size = len(data) - start
+    layout = _layout(size, data[start + 20] - 1) if size > 20 and data[start + 20] else None
+    if layout is None:
+        return None
+    fields = layout.fields.unpack_from(data, start)
+    number, topic_id, n_replicas, replicas, n_isr, isr, n_removing, n_adding, leader, n_directories = fields[:10]
+    if (n_replicas, n_isr, n_removing, n_adding, n_directories, fields[-1]) != layout.lengths:
+        return None
+    reader.pos = len(data)
+    directories = tuple(map(shared_text, fields[10:-1]))
+    nodes = _shared_int32s
+    return PartitionRecord(number, shared_text(topic_id), nodes(replicas), nodes(isr), (), (), leader, directories)
+
+
 def _partition(reader: Reader, version: int) -> MetadataRecord:
+    return (_partition_at_once(reader) if version >= 1 else None) or _partition_in_steps(reader, version)
+
+
+def _partition_in_steps(reader: Reader, version: int) -> PartitionRecord:
     partition, topic_id = reader.unpack(_PARTITION_OF_TOPIC)
     replicas = reader.int32s()
     isr = reader.int32s()
@@ -324,10 +379,7 @@ def _partition(reader: Reader, version: int) -> MetadataRecord:
     adding = reader.int32s()
     leader, _, _ = reader.unpack(_LEADER_AND_EPOCHS)
     directories = reader.uuids() if version >= 1 else ()
-    if tags := reader.tags(range(3) if version >= 2 else range(1)):
-        field(tags, 0, Reader.int8, 0)  # LeaderRecoveryState
-        field(tags, 1, Reader.nullable_int32s, None)  # EligibleLeaderReplicas
-        field(tags, 2, Reader.nullable_int32s, None)  # LastKnownElr
+    reader.tags(_PARTITION_TAGS[version])
     if directories and len(directories) != len(replicas):
         raise UnreadableError(f"partition {partition} has {len(replicas)} replicas and {len(directories)} dirs")
     return PartitionRecord(partition, shared_text(topic_id), replicas, isr, removing, adding, leader, directories)
@@ -342,27 +394,37 @@ def _config(reader: Reader, version: int) -> MetadataRecord:
     return ConfigRecord(resource_type, resource_name, name, value)
 
 
-# Tags 6 and 7 are the eligible leader replicas of version 2; 8 came earlier, with version 1.
-_PARTITION_CHANGE_TAGS = (frozenset(range(6)), frozenset((*range(6), 8)), frozenset(range(9)))
+_CHANGES: Tags = {
+    0: Reader.nullable_int32s,  # Isr
+    1: Reader.int32,  # Leader
+    2: Reader.nullable_int32s,  # Replicas
+    3: Reader.nullable_int32s,  # RemovingReplicas
+    4: Reader.nullable_int32s,  # AddingReplicas
+    5: Reader.int8,  # LeaderRecoveryState
+}
+_CHANGED_ELIGIBLE: Tags = {6: Reader.nullable_int32s, 7: Reader.nullable_int32s}
+_CHANGED_DIRECTORIES: Tags = {8: Reader.nullable_uuids}
+# The eligible leader replicas came with version 2, later than the directories.
+_PARTITION_CHANGE_TAGS = (
+    _CHANGES,
+    {**_CHANGES, **_CHANGED_DIRECTORIES},
+    {**_CHANGES, **_CHANGED_ELIGIBLE, **_CHANGED_DIRECTORIES},
+)
 
 
 def _partition_change(reader: Reader, version: int) -> MetadataRecord:
     partition, topic_id = reader.unpack(_PARTITION_OF_TOPIC)
-    tags = reader.tags(_PARTITION_CHANGE_TAGS[version])
-    change = PartitionChange(
+    changed = reader.tags(_PARTITION_CHANGE_TAGS[version]).get
+    return PartitionChange(
         partition,
         shared_text(topic_id),
-        isr=field(tags, 0, Reader.nullable_int32s, None),
-        leader=field(tags, 1, Reader.int32, -2),
-        replicas=field(tags, 2, Reader.nullable_int32s, None),
-        removing=field(tags, 3, Reader.nullable_int32s, None),
-        adding=field(tags, 4, Reader.nullable_int32s, None),
-        directories=field(tags, 8, Reader.nullable_uuids, None),
+        isr=changed(0),
+        leader=changed(1, -2),
+        replicas=changed(2),
+        removing=changed(3),
+        adding=changed(4),
+        directories=changed(8),
     )
-    field(tags, 5, Reader.int8, -1)  # LeaderRecoveryState
-    field(tags, 6, Reader.nullable_int32s, None)  # EligibleLeaderReplicas
-    field(tags, 7, Reader.nullable_int32s, None)  # LastKnownElr
-    return change
 
 
 def _of_broker(make: Callable[[int], MetadataRecord]) -> Decoder:
@@ -393,14 +455,21 @@ def _feature_level(reader: Reader, version: int) -> MetadataRecord:
 _FENCED = {-1: False, 0: None, 1: True}
 
 
+_FENCING_AND_SHUTDOWN: Tags = {0: Reader.int8, 1: Reader.int8}
+_CHANGED_LOG_DIRS: Tags = {**_FENCING_AND_SHUTDOWN, 2: Reader.uuids}
+_REGISTRATION_CHANGE_TAGS = (
+    {0: Reader.int8},
+    _FENCING_AND_SHUTDOWN,
+    _CHANGED_LOG_DIRS,
+    {**_CHANGED_LOG_DIRS, 3: Reader.nullable_uuids},  # CordonedLogDirs
+)
+
+
 def _registration_change(reader: Reader, version: int) -> MetadataRecord:
     broker_id = reader.int32()
     reader.int64()
-    tags = reader.tags(range(version + 1))
-    fenced = field(tags, 0, Reader.int8, 0)
-    field(tags, 1, Reader.int8, 0)  # InControlledShutdown
-    log_dirs = field(tags, 2, Reader.uuids, ())
-    field(tags, 3, Reader.nullable_uuids, None)  # CordonedLogDirs
+    tags = reader.tags(_REGISTRATION_CHANGE_TAGS[version])
+    fenced, log_dirs = tags.get(0, 0), tags.get(2, ())
     if fenced not in _FENCED:
         raise UnreadableError(f"broker {broker_id} is fenced in an unknown way ({fenced})")
     return BrokerRegistrationChange(broker_id, _FENCED[fenced], log_dirs)
@@ -412,11 +481,11 @@ def _zk_migration(reader: Reader, version: int) -> MetadataRecord:
     return ZkMigrationState(state)
 
 
-def _mark(make: Callable[[], MetadataRecord], tags: int) -> Decoder:
-    """A mark of a transaction: `tags` tagged fields, a name or a reason."""
+def _mark(make: Callable[[], MetadataRecord], tags: Tags = _NO_TAGS) -> Decoder:
+    """A mark of a transaction: one tagged field at most, a name or a reason."""
 
     def decode(reader: Reader, version: int) -> MetadataRecord:
-        field(reader.tags(range(tags)), 0, Reader.nullable_string, None)
+        reader.tags(tags)
         return make()
 
     return decode
@@ -436,9 +505,9 @@ DECODERS: dict[int, tuple[str, int, Decoder]] = {
     12: ("FeatureLevelRecord", 0, _feature_level),
     17: ("BrokerRegistrationChangeRecord", 3, _registration_change),
     21: ("ZkMigrationStateRecord", 0, _zk_migration),
-    23: ("BeginTransactionRecord", 0, _mark(BeginTransaction, 1)),
-    24: ("EndTransactionRecord", 0, _mark(EndTransaction, 0)),
-    25: ("AbortTransactionRecord", 0, _mark(AbortTransaction, 1)),
+    23: ("BeginTransactionRecord", 0, _mark(BeginTransaction, {0: Reader.nullable_string})),
+    24: ("EndTransactionRecord", 0, _mark(EndTransaction)),
+    25: ("AbortTransactionRecord", 0, _mark(AbortTransaction, {0: Reader.nullable_string})),
 }
 
 
@@ -449,11 +518,7 @@ def decode_record(value: bytes) -> MetadataRecord | None:
     unknown tagged fields, and missing or left-over bytes.
     """
     reader = Reader(value)
-    frame = reader.unsigned_varint()
-    if frame != FRAME_VERSION:
-        raise UnreadableError(f"a metadata record has frame version {frame}, known is {FRAME_VERSION}")
-    key = reader.unsigned_varint()
-    version = reader.unsigned_varint()
+    key, version = reader.frame()
     known = DECODERS.get(key)
     if known is None:
         return None

@@ -67,8 +67,6 @@ class Replay:
     zk_migration: bool = False
     time_ms: int | None = None
     _transaction: list[MetadataRecord] | None = None
-    _nodes: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
-    _directories: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     _assignments: dict[PartitionAssignment, PartitionAssignment] = field(default_factory=dict)
 
     def add(self, offset: int, value: bytes) -> None:
@@ -223,30 +221,19 @@ class Replay:
         self, offset: int, topic: Topic, partition: int, old: PartitionAssignment | None, new: PartitionAssignment
     ) -> None:
         topic.partitions[partition] = new
-        if old is not None and not set(old.replicas) <= set(new.replicas):
+        if old is not None and old.replicas != new.replicas and not set(old.replicas) <= set(new.replicas):
             assert topic.topic_id is not None
             self.removals[topic.topic_id, partition] = offset
 
     def _interned(self, partition: PartitionAssignment) -> PartitionAssignment:
-        """An equal assignment that is shared between partitions, or one made of shared tuples: a cluster has few
-        distinct ones."""
+        """An equal assignment that is shared between partitions, if it is one of those remembered: a cluster without
+        JBOD has few distinct ones."""
         known = self._assignments.get(partition)
         if known is not None:
             return known
-        interned = PartitionAssignment(
-            self._shared(partition.replicas),
-            self._shared(partition.isr),
-            self._shared(partition.adding),
-            self._shared(partition.removing),
-            self._directories.setdefault(partition.directories, partition.directories),
-            partition.leader,
-        )
         if len(self._assignments) < _MOST_SHARED:
-            self._assignments[interned] = interned
-        return interned
-
-    def _shared(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        return self._nodes.setdefault(nodes, nodes)
+            self._assignments[partition] = partition
+        return partition
 
 
 def _set(configs: dict[str, str], record: ConfigRecord) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from logagent.agent.clock import SystemClock
+from logagent.agent.config import Loaded
 from logagent.agent.config import load as load_settings
 from logagent.agent.daemon.running import Running
 from logagent.agent.daemon.scheduling import RunConfig
@@ -22,7 +23,7 @@ from logagent.cli.host_session import unusable_file
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump
 from logagent.errors import Exit, Halted
-from logagent.host.linux.child import Child
+from logagent.host.linux.child import Child, work_in_child
 from logagent.host.linux.syscalls import share_one_arena
 from logagent.host.state.executor_lock import ExecutorLock
 from logagent.host.state.state_dir import prepare_state_dir, stat_directory
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from logagent.agent.daemon.scheduling import RunConfig
 
 DAEMON_LOCK = "daemon.lock"
+_LOADING_SECONDS = 60.0
 
 
 @click.command()
@@ -99,7 +101,16 @@ def _pickled(path: str) -> bytes:
 
 def load(call: Call, *, reread: bool = False) -> RunConfig:
     """The configuration to run with. Raises ConfigError. `reread`: from the files as they are now."""
-    call.loaded_settings = None if reread else load_settings(call.config_file)
+    call.loaded_settings = None if reread else _loaded_in_child(call.config_file)
     settings = call.settings()
     loaded = call.loaded_settings
     return RunConfig(settings, named_target(settings, call.log_dirs), loaded.file if loaded is not None else None)
+
+
+def _loaded_in_child(file: str | None) -> Loaded:
+    """The settings, read by a child that takes pydantic with it when it ends: 6 MB for as long as the daemon lives. A
+    reload comes when there are threads, and no fork should read files beside them: it imports pydantic here."""
+    try:
+        return work_in_child(partial(load_settings, file), _LOADING_SECONDS)
+    except OSError:  # there is no process to be had, or the disk is slow
+        return load_settings(file)

@@ -81,6 +81,14 @@ def test_in_enforce_mode_it_acts_and_says_each_act_with_plan_and_action(tmp_path
         assert journal.unsettled() == [] and {e.intent.actor for e in journal.history()} == {"daemon"}
 
 
+def test_what_only_the_configuration_needs_is_not_kept_in_memory(host: CliHost) -> None:
+    """pydantic, a sixth of what the daemon of a usual host takes."""
+    with daemon_of(host) as daemon:
+        daemon.wait_for("cycle", job="cleanup")
+        mapped = Path(f"/proc/{daemon.pid}/maps").read_text()
+    assert "_sqlite3" in mapped and "pydantic" not in mapped
+
+
 def test_a_second_one_is_refused_and_names_the_first(host: CliHost) -> None:
     with daemon_of(host) as daemon:
         status_of(host.state)

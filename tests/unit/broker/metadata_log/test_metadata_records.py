@@ -17,6 +17,8 @@ from logagent.broker.metadata_log.metadata_records import (
     PartitionRecord,
     Reader,
     TopicRecord,
+    _partition_at_once,
+    _partition_in_steps,
     decode_record,
 )
 from logagent.errors import UnreadableError
@@ -177,6 +179,65 @@ def test_partitions_read_back(
         leader=leader,
         directories=tuple(directories),
     )
+
+
+def at_once(raw: bytes) -> PartitionRecord | None:
+    """Read in one step; None if that is left to the slow way. What is taken is all there is."""
+    reader = Reader(raw, 3)
+    record = _partition_at_once(reader)
+    assert reader.pos == (3 if record is None else len(raw))
+    return record
+
+
+def in_steps(raw: bytes, version: int) -> PartitionRecord | None:
+    reader = Reader(raw, 3)
+    try:
+        record = _partition_in_steps(reader, version)
+        reader.finish()
+    except UnreadableError:
+        return None
+    return record
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("count", [1, 3, 126])
+def test_a_partition_with_a_directory_for_each_replica_is_read_in_one_step(count: int, version: int) -> None:
+    nodes, directories = list(range(count)), [id_of(n) for n in range(count)]
+    for isr in (nodes, nodes[:1], []):
+        raw = writer.partition(id_of(3), 7, nodes, isr=isr, leader=-1, directories=directories, version=version)
+        assert at_once(raw) == in_steps(raw, version) is not None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        writer.partition(id_of(3), 7, [1, 2]),
+        writer.partition(id_of(3), 7, [1, 2], adding=[2], directories=[id_of(1), id_of(2)]),
+        writer.partition(id_of(3), 7, [1, 2], removing=[2], directories=[id_of(1), id_of(2)]),
+        writer.partition(id_of(3), 7, [1, 2], directories=[id_of(1), id_of(2)], extra_tags={0: b"\1"}),
+        writer.partition(id_of(3), 7, list(range(127)), directories=[id_of(n) for n in range(127)]),
+    ],
+    ids=["no directories", "adding", "removing", "a tag", "a length of two bytes"],
+)
+def test_any_other_partition_is_read_step_by_step(other: bytes) -> None:
+    assert at_once(other) is None
+    assert decode_record(other) == in_steps(other, 1) is not None
+
+
+@given(st.integers(0, 4), NODES, st.integers(0, 4), st.sampled_from([1, 2]), st.data())
+def test_damaged_partitions_are_read_in_one_step_as_step_by_step(
+    replicas: int, isr: list[int], directories: int, version: int, data: st.DataObject
+) -> None:
+    raw = bytearray(
+        writer.partition(
+            id_of(3), 7, range(replicas), isr=isr, directories=[id_of(n) for n in range(directories)], version=version
+        )
+    )
+    for _ in range(data.draw(st.integers(0, 3))):
+        raw[data.draw(st.integers(23, len(raw) - 1))] = data.draw(st.integers(0, 20) | st.integers(0, 255))
+    cut = bytes(raw[: data.draw(st.integers(len(raw) - 8, len(raw)) | st.integers(3, len(raw)))])
+    record = at_once(cut)
+    assert record is None or record == in_steps(cut, version)
 
 
 OPTIONAL = st.one_of(st.none(), NODES)
