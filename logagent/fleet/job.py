@@ -137,7 +137,8 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
     tables = {name: output.tables[name] for name in TABLES if name in output.tables}
     warnings = warnings_of(chosen, judged.doubted, judged.undecided, judged.differ, tables, large=judged.large)
     only = _sum(waste, "dirs_only"), _sum(waste, "bytes_only")
-    risk = answers.risks(chosen.choice, by_log_dir, growing, judged.gone.partitions, judged.gone.elsewhere, only)
+    lost = judged.gone.partitions, judged.gone.replicas
+    risk = answers.risks(chosen.choice, by_log_dir, growing, lost, judged.gone.elsewhere, only)
     content = document(job.now, output.run, chosen, by_cluster, tables, warnings)
     for cluster in content["clusters"]:
         cluster["name"] = job.names.get(cluster["cluster_id"])
@@ -181,11 +182,12 @@ def _sum(waste: Reclaim, name: str) -> int:
 
 @dataclass
 class _Gone:
-    """The missing replicas: partitions without any copy (the first of them as rows), and replicas with a copy
-    elsewhere."""
+    """The missing replicas: partitions without any copy (the first of them as rows) and their replicas, and replicas
+    with a copy elsewhere."""
 
     lost: list[Row]
     partitions: int
+    replicas: int
     elsewhere: int
 
 
@@ -195,10 +197,11 @@ def _gone(output: Output, rows: list[Row] | None) -> _Gone:
         written = output.written("missing_replicas").where(fn.col("copies_elsewhere") == 0)
         lost = written.select(*key).distinct()
         first = [row.asDict() for row in lost.limit(MOST_LOST + 1).collect()]
-        return _Gone(first, lost.count(), output.tables["missing_replicas"]["rows"] - written.count())
+        count = written.count()
+        return _Gone(first, lost.count(), count, output.tables["missing_replicas"]["rows"] - count)
     none = [row for row in rows if not row["copies_elsewhere"]]
     found = {tuple(row[name] for name in key): {name: row[name] for name in key} for row in none}
-    return _Gone(list(found.values()), len(found), len(rows) - len(none))
+    return _Gone(list(found.values()), len(found), len(none), len(rows) - len(none))
 
 
 def _counted(judged: DataFrame) -> dict[str, Any]:

@@ -110,7 +110,7 @@ TABLES: dict[str, Table] = {
         _columns(
             f"""
             {_HOST} log_dir directory_id health reason dirs:int bytes:bytes allocated:bytes
-            {_LEDGER} used_share:share orphans:int orphan_bytes:bytes skew:ratio {_RECLAIM}
+            {_LEDGER} used_share:share orphans:int orphan_bytes:bytes skew:ratio {_RECLAIM} shares_with
             """
         ),
         ("-used_share", "-bytes", "cluster_id", "node_id", "log_dir"),
@@ -212,6 +212,8 @@ TABLES: dict[str, Table] = {
 }
 """Every report table.
 
+`usage_log_dirs.shares_with`: the log dir of the same host and file system that has the figures of both
+(`OF_FILE_SYSTEM`): sums of those leave this row out.
 `log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent,
 clock-skew, verdicts-differ; `cause` is that of an unknown host (see `answers.risk.unknown` of `report.json`), `since`
 the first stored date on which the log dir was found so, and on every one after it that has it. `growth.scope` is

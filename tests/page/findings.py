@@ -36,6 +36,8 @@ def orphans(fleet: Fleet) -> list[Row]:
                 "agent_reason": "stale-assignments" if number % 3 else "topic-absent",
                 "window": "approval" if elsewhere == 0 else fleet.random.choice(("restart", "restart", "now")),
                 "id": f"{fleet.random.getrandbits(64):016x}",
+                # An agent of an earlier version does not say it.
+                "inode": None if number % 17 == 5 else 4711 + number,
             }
         )
     return sorted(rows, key=lambda row: -row["bytes"])
@@ -72,6 +74,7 @@ def leftovers(fleet: Fleet) -> list[Row]:
                 "due_at": "2026-11-23T11:00:00.000Z" if window == "later" else None,
                 "why": {"stray": "stray", "delete": "overdue", "future": "abandoned"}[kind],
                 "id": f"{1000 + number:016x}" if kind == "stray" else None,
+                "inode": 815 + number,
             }
         )
     return sorted(rows, key=lambda row: -row["bytes"])

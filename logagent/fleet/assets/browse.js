@@ -146,6 +146,7 @@ const chooser = (table, column, state) => {
   for (const value of [...data.d].sort(collator.compare)) {
     select.append(new Option(column.k === "cluster_id" ? named(value) : WORDS[value] ?? value, `=${value}`));
   }
+  if (state.wanted.get(column.k) === "") select.append(new Option("none", "="));
   select.value = state.wanted.has(column.k) ? `=${state.wanted.get(column.k)}` : "";
   select.addEventListener("change", () => {
     const wanted = new Map(state.wanted);
@@ -158,10 +159,10 @@ const chooser = (table, column, state) => {
 
 const chip = (table, state, key, value) => {
   const item = make("li");
-  const [, name, bound] = /^(.*?)(?:\.(min|max))?$/.exec(key);
+  const [, name, bound] = /^(.*?)(?:\.(min|max|known))?$/.exec(key);
   const column = table.columns[table.at.get(name)];
   const label = `${column ? column.l : name}${bound === "min" ? " from" : bound === "max" ? " up to" : ""}`;
-  const figure = column && isFigure(column) ? shown(Number(value), column.u) : key === "cluster_id" ? named(value) : value;
+  const figure = bound === "known" ? "any" : value === "" ? "none" : column && isFigure(column) ? shown(Number(value), column.u) : key === "cluster_id" ? named(value) : value;
   const button = make("button", "button", `${label}: ${figure} ×`);
   button.type = "button";
   button.setAttribute("aria-label", `Remove the filter ${label}: ${figure}`);

@@ -32,7 +32,7 @@ const cellOf = (table, row, column) => {
     const wanted = new URLSearchParams();
     for (const key of column.by) {
       const known = table.value(row, key);
-      if (known !== null && known !== undefined) wanted.set(key, known);
+      if (known !== undefined) wanted.set(key, known ?? "");
     }
     for (const key of Object.keys(column.only ?? {})) wanted.set(key, column.only[key]);
     inside.href = `#${column.to}?${wanted}`;
