@@ -76,7 +76,7 @@ def own(to: Path) -> None:
 
 def documentation(to: Path, version: str) -> None:
     doc = to / "usr/share/doc/logagent"
-    for name in ("README.md", "config/logagent.toml"):
+    for name in ("README.md", "config/logagent.toml", "docs/alerts.md"):
         _write(doc / name.rsplit("/", 1)[-1], (ROOT / name).read_bytes())
     _write(doc / "examples/broker-prestart.conf", (HERE / "systemd/broker-prestart.conf").read_bytes())
     for example in ("prometheus-rules.yml", "grafana-dashboard.json"):

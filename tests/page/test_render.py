@@ -315,7 +315,7 @@ def test_no_command_has_a_name_that_kafka_would_not_allow(name: str) -> None:
 def test_the_expression_of_a_topic_matches_it_alone(name: str) -> None:
     assert re.fullmatch(regex(name), name)
     assert not re.fullmatch(regex(name), name.replace(".", "_") + ("" if "." in name else "x"))
-    command = of_topic({"place": "/r"}, "c", name)
+    command = of_topic({"place": "/r"}, "c", name, "now")
     assert command is not None
     assert shlex.split(command)[-2:] == ["--topic", regex(name)]
 
