@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent import __version__
-from logagent.errors import LogAgentError
+from logagent.errors import LogAgentError, TooFewHosts
 from logagent.fleet.page import render
 from logagent.fleet.report import answers, growth, replicas, usage, verdicts
 from logagent.fleet.report.answers import Reclaim, reclaim
@@ -33,7 +33,8 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Job:
     """How a report is made; `now` is timezone-aware. `commit`: an older commit of the date, while its run is kept.
-    `names`: the operators' names for clusters, by id."""
+    `names`: the operators' names for clusters, by id. `keep`: reports in `out` that are so much older are removed once
+    this one is complete; None: none."""
 
     store: Store
     out: str
@@ -46,6 +47,7 @@ class Job:
     order_keys: tuple[str, ...] = ()
     """`orders.keys`: without them no request is trusted, and no deletion is reported."""
     names: Mapping[str, str] = field(default_factory=dict)
+    keep: timedelta | None = None
 
 
 def report(job: Job) -> dict[str, Any]:
@@ -58,7 +60,8 @@ def report(job: Job) -> dict[str, Any]:
     store.refresh()
     question = asked(store, job.now, job.day, job.max_age)
     chosen = scope(store, question, job.commit, job.say)
-    output = Output(store.spark, store.files, store.files.qualify(job.out), run_name(str(question.day), job.now))
+    run = run_name(str(question.day), job.now)
+    output = Output(store.spark, store.files, store.files.qualify(job.out), run, question.day, job.keep)
     try:
         with Scratch(store.spark, store.files, output.uri) as scratch:
             tune(store.spark, sum(host["dirs"] or 0 for host in chosen.choice.counting))
@@ -69,6 +72,16 @@ def report(job: Job) -> dict[str, Any]:
         output.drop()
         raise
     return content
+
+
+def need_hosts(content: Mapping[str, Any], share: float | None) -> None:
+    """Raises `TooFewHosts` if less than this share of the known hosts is in a report (`report.json`)."""
+    reporting, unknown = content["hosts"]["reporting"], content["hosts"]["unknown_total"]
+    if share is not None and (not reporting or reporting < share * (reporting + unknown)):
+        raise TooFewHosts(
+            f"{reporting} of {reporting + unknown} known hosts report, fewer than {share:.0%}: the others are unknown",
+            hint="log_dir_health of the report names them, and why",
+        )
 
 
 def _deletions(job: Job) -> list[Row]:

@@ -206,7 +206,7 @@ TABLES: dict[str, Table] = {
     ),
     "quarantined_input": Table(
         "Input that was not taken",
-        _columns("cluster_id node_id:int date:date kind file reason detail record"),
+        _columns("cluster_id node_id:int landing_date:date kind file reason detail record"),
         ("cluster_id", "node_id", "file", "reason", "record"),
     ),
 }
@@ -235,6 +235,9 @@ CHARTS: dict[str, Table] = {
         ("cluster_id", "date"),
     ),
 }
+
+STAMP = (Column("date", "date"), Column("run_id"))
+"""The last columns of every table in the files of a report: its date and run, so that several can be read as one."""
 
 NO_CSV = frozenset({"usage_partitions"})
 """Written as Parquet only, and not given to the page."""

@@ -88,7 +88,7 @@ def tables(fleet: Fleet) -> dict[str, PageTable]:
                 {
                     "cluster_id": fleet.clusters[0],
                     "node_id": 5000,
-                    "date": "2026-11-20",
+                    "landing_date": "2026-11-20",
                     "kind": "file",
                     "file": "landing/x/2026-11-20/5000/ab12.jsonl.gz",
                     "reason": "truncated",

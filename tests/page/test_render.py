@@ -175,7 +175,10 @@ def test_every_filter_of_a_link_is_a_column_of_its_table() -> None:
     for table, _, query in asked:
         keys = {column.key for column in LAYOUT[table]}
         for key, value in parse_qsl(query):
-            assert (value.lstrip("-") if key == "sort" else re.sub(r"\.(min|max|known)$", "", key)) in keys, (table, query)
+            assert (value.lstrip("-") if key == "sort" else re.sub(r"\.(min|max|known)$", "", key)) in keys, (
+                table,
+                query,
+            )
 
 
 @pytest.mark.parametrize("hosts", [2_000, 10_000] if FULL else [2_000])

@@ -255,7 +255,7 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         Show("detail", "Detail"),
         Show("kind", "Kind", pick=True),
         Show("record", "Record", mono=True),
-        Show("date", "Date", "date"),
+        Show("landing_date", "Date", "date", "its date in landing"),
         _NODE,
         _CLUSTER,
     ),

@@ -17,7 +17,7 @@ from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.frames import local_frame
 from logagent.store.contract import NO_CSV, TABLES
 from tests.documents import assert_promised
-from tests.spark.conftest import Zoo
+from tests.spark.conftest import DAY, Zoo
 
 
 def test_report_directory(zoo: Zoo) -> None:
@@ -40,6 +40,15 @@ def test_report_json_says_where_each_table_lies(zoo: Zoo) -> None:
         assert (entry["csv"] is None) == (name in NO_CSV)
 
 
+def test_tables_of_several_reports_can_be_read_as_one(spark: SparkSession, zoo: Zoo) -> None:
+    """Every Parquet file says of which date and run it is, in columns of its own."""
+    for name in TABLES:
+        frame = spark.read.parquet(f"{zoo.told.out}/parquet/{name}")
+        assert dict(frame.dtypes)["date"] == "date" and frame.columns[-2:] == ["date", "run_id"], name
+        said = {(str(row["date"]), row["run_id"]) for row in frame.select("date", "run_id").distinct().collect()}
+        assert said <= {("2025-03-10", zoo.told.out.name)}, name
+
+
 def _csv(zoo: Zoo, name: str) -> list[dict[str, str]]:
     with (zoo.told.out / f"{name}.csv").open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -51,7 +60,8 @@ def test_csv_holds_every_row_in_order(zoo: Zoo) -> None:
             continue
         rows = _csv(zoo, name)
         assert len(rows) == zoo.told.content["tables"][name]["rows"], name
-        assert all(list(row) == table.names for row in rows), name
+        assert all(list(row) == [*table.names, "date", "run_id"] for row in rows), name
+        assert {(row["date"], row["run_id"]) for row in rows} <= {("2025-03-10", zoo.told.out.name)}, name
     sizes = [int(row["bytes"]) for row in _csv(zoo, "orphans")]
     assert sizes == sorted(sizes, reverse=True)
 
@@ -97,7 +107,7 @@ def test_csv_is_strict_and_runs_nothing(spark: SparkSession, tmp_path: Path) -> 
     for number, limit in enumerate((1000, 1)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("logagent.fleet.report.output.DRIVER_ROWS", limit)
-            output = Output(spark, Files(spark), f"file:{tmp_path}/{number}", "run")
+            output = Output(spark, Files(spark), f"file:{tmp_path}/{number}", "run", DAY)
             types = "cluster_id string, node_id int, reason string"
             frame = local_frame(spark, rows, types)
             missing = {n: fn.lit(None) for n in TABLES["quarantined_input"].names if n not in frame.columns}
