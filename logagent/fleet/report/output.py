@@ -27,19 +27,9 @@ from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import local_frame, rfc3339
 from logagent.model.times import rfc3339_or_none
 from logagent.store.contract import CHARTS, DRIVER_ROWS, NO_CSV, PAGE_ROWS, STAMP, TABLES, PageTable, Table
+from logagent.store.meanings import UNITS
 
-_TYPES = {
-    "text": "string",
-    "int": "bigint",
-    "bytes": "bigint",
-    "seconds": "double",
-    "days": "double",
-    "share": "double",
-    "ratio": "double",
-    "time": "timestamp",
-    "date": "date",
-    "bool": "boolean",
-}
+_TYPES = {name: parquet for name, (parquet, _) in UNITS.items()}
 LATEST = "latest"
 KEEP = timedelta(days=1)
 ALWAYS_KEPT = 10
@@ -157,19 +147,19 @@ class Output:
         report."""
         self.files.write(f"{self.uri}/index.html", page().encode("utf-8", "backslashreplace"))
         self.files.write(f"{self.uri}/report.json", (json.dumps(content, indent=2) + "\n").encode())
-        self._point(self.run)
-        self._sweep()
+        self._sweep(self._point(self.run))
 
-    def _sweep(self) -> None:
-        """Removes reports older than `keep` but for the last `ALWAYS_KEPT`, what killed reports have left (folders
-        without `report.json` that are a day older than this one), and symlinks that did not become `latest`."""
+    def _sweep(self, latest: str = "") -> None:
+        """Removes reports older than `keep` but for `latest` and the last `ALWAYS_KEPT`, what killed reports have
+        left (folders without `report.json` that are a day older than this one), and symlinks that did not become
+        `latest`."""
         names = self.files.names(self.out)
         old = sorted((n for n in names if _RUN.fullmatch(n) and _made(self.run) - _made(n) > KEEP), key=_made)
         whole = [name for name in old if self._is_whole(name)]
         gone = set(old).difference(whole)
         if self.keep is not None:
             gone |= {name for name in whole[:-ALWAYS_KEPT] if _made(self.run) - _made(name) > self.keep}
-        for name in sorted(gone):
+        for name in sorted(gone - {latest}):
             self.files.delete(f"{self.out}/{name}")
         for name in names:
             local = self.files.local(f"{self.out}/{name}")
@@ -178,21 +168,23 @@ class Output:
                     if time.time() - local.lstat().st_mtime > KEEP.total_seconds():
                         local.unlink()
 
-    def _point(self, run: str) -> None:
-        """Makes `latest` name a run, unless a later one is there already: a symlink, or a file with its name."""
+    def _point(self, run: str) -> str:
+        """Makes `latest` name a run, unless a later one is there already: a symlink, or a file with its name. The
+        name of the run."""
         runs = sorted(n for n in self.files.names(self.out) if _RUN.fullmatch(n) and self._is_whole(n))
         newest = runs[-1] if runs else run
         local = self.files.local(f"{self.out}/{LATEST}")
         if local is None:
             self.files.write(f"{self.out}/{LATEST}", newest.encode() + b"\n")
-            return
+            return newest
         if local.exists() and not local.is_symlink():
-            return
+            return newest
         part = local.with_name(f".{LATEST}.{os.getpid()}")
         with suppress(FileNotFoundError):
             part.unlink()
         part.symlink_to(newest)
         part.replace(local)
+        return newest
 
     def _is_whole(self, run: str) -> bool:
         return self.files.exists(f"{self.out}/{run}/report.json")
