@@ -231,13 +231,16 @@ stray has, according to the agent. `directory_id` (of its log dir), `inode` and 
 CHARTS: dict[str, Table] = {
     "chart_growth": Table(
         "Bytes by day",
-        _columns("cluster_id date:date hosts:int bytes:bytes used:bytes size:bytes"),
+        _columns("cluster_id date:date hosts:int bytes:bytes used:bytes size:bytes log_dirs:int was:bytes now:bytes"),
         ("cluster_id", "date"),
     ),
 }
 
 STAMP = (Column("date", "date"), Column("run_id"))
 """The last columns of every table in the files of a report: its date and run, so that several can be read as one."""
+
+"""`log_dirs` of `chart_growth`: how many have figures on that date and on the newest one of their cluster; `was` and
+`now`: what these used on each of the two."""
 
 NO_CSV = frozenset({"usage_partitions"})
 """Written as Parquet only, and not given to the page."""

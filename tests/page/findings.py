@@ -113,8 +113,12 @@ def growth_chart(fleet: Fleet) -> list[Row]:
                     "bytes": int(level * share),
                     "used": int(level * share * 1.02),
                     "size": size,
+                    "log_dirs": 3 * (len(mine) - silent),
+                    "was": int(level * share * 1.02),
                 }
             )
+        for row in rows[-fleet.dates :]:
+            row["now"] = rows[-1]["used"] * row["log_dirs"] // rows[-1]["log_dirs"]
     return rows
 
 
