@@ -178,8 +178,8 @@ def is_asked(row: Row) -> bool:
     return row["id"] is not None and row["inode"] is not None and not row["topic"].startswith("_")
 
 
-def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
-    """The section `answers`, made as the job makes it from rows of the driver."""
+def places_of(tables: dict[str, PageTable]) -> dict[tuple[str, int, str], dict[str, int]]:
+    """What can be reclaimed in each log dir, as the job sums it."""
     places: dict[tuple[str, int, str], dict[str, int]] = {}
     for name in ("orphans", "leftovers"):
         for row in tables[name]["rows"]:
@@ -190,6 +190,12 @@ def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
                 if is_asked(row):
                     sums[f"requestable_{row['window']}"] += 1
                     sums[f"asked_{row['window']}"] += row["bytes"]
+    return places
+
+
+def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
+    """The section `answers`, made as the job makes it from rows of the driver."""
+    places = places_of(tables)
     log_dirs = [
         {**row, "reclaim_now": sums.get("reclaim_now", 0), "reclaim_restart": sums.get("reclaim_restart", 0)}
         for row in tables["usage_log_dirs"]["rows"]
