@@ -192,7 +192,8 @@ def test_a_refused_clipboard_leaves_the_command_selected(open_page: Open, fleet_
     page.locator(".steps button").first.click()
     expect(page.locator(".commandbar")).to_contain_text("Selected: press Ctrl+C")
     expect(page.get_by_role("textbox", name="The command")).to_be_focused()
-    assert page.evaluate("document.activeElement.selectionEnd") == len("logagent rescue --log-dir /var/lib/kafka/data-3")
+    on_full = "logagent rescue --log-dir /var/lib/kafka/data-3"
+    assert page.evaluate("document.activeElement.selectionEnd") == len(on_full)
 
 
 @pytest.mark.parametrize("unit", ["bytes", "seconds", "days", "share", "ratio", "int", "time"])

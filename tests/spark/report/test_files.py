@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.fleet.report.output import Output
+from logagent.fleet.report.output import Output, run_name
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.frames import local_frame
 from logagent.store.contract import NO_CSV, TABLES
@@ -119,6 +121,29 @@ def test_csv_is_strict_and_runs_nothing(spark: SparkSession, tmp_path: Path) -> 
     for number, text in enumerate(hostile):
         assert read[number] == ("'" + text if number < 6 else text), text
     assert made[0].count(b"\r\n") == len(hostile) + 2, "one inside a quoted cell"
+
+
+def test_old_reports_go_but_the_last_ten_and_the_latest_stay(spark: SparkSession, tmp_path: Path) -> None:
+    """And nothing else in that folder; of reports that never were complete what is a day old."""
+    now = datetime(2025, 6, 30, tzinfo=UTC)
+    days = [*range(200, 80, -10), 60, 30, *range(8)]
+    made = [run_name("2025-01-01", now - timedelta(days=age)) for age in days]
+    for name in made:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text("{}")
+    killed = [run_name("2025-01-01", now - timedelta(days=age)) for age in (2, 0)]
+    for name in (*killed, "notes", "2025-01-01-backup"):
+        (tmp_path / name).mkdir()
+    output = Output(spark, Files(spark), f"file:{tmp_path}", run_name("2025-01-01", now), DAY, timedelta(days=90))
+    output._sweep(made[0])
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {made[0], *made[11:], killed[1], "notes", "2025-01-01-backup"}
+    few = made[-8:]
+    for name in set(made) - set(few):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+    far = run_name("2025-01-01", now + timedelta(days=4000))
+    Output(spark, Files(spark), f"file:{tmp_path}", far, DAY, timedelta(days=90))._sweep(far)
+    assert set(few) <= {path.name for path in tmp_path.iterdir()}, "a clock that is wrong"
 
 
 def test_the_page_is_there(zoo: Zoo) -> None:
