@@ -137,7 +137,7 @@ def test_old_reports_go_but_the_last_ten_and_the_latest_stay(spark: SparkSession
     output = Output(spark, Files(spark), f"file:{tmp_path}", run_name("2025-01-01", now), DAY, timedelta(days=90))
     output._sweep(made[0])
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {made[0], *made[11:], killed[1], "notes", "2025-01-01-backup"}
+    assert left == {made[0], *made[10:], killed[1], "notes", "2025-01-01-backup"}
     few = made[-8:]
     for name in set(made) - set(few):
         shutil.rmtree(tmp_path / name, ignore_errors=True)
