@@ -65,6 +65,24 @@ const picked = {
   rows: new Set(),
   refresh: () => {},
 
+  // The address has the picks too, as far as a command can have them: a shared link shows the same ones.
+  ids() {
+    if (this.rows.size > MOST_IDS) return [];
+    return [...this.rows].map((row) => tables.get("directories").value(row, "id"));
+  },
+
+  changed() {
+    this.refresh();
+    history.replaceState(null, "", address(read()));
+  },
+
+  restore(table, ids) {
+    if (this.restored) return;
+    this.restored = true;
+    const wanted = new Set(ids);
+    for (const row of wanted.size ? table.all() : []) if (wanted.has(table.value(row, "id"))) this.rows.add(row);
+  },
+
   box(table, row) {
     const cell = make("td", "pick");
     const id = table.value(row, "id");
@@ -76,7 +94,7 @@ const picked = {
     input.addEventListener("change", () => {
       if (input.checked) this.rows.add(row);
       else this.rows.delete(row);
-      this.refresh();
+      this.changed();
     });
     cell.append(input);
     return cell;
@@ -118,7 +136,7 @@ const picked = {
         none.addEventListener("click", () => {
           this.rows.clear();
           for (const input of view.querySelectorAll("td.pick input")) input.checked = false;
-          this.refresh();
+          this.changed();
         });
         line.append(" ", none);
       }

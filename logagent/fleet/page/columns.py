@@ -261,6 +261,16 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
     ),
 }
 
+
+def _cluster_second(columns: tuple[Show, ...]) -> tuple[Show, ...]:
+    """Where there are several clusters (else it is hidden), the cluster tells rows of the same name apart."""
+    if _CLUSTER not in columns:
+        return columns
+    return (columns[0], _CLUSTER, *(column for column in columns[1:] if column is not _CLUSTER))
+
+
+LAYOUT = {name: _cluster_second(columns) for name, columns in LAYOUT.items()}
+
 Row = dict[str, Any]
 Tables = Mapping[str, PageTable]
 
