@@ -119,7 +119,7 @@ class Cluster:
 
     def snapshot_at(self, node: int, day: int) -> datetime:
         """Hosts report at different times within half an hour, some before and some after the assignments."""
-        return self._day(day) - timedelta(seconds=node * 97 % 1800)
+        return self._day(day) - timedelta(seconds=node * 397 % 1800)
 
     def assignments_at(self, day: int) -> datetime:
         return self._day(day) - timedelta(minutes=15)
