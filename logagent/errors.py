@@ -19,7 +19,11 @@ class Exit(IntEnum):
     OK = 0, "success; for a dry run, the plan was made"
     FAILED = 1, "something failed, or topics: a topic is dropped: the message says what, and what was done before it"
     USAGE = 2, "usage error"
-    REFUSED = 3, "--execute: done, but a guard refused an item or less was freed than --need; topics: requests are open"
+    REFUSED = (
+        3,
+        "--execute: done, but a guard refused an item or less was freed than --need; topics: requests are open; "
+        "fleet: fewer hosts report than --require-hosts",
+    )
     APPROVAL = 4, "the plan needs approval (--approve PLAN_ID); nothing was done"
     OFFLINE = 5, "a log dir involved is offline"
     CHECK_FATAL = 6, "check, or prestart --strict, found something fatal"
@@ -120,6 +124,13 @@ class NotAsPlanned(LogAgentError):
     """What is at a name is not what was planned: deleted, swapped, a symlink, another device, a mount point."""
 
     slug = "inside"
+    exit_status = Exit.REFUSED
+
+
+class TooFewHosts(LogAgentError):
+    """A fleet report is complete, but covers fewer hosts than `--require-hosts` wants."""
+
+    slug = "too-few-hosts"
     exit_status = Exit.REFUSED
 
 

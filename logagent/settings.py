@@ -249,6 +249,7 @@ class MetricsSettings:
     __pydantic_config__: ClassVar[Any] = _STRICT
     listen: str | None = "127.0.0.1:9640"
     textfile: str | None = None
+    kafka_names: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ be written. Import the file in Grafana (10.4 or later) and choose the Prometheus
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -284,8 +285,18 @@ COLUMNS: list[tuple[str, str, str]] = [
 ]
 
 
+SELECTED = re.compile(r"(?:rate|increase)\(\w+\{[^}]*\}\[[^\]]+\]\)|logagent_\w+\{[^}]*\}")
+
+
+def in_cluster(expression: str) -> str:
+    """Without the hosts of clusters that are not chosen. Only `logagent_kafka_info` has the cluster as a label; a host
+    whose cluster is not known yet stays, as one to look at."""
+    others = 'logagent_kafka_info{cluster_id!~"$cluster"}'
+    return SELECTED.sub(lambda found: f"({found[0]} unless on (instance, job) {others})", expression)
+
+
 def query(expression: str, legend: str, ref: str, *, instant: bool = False) -> prometheus.Dataquery:
-    built = prometheus.Dataquery().expr(expression).legend_format(legend).ref_id(ref).datasource(SOURCE)
+    built = prometheus.Dataquery().expr(in_cluster(expression)).legend_format(legend).ref_id(ref).datasource(SOURCE)
     return built.instant().format(PromQueryFormat.TABLE) if instant else built.range()
 
 
@@ -383,11 +394,12 @@ def log_dirs_panel() -> table.Panel:
     return built
 
 
-def choice(name: str, label: str, metric: str) -> dashboard.QueryVariable:
+def choice(name: str, label: str, metric: str, of: str = "") -> dashboard.QueryVariable:
+    """A variable with the values that the label `of` (default: of its name) has in a metric."""
     return (
         dashboard.QueryVariable(name)
         .label(label)
-        .query(f"label_values({metric}, {name})")
+        .query(f"label_values({metric}, {of or name})")
         .datasource(SOURCE)
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(models.VariableSort.NATURAL_ASC)
@@ -408,7 +420,8 @@ def build() -> str:
         .time("now-24h", "now")
         .readonly()
         .with_variable(dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
-        .with_variable(choice("instance", "Host", "logagent_build_info"))
+        .with_variable(choice("cluster", "Cluster", "logagent_kafka_info", "cluster_id"))
+        .with_variable(choice("instance", "Host", 'logagent_kafka_info{cluster_id=~"$cluster"}'))
         .with_variable(choice("log_dir", "Log dir", f"logagent_log_dir_size_bytes{{{HOST}}}"))
         .with_row(dashboard.Row("At a glance"))
     )

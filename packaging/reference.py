@@ -3,8 +3,8 @@
     python packaging/reference.py
 
 commands.md from `--help`, settings.md from config/logagent.toml, findings.md from the table in model/check/linter.py,
-exit-statuses.md, documents.md and store.md. They are in the repository, so that they can be read there; a test compares
-them with what this makes.
+report.md from store/meanings.py, exit-statuses.md, documents.md and store.md. They are in the repository, so that they
+can be read there; a test compares them with what this makes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from logagent.errors import Exit  # noqa: E402
 from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET  # noqa: E402
 from logagent.model.check import linter  # noqa: E402
 from logagent.store.answers import ANSWER_SCHEMA, SEEN_SCHEMA  # noqa: E402
+from logagent.store.contract import NO_CSV  # noqa: E402
+from logagent.store.contract import TABLES as REPORT  # noqa: E402
+from logagent.store.meanings import UNITS, columns  # noqa: E402
 from logagent.store.requests import DECISION_SCHEMA, OUTCOME_SCHEMA, REQUEST_SCHEMA  # noqa: E402
 
 REFERENCE = ROOT / "docs/reference"
@@ -73,6 +76,7 @@ def pages() -> dict[str, str]:
         "documents.md": _documents(),
         "findings.md": _findings(),
         "store.md": _store(),
+        "report.md": _report(),
     }
 
 
@@ -201,6 +205,23 @@ def _store() -> str:
         rows = "\n".join(f"| `{name}` | {kind.replace('<', ' of ').replace('>', '')} |" for name, kind in fields(ddl))
         blocks += [f"## {table}", f"| column | type |\n| --- | --- |\n{rows}"]
     return _page("The store's tables", *blocks)
+
+
+def _report() -> str:
+    intro = (
+        "`logagent fleet report --out DIR` writes each table as `DIR/<run>/parquet/<table>/` and"
+        " `DIR/<run>/<table>.csv` (RFC 4180, UTF-8; times as RFC 3339, null as an empty field). `logagent schema"
+        " fleet-tables` prints the same as JSON Schema. Every row has the report's `date` and `run_id`, so that all reports in DIR can be read as one:"
+    )
+    example = '```python\nspark.read.parquet("DIR/20*/parquet/usage_log_dirs")  # `latest` is one of them already\n```'
+    blocks = [intro, example, "Rows are in the order that the table names; `-` is descending."]
+    for name, table in REPORT.items():
+        only = " Parquet only, with `--with-partitions`." if name in NO_CSV else ""
+        order = ", ".join(f"`{column}`" for column in table.order)
+        rows = [f"| `{c.name}` | {UNITS[c.unit][0]} | {UNITS[c.unit][1]} | {meaning} |" for c, meaning in columns(name)]
+        head = "| column | type | unit | meaning |\n| --- | --- | --- | --- |\n"
+        blocks += [f"## {name}", f"{table.title}.{only} Order: {order}.", head + "\n".join(rows)]
+    return _page("Tables of a fleet report", *blocks)
 
 
 def main() -> None:

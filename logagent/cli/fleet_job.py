@@ -17,7 +17,15 @@ import click
 
 from logagent.cli.render import human_bytes, visible
 from logagent.errors import ConfigError, UsageError
-from logagent.fleet.job_options import OPTIONS, parse_age, parse_keep, parse_keys, parse_names, parse_nodes
+from logagent.fleet.job_options import (
+    OPTIONS,
+    parse_age,
+    parse_keep,
+    parse_keys,
+    parse_names,
+    parse_nodes,
+    parse_share,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +86,8 @@ _READ: dict[str, tuple[Callable[[str], Any], str, str | None]] = {
     "--order-keys": (parse_keys, "{2}", None),
     "--keep-landing": (parse_keep, "{2}", "write 3d, or off"),
     "--max-snapshot-age": (parse_age, "{2}", None),
+    "--keep": (parse_keep, "{2}", "write 90d, or off"),
+    "--require-hosts": (parse_share, "{2}", None),
 }
 """How each value is read, and what is said of one that cannot be: {0} is the text, {1} its beginning, {2} the error."""
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import random
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -118,7 +119,7 @@ class Cluster:
 
     def snapshot_at(self, node: int, day: int) -> datetime:
         """Hosts report at different times within half an hour, some before and some after the assignments."""
-        return self._day(day) - timedelta(seconds=node * 97 % 1800)
+        return self._day(day) - timedelta(seconds=node * 397 % 1800)
 
     def assignments_at(self, day: int) -> datetime:
         return self._day(day) - timedelta(minutes=15)
@@ -248,7 +249,7 @@ class Cluster:
         moved = next((d for d in self.dirs[node] if d.kind == "current" and d.orphan is None), None)
         if nth == 0:
             self.dirs[node] += [
-                Dir("__cluster_metadata-0", "metadata", "__cluster_metadata", 0, None, self._size(), 0),
+                Dir("__cluster_metadata-0", "metadata", "__cluster_metadata", 0, None, self._size() % (200 << 20), 0),
                 Dir("remote-log-index-cache", "cache", None, None, None, 0, 1),
                 Dir("<img src=x onerror=alert(1)>\udcff", "invalid", None, None, None, 7, 1),
             ]
@@ -395,7 +396,7 @@ def _log_dir_row(cluster: Cluster, node: int, number: int, dirs: list[Dir], day:
     }
     hidden = {"other": 5 * GIB, "open_removed": GIB // 2, "unexplained": GIB // 4}
     used = sum(kinds.values()) + sum(hidden.values())
-    size = max(cluster.capacities[node, number], used)
+    size = used if health == "full" else max(cluster.capacities[node, number], used)
     return row | {"ledger": {"size": size, "used": used, "free": size - used, **kinds, **hidden}}
 
 
@@ -412,6 +413,7 @@ def _dir_line(cluster: Cluster, made: Dir, at: datetime, day: int) -> str:
         f'"bytes":{size},"allocated":{-(-size // 4096) * 4096},"files":9,"segments":3,'
         f'"newest_mtime":{millis(at - timedelta(days=made.age_days))},"marked_at":{marked},"first_offset":0,'
         f'"last_segment_offset":{made.offset},"sightings":{4 if made.orphan else 0},"first_seen":{first_seen},'
+        f'"inode":{zlib.crc32(made.name.encode("utf-8", "surrogateescape"))},"end_offset":{made.offset},'
         f'"in_use":null,"verdict":{json.dumps("orphan" if made.orphan else None)},"reason":{json.dumps(made.orphan)}}}'
     )
 

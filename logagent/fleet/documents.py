@@ -35,10 +35,11 @@ class DirsAndBytes(TypedDict):
 
 @strict
 class WindowAnswer(DirsAndBytes):
-    """`requestable`: how many of the directories `topics purge` can request."""
+    """`requestable`: how many of the directories `topics purge` plans, and their `asked_bytes`."""
 
     hosts: int
     requestable: int
+    asked_bytes: Size
 
 
 @strict
@@ -65,10 +66,12 @@ class UnknownCause(TypedDict):
 
 @strict
 class RiskAnswer(TypedDict):
-    """`no_copy`: partitions that no reporting host has; `missing_elsewhere`: missing replicas with copies elsewhere;
-    `full_soon` and `full_later`: log dirs that are full within 7 and 30 days at their present rate."""
+    """`no_copy`: partitions that no reporting host has, with `no_copy_replicas` replicas; `missing_elsewhere`: missing
+    replicas with copies elsewhere; `full_soon` and `full_later`: log dirs that are full within 7 and 30 days at their
+    present rate."""
 
     no_copy: int
+    no_copy_replicas: int
     missing_elsewhere: int
     only_copies: DirsAndBytes
     full_soon: int
@@ -82,10 +85,11 @@ class RiskAnswer(TypedDict):
 
 @strict
 class Step(TypedDict):
-    """What to do next: it frees `bytes` in `window`. `days`: until the log dir is full. `requestable`: how many
-    directories of the topic `topics purge` can request."""
+    """What to do next: it frees `bytes` in `window`. `days`: until the log dir is full (0: it is; null: its pace is
+    not known). `requestable`: how many directories of the topic `topics purge` plans. `hosts`: where log dirs are
+    offline or read-only, and partitions without any copy, how many these are."""
 
-    what: Literal["log-dir", "host", "topic", "offline"]
+    what: Literal["log-dir", "host", "topic", "offline", "read-only", "no-copy"]
     cluster_id: str | None
     node_id: int | None
     host: str | None

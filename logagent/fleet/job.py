@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent import __version__
-from logagent.errors import LogAgentError
+from logagent.errors import LogAgentError, TooFewHosts
 from logagent.fleet.page import render
 from logagent.fleet.report import answers, growth, replicas, usage, verdicts
 from logagent.fleet.report.answers import Reclaim, reclaim
@@ -33,7 +33,8 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Job:
     """How a report is made; `now` is timezone-aware. `commit`: an older commit of the date, while its run is kept.
-    `names`: the operators' names for clusters, by id."""
+    `names`: the operators' names for clusters, by id. `keep`: reports in `out` that are so much older are removed once
+    this one is complete; None: none."""
 
     store: Store
     out: str
@@ -46,6 +47,7 @@ class Job:
     order_keys: tuple[str, ...] = ()
     """`orders.keys`: without them no request is trusted, and no deletion is reported."""
     names: Mapping[str, str] = field(default_factory=dict)
+    keep: timedelta | None = None
 
 
 def report(job: Job) -> dict[str, Any]:
@@ -58,7 +60,8 @@ def report(job: Job) -> dict[str, Any]:
     store.refresh()
     question = asked(store, job.now, job.day, job.max_age)
     chosen = scope(store, question, job.commit, job.say)
-    output = Output(store.spark, store.files, store.files.qualify(job.out), run_name(str(question.day), job.now))
+    run = run_name(str(question.day), job.now)
+    output = Output(store.spark, store.files, store.files.qualify(job.out), run, question.day, job.keep)
     try:
         with Scratch(store.spark, store.files, output.uri) as scratch:
             tune(store.spark, sum(host["dirs"] or 0 for host in chosen.choice.counting))
@@ -69,6 +72,16 @@ def report(job: Job) -> dict[str, Any]:
         output.drop()
         raise
     return content
+
+
+def need_hosts(content: Mapping[str, Any], share: float | None) -> None:
+    """Raises `TooFewHosts` if less than this share of the known hosts is in a report (`report.json`)."""
+    reporting, unknown = content["hosts"]["reporting"], content["hosts"]["unknown_total"]
+    if share is not None and (not reporting or reporting < share * (reporting + unknown)):
+        raise TooFewHosts(
+            f"{reporting} of {reporting + unknown} known hosts report, fewer than {share:.0%}: the others are unknown",
+            hint="log_dir_health of the report names them, and why",
+        )
 
 
 def _deletions(job: Job) -> list[Row]:
@@ -137,7 +150,8 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
     tables = {name: output.tables[name] for name in TABLES if name in output.tables}
     warnings = warnings_of(chosen, judged.doubted, judged.undecided, judged.differ, tables, large=judged.large)
     only = _sum(waste, "dirs_only"), _sum(waste, "bytes_only")
-    risk = answers.risks(chosen.choice, by_log_dir, growing, judged.gone.partitions, judged.gone.elsewhere, only)
+    lost = judged.gone.partitions, judged.gone.replicas
+    risk = answers.risks(chosen.choice, by_log_dir, growing, lost, judged.gone.elsewhere, only)
     content = document(job.now, output.run, chosen, by_cluster, tables, warnings)
     for cluster in content["clusters"]:
         cluster["name"] = job.names.get(cluster["cluster_id"])
@@ -181,11 +195,12 @@ def _sum(waste: Reclaim, name: str) -> int:
 
 @dataclass
 class _Gone:
-    """The missing replicas: partitions without any copy (the first of them as rows), and replicas with a copy
-    elsewhere."""
+    """The missing replicas: partitions without any copy (the first of them as rows) and their replicas, and replicas
+    with a copy elsewhere."""
 
     lost: list[Row]
     partitions: int
+    replicas: int
     elsewhere: int
 
 
@@ -195,10 +210,11 @@ def _gone(output: Output, rows: list[Row] | None) -> _Gone:
         written = output.written("missing_replicas").where(fn.col("copies_elsewhere") == 0)
         lost = written.select(*key).distinct()
         first = [row.asDict() for row in lost.limit(MOST_LOST + 1).collect()]
-        return _Gone(first, lost.count(), output.tables["missing_replicas"]["rows"] - written.count())
+        count = written.count()
+        return _Gone(first, lost.count(), count, output.tables["missing_replicas"]["rows"] - count)
     none = [row for row in rows if not row["copies_elsewhere"]]
     found = {tuple(row[name] for name in key): {name: row[name] for name in key} for row in none}
-    return _Gone(list(found.values()), len(found), len(rows) - len(none))
+    return _Gone(list(found.values()), len(found), len(none), len(rows) - len(none))
 
 
 def _counted(judged: DataFrame) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -39,6 +40,19 @@ KEEP_LANDING = Option(
     "Then remove ingested files that are older than AGE from landing.",
     default="3d",
 )
+KEEP = Option(
+    "--keep",
+    "keep",
+    "AGE|off",
+    "Then remove reports from DIR that are older than AGE; the last ten stay.",
+    default="90d",
+)
+REQUIRE_HOSTS = Option(
+    "--require-hosts",
+    "require_hosts",
+    "SHARE",
+    "Exit with 3 if fewer of the known hosts report, such as 95%; the report is written all the same.",
+)
 WITH_PARTITIONS = Option(
     "--with-partitions", "with_partitions", "", "Also write usage by partition, as Parquet.", is_flag=True
 )
@@ -56,6 +70,8 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
         WITH_PARTITIONS,
         CLUSTER_NAME,
         ORDER_KEYS,
+        KEEP,
+        REQUIRE_HOSTS,
     ),
     "report": (
         STORE,
@@ -66,6 +82,8 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
         Option("--commit", "commit", "N", "An older ingest of the date, if it is still kept."),
         CLUSTER_NAME,
         ORDER_KEYS,
+        KEEP,
+        REQUIRE_HOSTS,
     ),
 }
 
@@ -88,6 +106,13 @@ def parse_age(text: str) -> timedelta:
 def parse_keep(text: str) -> timedelta | None:
     """`3d`; None for `off`. Raises ValueError."""
     return None if text == "off" else parse_age(text)
+
+
+def parse_share(text: str) -> float:
+    """`95%` → 0.95. Raises ValueError, also for 0%, which would require nothing."""
+    if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?%", text) is None or not 0 < float(text[:-1]) <= 100:
+        raise ValueError(f"{text!r} is not a share of the hosts, such as 95%")
+    return float(text[:-1]) / 100
 
 
 def parse_nodes(text: str) -> frozenset[int]:

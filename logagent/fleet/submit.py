@@ -18,6 +18,7 @@ import zipfile
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 from logagent.errors import Exit, LogAgentError
 from logagent.fleet.job_options import (
@@ -27,6 +28,7 @@ from logagent.fleet.job_options import (
     parse_keys,
     parse_names,
     parse_nodes,
+    parse_share,
     parse_text,
 )
 
@@ -38,7 +40,12 @@ def main(arguments: list[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        print(json.dumps(_run(options)))
+        document, content = _run(options)
+        print(json.dumps(document))
+        if content is not None:
+            from logagent.fleet.job import need_hosts
+
+            need_hosts(content, options.require_hosts)
     except LogAgentError as error:
         print(f"logagent: {error}", file=sys.stderr)
         if error.hint:
@@ -58,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         "N": int,
         "NAMES": parse_names,
         "KEYS": parse_keys,
+        "SHARE": parse_share,
     }
     for name in OPTIONS:
         command = commands.add_parser(name)
@@ -73,7 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> object:
+def _run(options: argparse.Namespace) -> tuple[object, dict[str, Any] | None]:
+    """What the command prints, and the content of `report.json` if there is a report."""
     from logagent.fleet.ingest.dates import ingest_dates, trim_landing
     from logagent.fleet.job import Job, report
     from logagent.fleet.spark_session import build_session, explained
@@ -87,15 +96,16 @@ def _run(options: argparse.Namespace) -> object:
             store = Store.open(spark, options.store)
             commit = options.commit if options.command == "report" else None
             asked = (options.day, options.max_snapshot_age, say, options.with_partitions, commit)
-            job = Job(store, options.out or "", now, *asked, options.order_keys or (), options.cluster_names or {})
+            names = options.cluster_names or {}
+            job = Job(store, options.out or "", now, *asked, options.order_keys or (), names, options.keep)
             if options.command == "report":
-                return report(job)
+                content = report(job)
+                return content, content
             done = ingest_dates(store, options.day, say=say, pinned=options.assignments_from)
-            if options.out is not None:
-                report(job)
+            made = None if options.out is None else report(job)
             if options.keep_landing is not None:
                 trim_landing(store, (now - options.keep_landing).date(), say=say, warn=_say)
-            return [one.document() for one in done]
+            return [one.document() for one in done], made
     finally:
         spark.stop()
 

@@ -31,10 +31,20 @@ class QueueSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSummary:
+    """Which broker this host is, by its log dirs, and the version that counts for decisions; None: not known."""
+
+    cluster_id: str | None = None
+    node_id: int | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CycleSummary:
     """What one cycle saw, planned and did.
 
     job: "cleanup", or "queue" for the delete queue alone. ledgers: by log dir, the figures of `logagent.scan/1`.
+    sharing: log dirs on the file system of another one, at which its figures count. kafka: the broker of this host.
     directories: (log dir, kind) -> number. orphans: (log dir, reason) -> (number, allocated bytes). reclaimable:
     (log dir, "now" or "later") -> allocated bytes of what the plan would remove, and of what waits. results: (action,
     outcome) -> number. refusals: guard -> number, including that of the whole plan; refused_because: guard -> fact and
@@ -51,6 +61,8 @@ class CycleSummary:
     plan_id: str | None = None
     planned: int = 0
     ledgers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    sharing: frozenset[str] = frozenset()
+    kafka: KafkaSummary = KafkaSummary()
     directories: Mapping[tuple[str, str], int] = field(default_factory=dict)
     orphans: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     reclaimable: Mapping[tuple[str, str], int] = field(default_factory=dict)

@@ -110,7 +110,7 @@ TABLES: dict[str, Table] = {
         _columns(
             f"""
             {_HOST} log_dir directory_id health reason dirs:int bytes:bytes allocated:bytes
-            {_LEDGER} used_share:share orphans:int orphan_bytes:bytes skew:ratio {_RECLAIM}
+            {_LEDGER} used_share:share orphans:int orphan_bytes:bytes skew:ratio {_RECLAIM} shares_with
             """
         ),
         ("-used_share", "-bytes", "cluster_id", "node_id", "log_dir"),
@@ -206,12 +206,14 @@ TABLES: dict[str, Table] = {
     ),
     "quarantined_input": Table(
         "Input that was not taken",
-        _columns("cluster_id node_id:int date:date kind file reason detail record"),
+        _columns("cluster_id node_id:int landing_date:date kind file reason detail record"),
         ("cluster_id", "node_id", "file", "reason", "record"),
     ),
 }
 """Every report table.
 
+`usage_log_dirs.shares_with`: the log dir of the same host and file system that has the figures of both
+(`OF_FILE_SYSTEM`): sums of those leave this row out.
 `log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent,
 clock-skew, verdicts-differ; `cause` is that of an unknown host (see `answers.risk.unknown` of `report.json`), `since`
 the first stored date on which the log dir was found so, and on every one after it that has it. `growth.scope` is
@@ -229,10 +231,16 @@ stray has, according to the agent. `directory_id` (of its log dir), `inode` and 
 CHARTS: dict[str, Table] = {
     "chart_growth": Table(
         "Bytes by day",
-        _columns("cluster_id date:date hosts:int bytes:bytes used:bytes size:bytes"),
+        _columns("cluster_id date:date hosts:int bytes:bytes used:bytes size:bytes log_dirs:int was:bytes now:bytes"),
         ("cluster_id", "date"),
     ),
 }
+
+STAMP = (Column("date", "date"), Column("run_id"))
+"""The last columns of every table in the files of a report: its date and run, so that several can be read as one."""
+
+"""`log_dirs` of `chart_growth`: how many have figures on that date and on the newest one of their cluster; `was` and
+`now`: what these used on each of the two."""
 
 NO_CSV = frozenset({"usage_partitions"})
 """Written as Parquet only, and not given to the page."""

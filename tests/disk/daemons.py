@@ -115,10 +115,11 @@ class DaemonProcess:
         assert self.process.poll() is None
         return time.monotonic() - began
 
-    def metric(self, name: str, path: Path) -> float | None:
-        """The value of a gauge for a log dir, in the textfile."""
+    def metric(self, name: str, path: Path, **labels: str) -> float | None:
+        """The value of a gauge for a log dir (and these labels), in the textfile."""
+        wanted = [f'"{path}"', *(f'{label}="{value}"' for label, value in labels.items())]
         for line in self.metrics_file.read_text().splitlines():
-            if line.startswith(f"{name}{{") and f'"{path}"' in line:
+            if line.startswith(f"{name}{{") and all(each in line for each in wanted):
                 return float(line.rpartition(" ")[2])
         return None
 

@@ -36,6 +36,8 @@ def orphans(fleet: Fleet) -> list[Row]:
                 "agent_reason": "stale-assignments" if number % 3 else "topic-absent",
                 "window": "approval" if elsewhere == 0 else fleet.random.choice(("restart", "restart", "now")),
                 "id": f"{fleet.random.getrandbits(64):016x}",
+                # An agent of an earlier version does not say it.
+                "inode": None if number % 17 == 5 else 4711 + number,
             }
         )
     return sorted(rows, key=lambda row: -row["bytes"])
@@ -72,6 +74,7 @@ def leftovers(fleet: Fleet) -> list[Row]:
                 "due_at": "2026-11-23T11:00:00.000Z" if window == "later" else None,
                 "why": {"stray": "stray", "delete": "overdue", "future": "abandoned"}[kind],
                 "id": f"{1000 + number:016x}" if kind == "stray" else None,
+                "inode": 815 + number,
             }
         )
     return sorted(rows, key=lambda row: -row["bytes"])
@@ -110,8 +113,12 @@ def growth_chart(fleet: Fleet) -> list[Row]:
                     "bytes": int(level * share),
                     "used": int(level * share * 1.02),
                     "size": size,
+                    "log_dirs": 3 * (len(mine) - silent),
+                    "was": int(level * share * 1.02),
                 }
             )
+        for row in rows[-fleet.dates :]:
+            row["now"] = rows[-1]["used"] * row["log_dirs"] // rows[-1]["log_dirs"]
     return rows
 
 

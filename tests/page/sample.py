@@ -88,7 +88,7 @@ def tables(fleet: Fleet) -> dict[str, PageTable]:
                 {
                     "cluster_id": fleet.clusters[0],
                     "node_id": 5000,
-                    "date": "2026-11-20",
+                    "landing_date": "2026-11-20",
                     "kind": "file",
                     "file": "landing/x/2026-11-20/5000/ab12.jsonl.gz",
                     "reason": "truncated",
@@ -173,8 +173,13 @@ def report(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
     }
 
 
-def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
-    """The section `answers`, made as the job makes it from rows of the driver."""
+def is_asked(row: Row) -> bool:
+    """Whether `topics purge` plans it without another option."""
+    return row["id"] is not None and row["inode"] is not None and not row["topic"].startswith("_")
+
+
+def places_of(tables: dict[str, PageTable]) -> dict[tuple[str, int, str], dict[str, int]]:
+    """What can be reclaimed in each log dir, as the job sums it."""
     places: dict[tuple[str, int, str], dict[str, int]] = {}
     for name in ("orphans", "leftovers"):
         for row in tables[name]["rows"]:
@@ -182,7 +187,15 @@ def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
                 sums = places.setdefault((row["cluster_id"], row["node_id"], row["log_dir"]), dict.fromkeys(SUMS, 0))
                 sums[f"dirs_{row['window']}"] += 1
                 sums[f"reclaim_{row['window']}"] += row["bytes"]
-                sums[f"requestable_{row['window']}"] += row["id"] is not None
+                if is_asked(row):
+                    sums[f"requestable_{row['window']}"] += 1
+                    sums[f"asked_{row['window']}"] += row["bytes"]
+    return places
+
+
+def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
+    """The section `answers`, made as the job makes it from rows of the driver."""
+    places = places_of(tables)
     log_dirs = [
         {**row, "reclaim_now": sums.get("reclaim_now", 0), "reclaim_restart": sums.get("reclaim_restart", 0)}
         for row in tables["usage_log_dirs"]["rows"]
@@ -194,14 +207,15 @@ def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
     growing = [row for row in tables["growth"]["rows"] if row["scope"] == "log_dir"]
     unknown = [{"counts": False, "cause": row["cause"]} for row in fleet.unknown()]
     elsewhere = sum(bool(row["copies_elsewhere"]) for row in missing)
-    risk = answers.risks(Choice(unknown, []), log_dirs, growing, len(lost), elsewhere, (len(only), sum(only)))
+    gone = len(lost), sum(not row["copies_elsewhere"] for row in missing)
+    risk = answers.risks(Choice(unknown, []), log_dirs, growing, gone, elsewhere, (len(only), sum(only)))
     topics = [
         {
             **row,
-            "reclaim_now": 0,
+            **{f"{kind}_now": 0 for kind in ("reclaim", "requestable", "asked", "nodes")},
             "reclaim_restart": row["orphan_bytes"],
-            "nodes": 7,
-            "requestable_now": 0,
+            "asked_restart": row["orphan_bytes"] if row["orphans"] else 0,
+            "nodes_restart": 7,
             "requestable_restart": row["orphans"],
         }
         for row in tables["usage_topics"]["rows"]
@@ -256,7 +270,7 @@ def empty() -> tuple[dict[str, Any], dict[str, PageTable]]:
         "answers": {
             "disks": answers.disks([]),
             "reclaim": answers.reclaimable([], {}, None),
-            "risk": answers.risks(Choice([], []), [], [], 0, 0, (0, 0)),
+            "risk": answers.risks(Choice([], []), [], [], (0, 0), 0, (0, 0)),
             "steps": [],
             "changes": [],
         },

@@ -17,7 +17,7 @@ from logagent.fleet.page import text as units
 from logagent.fleet.report.answers import steps
 from tests.page.conftest import Open, follow
 from tests.page.fleet import GIB
-from tests.page.sample import sample
+from tests.page.sample import is_asked, sample
 from tests.page.test_browser import column, show
 
 PHONE = {"width": 400, "height": 800}
@@ -34,7 +34,7 @@ def test_a_step_promises_what_its_window_gives_back(open_page: Open, tmp_path: P
     place = {"cluster_id": "c", "node_id": 1, "host": "h", "used_share": 0.97}
     full = [{**place, "log_dir": "/a", "reclaim_now": 5 * GIB, "reclaim_restart": 2 * GIB}]
     full.append({**place, "log_dir": "/b", "reclaim_now": GIB, "reclaim_restart": 3 * GIB})
-    document["answers"]["steps"] = steps(full, [], [], {"offline": 0})
+    document["answers"]["steps"] = steps(full, [], [], dict.fromkeys(("offline", "read_only", "no_copy"), 0))
     path = tmp_path / "index.html"
     path.write_text(render(document, made), "utf-8")
     page = open_page(path)
@@ -109,7 +109,7 @@ def test_rows_without_a_command_do_not_take_it_from_the_others(page: Page) -> No
     made = sample()[1]
     rows = [*made["orphans"]["rows"], *(r for r in made["leftovers"]["rows"] if r["why"] != "abandoned")]
     mine = [r for r in rows if r["window"] == "restart" and r["cluster_id"] == "q8nXh2tPTfW3m0cVbL5RyA"]
-    able = {r["id"] for r in mine if r["id"]}
+    able = {r["id"] for r in mine if is_asked(r)}
     assert 0 < len(able) < len(mine)
     page.get_by_role("button", name=f"Copy the command for {len(able)} of these rows").click()
     words = shlex.split(page.get_by_role("textbox", name="The command").input_value())
@@ -117,7 +117,7 @@ def test_rows_without_a_command_do_not_take_it_from_the_others(page: Page) -> No
 
 
 def test_a_link_that_sorts_says_so(page: Page) -> None:
-    follow(page.locator("p.new a", has_text="orphan").first)
+    follow(page.locator("p.new a", has_text="Orphans, youngest first").first)
     expect(page.locator("#found")).to_contain_text("Sorted by Age.")
 
 

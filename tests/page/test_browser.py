@@ -149,7 +149,8 @@ def test_the_keyboard_is_enough(open_page: Open, fleet_page: Path) -> None:
     expect(page.locator(f"{VIEW}[aria-rowindex='2']")).to_have_count(0)
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("1")
-    expect(page.get_by_role("textbox", name="The command")).to_have_value("logagent cleanup")
+    on_full = "logagent rescue --log-dir /var/lib/kafka/data-3"
+    expect(page.get_by_role("textbox", name="The command")).to_have_value(on_full)
 
 
 def test_picked_rows_become_one_command(open_page: Open, fleet_page: Path) -> None:
@@ -191,7 +192,8 @@ def test_a_refused_clipboard_leaves_the_command_selected(open_page: Open, fleet_
     page.locator(".steps button").first.click()
     expect(page.locator(".commandbar")).to_contain_text("Selected: press Ctrl+C")
     expect(page.get_by_role("textbox", name="The command")).to_be_focused()
-    assert page.evaluate("document.activeElement.selectionEnd") == len("logagent cleanup")
+    on_full = "logagent rescue --log-dir /var/lib/kafka/data-3"
+    assert page.evaluate("document.activeElement.selectionEnd") == len(on_full)
 
 
 @pytest.mark.parametrize("unit", ["bytes", "seconds", "days", "share", "ratio", "int", "time"])

@@ -21,11 +21,13 @@ from playwright.sync_api import expect
 
 from logagent.cli.main import run
 from logagent.fleet.page import render
+from logagent.fleet.page import text as units
 from logagent.fleet.page.commands import place_of
+from logagent.fleet.report import answers
 from logagent.store.shared import init_store
 from tests.page.conftest import Open
 from tests.page.fleet import Row
-from tests.page.sample import sample
+from tests.page.sample import is_asked, places_of, sample
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOTTED, ALIKE = "eu.prod-1.clicks_v2", "eu-prod-1.clicks_v2"
@@ -71,8 +73,7 @@ class Reported:
             with (self.folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, table["columns"])
                 writer.writeheader()
-                with_inode = {"inode": 7} if "inode" in table["columns"] else {}
-                writer.writerows({**row, **with_inode} for row in table["rows"])
+                writer.writerows(table["rows"])
         self.page.write_text(render(self.report, self.tables), "utf-8")
         store, shim = self.root / "store", self.root / "bin" / "logagent"
         store.mkdir()
@@ -94,11 +95,15 @@ class Reported:
     def rows(self, **wanted: str) -> list[Row]:
         """What can be requested of the report, in one cluster or of one topic."""
         leftovers = [row for row in self.tables["leftovers"]["rows"] if row["kind"] == "stray"]
-        rows = [row for row in [*self.tables["orphans"]["rows"], *leftovers] if row["id"]]
+        rows = [row for row in [*self.tables["orphans"]["rows"], *leftovers] if is_asked(row)]
         return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
     def selected(self, command: str) -> list[KEY]:
         """What `sh -c` makes of the text, by the plan that it prints."""
+        return keys(self.planned(command))
+
+    def planned(self, command: str) -> list[Row]:
+        """The directories of that plan."""
         done = subprocess.run(
             ["sh", "-c", f"{command} --json"],
             cwd=self.root,
@@ -113,7 +118,7 @@ class Reported:
         )  # fmt: skip
         assert done.returncode in (0, 4), (command, done.stderr)
         plans = [json.loads(text + "}") for text in done.stdout.split("\n}\n") if text]  # one for each cluster
-        return keys(row for plan in plans for row in plan["directories"])
+        return [row for plan in plans for row in plan["directories"]]
 
 
 def keys(rows: Iterable[Row]) -> list[KEY]:
@@ -129,10 +134,17 @@ def reported(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reporte
     mine = [row for row in mine if row["cluster_id"] == cluster]
     for number, row in enumerate(mine[:8]):
         topic = (DOTTED, ALIKE)[number % 2]
-        row.update(topic=topic, topic_id="A" * 22, partition=number, name=f"{topic}-{number}", window="restart")
+        row.update(
+            topic=topic, topic_id="A" * 22, partition=number, name=f"{topic}-{number}", window="restart", inode=7
+        )
+    # A topic that Kafka's tools made: no command of the page asks for it.
+    mine[9].update(topic="_schemas", name="_schemas-0", partition=0, window="restart", inode=7)
     mine[8].update(topic="ancient", topic_id=None, id=None, name="ancient-0", partition=0)
     for step, topic in zip(report["answers"]["steps"], (DOTTED, ALIKE), strict=False):
-        step.update(what="topic", cluster_id=cluster, topic=topic, requestable=4, window="restart")
+        gives = sum(row["bytes"] for row in mine[:8] if row["topic"] == topic)
+        step.update(what="topic", cluster_id=cluster, topic=topic, requestable=4, window="restart", bytes=gives)
+    found = answers.reclaimable(tables["usage_log_dirs"]["rows"], places_of(tables), None)
+    report["answers"]["reclaim"] = found
     yield Reported(tmp_path, tmp_path / request.param, report, tables)
 
 
@@ -143,10 +155,25 @@ def test_the_text_of_the_first_screen_selects_exactly_what_it_stands_for(reporte
         keys(reported.rows(topic=DOTTED)), keys(reported.rows(topic=ALIKE))
     ]  # fmt: skip
     assert len(reported.rows(topic=DOTTED)) == 4
-    by_window = [command for command in found if "--window" in command]
+    by_window = [command for command in found if "--window" in command and "--topic" not in command]
     assert by_window
     for command in by_window:
         assert reported.selected(command) == keys(reported.rows(window=command.rpartition(" ")[2]))
+
+
+def test_the_bytes_beside_a_command_are_those_of_its_plan(reported: Reported, open_page: Open) -> None:
+    """And so is the number of directories, where it is said: what a request cannot name stands apart."""
+    page = open_page(reported.page, viewport={"width": 1400, "height": 1000})
+    lines = page.locator("#next li, #reclaim li", has=page.locator("button.copy[title*=purge]"))
+    assert lines.count() == 4
+    for at in range(lines.count()):
+        line, command = lines.nth(at), lines.nth(at).locator("button.copy").get_attribute("title")
+        planned = reported.planned(command or "")
+        said = line.inner_text()
+        said = said.partition("the command: ")[2] or said
+        assert units.size(sum(row["bytes"] for row in planned)) in said, said
+        if " dirs" in said:
+            assert f"{len(planned)} dirs" in said
 
 
 def test_what_the_tables_copy_selects_exactly_the_rows_in_view(reported: Reported, open_page: Open) -> None:

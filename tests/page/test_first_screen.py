@@ -92,7 +92,9 @@ def test_what_is_at_risk(opened: tuple[str, Made, Page]) -> None:
     missing = made[1]["missing_replicas"]["rows"]
     lost = len({(row["topic_id"], row["partition"]) for row in missing if row["copies_elsewhere"] == 0})
     where = "anywhere" if name == "healthy" else "on hosts that report"
-    expect(page.locator("[data-answer=no_copy]")).to_have_text(f"{lost} partitions with no copy {where}")
+    replicas = sum(row["copies_elsewhere"] == 0 for row in missing)
+    counted = f": {replicas} replicas" if lost else ""
+    expect(page.locator("[data-answer=no_copy]")).to_have_text(f"{lost} partitions with no copy {where}{counted}")
     elsewhere = sum(row["copies_elsewhere"] > 0 for row in missing)
     expect(page.locator("[data-answer=missing_elsewhere]")).to_contain_text(f"{elsewhere} replicas missing")
     only = [row["bytes"] for row in made[1]["orphans"]["rows"] if row["only_copy"]]
@@ -120,7 +122,8 @@ def test_what_next(opened: tuple[str, Made, Page]) -> None:
     expect(first).to_contain_text(str(steps[0]["host"]))
     expect(first).to_contain_text(units.size(steps[0]["bytes"]))
     first.get_by_role("button").click()
-    expect(page.get_by_role("textbox", name="The command")).to_have_value("logagent cleanup")
+    on_full = f"logagent rescue --log-dir {steps[0]['log_dir']}"
+    expect(page.get_by_role("textbox", name="The command")).to_have_value(on_full)
     expect(page.locator(".commandbar")).to_contain_text(f"run it on {steps[0]['host']}")
 
 
@@ -168,6 +171,8 @@ def test_without_script_the_answers_are_there_with_their_commands(open_page: Ope
     path.write_text(render(*on_fire()), "utf-8")
     page = open_page(path, java_script_enabled=False)
     assert page.locator("button, input, select").count() == 0
-    expect(page.locator("#next code").first).to_have_text("logagent cleanup")
+    expect(page.locator("#next code").first).to_have_text(
+        re.compile("^logagent rescue --log-dir /var/lib/kafka/data-.")
+    )
     expect(page.locator("#view")).to_contain_text("orphans.csv")
     assert re.search(r"TiB used of", page.locator("#disks").inner_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,10 @@ def test_no_name_runs_anything_in_the_shell(open_page: Open, tmp_path: Path) -> 
     assert os.listdir(here) == []
     ran = [json.loads(line) for line in out.read_text().splitlines()]
     for words in ran:
+        if words[0] == "rescue":
+            assert words[1:] == [] or (words[1] == "--log-dir" and re.fullmatch(r"/var/lib/kafka/data-[1-3]", words[2]))
+            assert len(words) in (1, 3)
+            continue
         assert words == ["cleanup"] or words[:2] == ["topics", "purge"], words
         assert set(words[2::2]) <= OPTIONS, words
         values = dict(zip(words[2::2], words[3::2], strict=True))

@@ -175,7 +175,10 @@ def test_every_filter_of_a_link_is_a_column_of_its_table() -> None:
     for table, _, query in asked:
         keys = {column.key for column in LAYOUT[table]}
         for key, value in parse_qsl(query):
-            assert (value.lstrip("-") if key == "sort" else re.sub(r"\.(min|max)$", "", key)) in keys, (table, query)
+            assert (value.lstrip("-") if key == "sort" else re.sub(r"\.(min|max|known)$", "", key)) in keys, (
+                table,
+                query,
+            )
 
 
 @pytest.mark.parametrize("hosts", [2_000, 10_000] if FULL else [2_000])
@@ -255,11 +258,12 @@ def test_growth_lines_break_where_the_number_of_hosts_changes() -> None:
 def test_the_line_to_full_is_where_the_pace_leads() -> None:
     report, tables = sample(clusters=1, dates=11)
     for number, row in enumerate(tables["chart_growth"]["rows"]):
-        row.update(hosts=36, used=(50 + number) * 2**40, size=100 * 2**40)
+        used = (50 + number) * 2**40
+        row.update(hosts=36, used=used, size=100 * 2**40, was=used, now=60 * 2**40)
     text = read(render(report, tables)).text
     assert "Full in 40 d at this pace (30 Dec 2026)" in text
     for row in tables["chart_growth"]["rows"]:
-        row["used"] = 50 * 2**40
+        row["used"] = row["was"] = row["now"] = 50 * 2**40
     html = render(report, tables)
     assert "No line to full" in html and 'class="ahead"' not in html
 
@@ -307,17 +311,17 @@ def test_a_link_finds_the_row_of_the_longest_names_kafka_allows() -> None:
 @pytest.mark.parametrize("name", ["a b", "x;rm", "nul\x1b[201~", "ü", "a'b", "$(id)", ""])
 def test_no_command_has_a_name_that_kafka_would_not_allow(name: str) -> None:
     report, _ = sample()
-    assert of_topic(report, "cluster", name) is None
-    assert of_topic(report, name, "topic") is None
+    assert of_topic(report, "cluster", name, "now") is None
+    assert of_topic(report, name, "topic", "now") is None
 
 
 @given(st.from_regex(r"[A-Za-z0-9._-]{1,40}", fullmatch=True))
 def test_the_expression_of_a_topic_matches_it_alone(name: str) -> None:
     assert re.fullmatch(regex(name), name)
     assert not re.fullmatch(regex(name), name.replace(".", "_") + ("" if "." in name else "x"))
-    command = of_topic({"place": "/r"}, "c", name)
+    command = of_topic({"place": "/r"}, "c", name, "now")
     assert command is not None
-    assert shlex.split(command)[-2:] == ["--topic", regex(name)]
+    assert shlex.split(command)[-4:] == ["--topic", regex(name), "--window", "now"]
 
 
 def test_the_page_is_pure() -> None:

@@ -19,6 +19,7 @@ from logagent.fleet.ingest.ingest import Ingested
 from logagent.fleet.job import Job, report
 from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.store import Store
+from logagent.store.contract import STAMP
 from tests.fleets.planted import Truth, generate
 from tests.needs import need_command
 from tests.spark.hand_made import AT, NOW
@@ -76,8 +77,8 @@ class Told:
         return self.store.small(table, commit)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """All rows of a report table."""
-        frame = self.store.spark.read.parquet(f"{self.out}/parquet/{table}")
+        """All rows of a report table, without what says which report it is."""
+        frame = self.store.spark.read.parquet(f"{self.out}/parquet/{table}").drop(*(c.name for c in STAMP))
         return [row.asDict() for row in frame.collect()]
 
 

@@ -190,7 +190,8 @@ def _tables(out: Path) -> dict[str, Counter[tuple[Any, ...]]]:
     found = {}
     with duckdb.connect() as duck:
         for name in TABLES:
-            columns = "* exclude (snapshot_age_seconds)" if name == "usage_hosts" else "*"
+            left_out = "run_id, snapshot_age_seconds" if name == "usage_hosts" else "run_id"
+            columns = f"* exclude ({left_out})"
             if name in NO_CSV:
                 continue
             query = (

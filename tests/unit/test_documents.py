@@ -15,7 +15,6 @@ from logagent.agent.metrics.metrics import METRICS
 from logagent.errors import Exit
 from logagent.model.planning.plan import GUARD_NAMES
 from logagent.settings import Settings
-from logagent.store.contract import TABLES
 from tests.markdown import (
     ALL,
     DOCS,
@@ -129,22 +128,6 @@ def test_every_message_that_is_explained_is_one_of_the_program() -> None:
     said = re.sub(r"\s+", " ", re.sub(r"\"\s*\n\s*f?\"", "", sources))
     pieces = [piece.strip(" ,()") for message in messages for piece in message.split("…")]
     assert [piece for piece in pieces if piece not in said and len(piece) > 3] == []
-
-
-def test_every_column_of_a_report_is_explained() -> None:
-    text = (ROOT / "docs/reference/report.md").read_text(encoding="utf-8")
-    explained = dict(re.findall(r"^\| `(\w+)` \| ([\w, ]+) \| \S.*\|$", text, re.MULTILINE))
-    units: dict[str, set[str]] = {}
-    for table in TABLES.values():
-        for column in table.columns:
-            units.setdefault(column.name, set()).add(column.unit)
-    assert {name: set(words.split(", ")) for name, words in explained.items()} == units
-    sections = dict(re.findall(r"^## (\w+)\n\n(.+?)\.? In order of (?:.*)\n\n(?:.*)\n", text, re.MULTILINE))
-    assert sections == {name: table.title for name, table in TABLES.items()}
-    listed = dict(re.findall(r"^## (\w+)\n\n.+ In order of .*\n\n(.*)\n", text, re.MULTILINE))
-    assert {name: re.findall(r"`(\w+)`", row) for name, row in listed.items()} == {
-        name: table.names for name, table in TABLES.items()
-    }
 
 
 def test_every_page_is_in_the_site() -> None:

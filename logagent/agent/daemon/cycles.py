@@ -17,7 +17,7 @@ from logagent.agent.clock import Clock
 from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.planning.plan_cleanup import plan_ahead, plan_cleanup, plan_queue
 from logagent.agent.session.open_session import Shared, forget_failures_of_removed, forget_old_actions, open_session
-from logagent.agent.session.scan_rows import ledgers_of
+from logagent.agent.session.scan_rows import ledgers_of, sharing
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
 from logagent.broker.files.log_extent import SegmentReadings
@@ -27,8 +27,9 @@ from logagent.host.linux.syscalls import give_back
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.executor_lock import somebody_waits
-from logagent.model.daemon_summary import AssignmentsSummary, CycleSummary, QueueSummary
+from logagent.model.daemon_summary import AssignmentsSummary, CycleSummary, KafkaSummary, QueueSummary
 from logagent.model.facts import Facts
+from logagent.model.kafka_version import version_text
 from logagent.model.naming.dir_names import DELETE_SUFFIX
 from logagent.model.planning.plan import Execution, Plan, Proposal, action_id
 from logagent.model.planning.queue import QueueEntry
@@ -63,11 +64,13 @@ class CycleNotes:
             "queues": _queues(queue, session.log_dirs.by_path),
             "next_due_ms": min(later) if later else None,
             "assignments": _assignments(session),
+            "kafka": _kafka(session, self.facts),
             "clock_doubt": doubt.why if (doubt := session.clock_watch.doubt()) is not None else None,
         }
         if self.job != "queue":
             self.seen |= {
                 "ledgers": _ledgers(session, self.facts),
+                "sharing": sharing(self.facts.log_dirs, session.inventories),
                 "directories": dict(Counter((d.log_dir, d.kind.value) for d in session.dirs)),
                 "orphans": _orphans(session, self.facts),
                 "reclaimable": _reclaimable(session, self.plan, self.execution),
@@ -124,6 +127,12 @@ def _queues(queue: list[QueueEntry], log_dirs: Mapping[str, object]) -> dict[str
         )
         for path, entries in by_dir.items()
     }
+
+
+def _kafka(session: Session, facts: Facts) -> KafkaSummary:
+    cluster, version = session.log_dirs.cluster, facts.kafka_version
+    known = version_text(version) if version is not None else None
+    return KafkaSummary(cluster_id=cluster.cluster_id, node_id=cluster.node_id, version=known)
 
 
 def _ledgers(session: Session, facts: Facts) -> dict[str, dict[str, int]]:

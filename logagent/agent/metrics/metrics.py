@@ -7,7 +7,7 @@ Every metric of the daemon: its type, labels and help. The only list; docs and a
 
 Names follow Prometheus' rules: base units, the unit last, `_total` for counters, times as `_timestamp_seconds` (an age
 is `time() - x`, and stays right while the agent is down). No label is called `job` or `instance`: those belong to the
-scraper. Kafka's own names are those that the JMX exporter prints.
+scraper. Kafka's own names are those that the JMX exporter prints: only where `metrics.kafka_names` asks for them.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ _CYCLE = ("cycle",)
 METRICS: dict[str, Metric] = {
     # What Kafka's own LogManager counts, seen from outside the broker.
     "kafka_log_LogManager_OfflineLogDirectoryCount": Metric(
-        "gauge", (), "Number of offline log dirs, as in Kafka's metric of this name."
+        "gauge", (), "With metrics.kafka_names: number of offline log dirs, as in Kafka's metric of this name."
     ),
     "kafka_log_LogManager_LogDirectoryOffline": Metric(
-        "gauge", ("logDirectory",), "Whether the log dir is offline, as in Kafka's metric of this name."
+        "gauge",
+        ("logDirectory",),
+        "With metrics.kafka_names: whether the log dir is offline, as in Kafka's metric of this name.",
     ),
     # Log dirs
     "logagent_log_dir_state": Metric("gauge", ("log_dir", "state"), "1 for the log dir's current state, else 0."),
@@ -59,11 +61,14 @@ METRICS: dict[str, Metric] = {
     "logagent_log_dir_size_bytes": Metric("gauge", _DIR, "Size of the log dir's file system."),
     "logagent_log_dir_used_bytes": Metric("gauge", _DIR, "Bytes in use on the log dir's file system."),
     "logagent_log_dir_free_bytes": Metric("gauge", _DIR, "Bytes still available to an unprivileged user."),
+    "logagent_log_dir_shares_file_system": Metric(
+        "gauge", _DIR, "Whether it is on the file system of another log dir, at which that file system counts."
+    ),
     "logagent_log_dir_bytes": Metric(
         "gauge",
         ("log_dir", "kind"),
-        "Allocated bytes by what they belong to. unexplained (of the file system) = used minus what all log dirs on it"
-        " have; it may be negative.",
+        "Allocated bytes by what they belong to. unexplained = used on the file system minus what all log dirs on it"
+        " have, once for each file system; it may be negative.",
     ),
     "logagent_log_dir_directories": Metric("gauge", ("log_dir", "kind"), "Directories in the log dir by kind."),
     "logagent_orphan_directories": Metric("gauge", ("log_dir", "reason"), "Directories with the verdict orphan."),
@@ -143,6 +148,11 @@ METRICS: dict[str, Metric] = {
     "logagent_broker_max_fds": Metric(
         "gauge", ("pid",), "The broker's limit on open file descriptors (absent if unlimited)."
     ),
+    "logagent_kafka_info": Metric(
+        "gauge",
+        ("cluster_id", "node_id", "version"),
+        "Always 1; the broker of this host, for joins on (instance, job).",
+    ),
     # The daemon itself; what it costs is in logagent_process_* (prometheus-client's process metrics).
     "logagent_build_info": Metric("gauge", ("version",), "Always 1; the version of the agent."),
     "logagent_config_last_reload_successful": Metric("gauge", (), "Whether the last reload (SIGHUP) succeeded."),
@@ -164,7 +174,8 @@ class Metrics(Collector):
     so that the first event shows as an increase.
     """
 
-    def __init__(self, version: str = __version__) -> None:
+    def __init__(self, version: str = __version__, *, kafka_names: bool = False) -> None:
+        self.kafka_names = kafka_names
         self._mutex = threading.Lock()
         self._writing = threading.Lock()
         self._samples: dict[str, Samples] = {name: {} for name, m in METRICS.items() if m.type != "histogram"}
@@ -211,6 +222,9 @@ class Metrics(Collector):
         counts[bisect_left(_BUCKETS, s.seconds)] += 1
         counts[-1] += s.seconds
         self._set("logagent_enforcing", s.mode == "enforce")
+        if s.kafka.cluster_id is not None:
+            node = "" if s.kafka.node_id is None else str(s.kafka.node_id)
+            self._replace("logagent_kafka_info", {(s.kafka.cluster_id, node, s.kafka.version or ""): 1})
 
     def _done(self, s: CycleSummary) -> None:
         for (action, outcome), count in s.results.items():
@@ -234,9 +248,10 @@ class Metrics(Collector):
             (path, kind): size
             for path, ledger in s.ledgers.items()
             for kind, size in ledger.items()
-            if kind not in _LEDGER_TOTALS
+            if kind not in _LEDGER_TOTALS and not (kind == "unexplained" and path in s.sharing)
         }
         self._replace("logagent_log_dir_bytes", kinds)
+        self._replace("logagent_log_dir_shares_file_system", {(path,): path in s.sharing for path in s.ledgers})
         self._replace("logagent_log_dir_directories", s.directories)
         self._replace("logagent_orphan_directories", {key: count for key, (count, _) in s.orphans.items()})
         self._replace("logagent_log_dir_reclaimable_bytes", s.reclaimable)
@@ -318,6 +333,8 @@ class Metrics(Collector):
             durations = {job: list(counts) for job, counts in self._durations.items()}
         for name, metric in METRICS.items():
             family: Family
+            if name.startswith("kafka_") and not self.kafka_names:
+                continue
             if metric.type == "histogram":
                 yield _histogram(name, durations)
                 continue

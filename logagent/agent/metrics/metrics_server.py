@@ -88,6 +88,7 @@ class MetricsOutput:
 
         if self._metrics is None:
             self._metrics = Metrics()
+        self._metrics.kafka_names = settings.kafka_names
         if not settings.listen:
             return
         try:

@@ -92,6 +92,13 @@ def ledgers_of(
     }
 
 
+def sharing(log_dirs: Mapping[str, LogDirFacts], inventories: Mapping[str, LogDirInventory]) -> frozenset[str]:
+    """The log dirs on a file system whose figures count at another one: the first of them there, by path."""
+    first: dict[object, str] = {}
+    known = sorted(path for path in inventories if path in log_dirs)
+    return frozenset(path for path in known if first.setdefault(_file_system(log_dirs[path]), path) != path)
+
+
 def _own(inventory: LogDirInventory, open_removed: int) -> dict[str, int]:
     kinds = dict.fromkeys((Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE), 0)
     for d in inventory.dirs:

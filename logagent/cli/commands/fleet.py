@@ -71,6 +71,9 @@ def ingest(store: str, out: str | None, **given: Any) -> None:
     """
     wanted, keep = value_of("--date", given["day"]), value_of("--keep-landing", given["keep_landing"])
     pinned = value_of("--assignments-from", given["assignments_from"])
+    share = value_of("--require-hosts", given["require_hosts"])
+    if share is not None and out is None:
+        raise UsageError("--require-hosts: there is no report without --report DIR")
     asked = None if out is None else _asked(given) | {"day": wanted}
     now = datetime.now(UTC)
     with run_job(store, given, small=has_little_to_ingest(store, wanted)) as (opened, say):
@@ -83,6 +86,7 @@ def ingest(store: str, out: str | None, **given: Any) -> None:
         dates = [d.document() for d in done]
         document = {"schema": "logagent.fleet-ingest/1", "dates": dates, "trimmed": list(map(str, trimmed))}
         dump(document | ({} if place is None else {"report": place}))
+        _need_hosts(content, share)
         return
     if not done:
         click.echo("nothing new in landing")
@@ -95,6 +99,7 @@ def ingest(store: str, out: str | None, **given: Any) -> None:
         click.echo(f"{gone}: removed from landing")
     if content is not None and place is not None:
         show_summary(content, place)
+    _need_hosts(content, share)
 
 
 @fleet.command()
@@ -107,6 +112,7 @@ def report(store: str, out: str, brief: bool, **given: Any) -> None:
     A host or cluster about which too little is known is listed as unknown; nothing is concluded from its
     silence.
     """
+    share = value_of("--require-hosts", given["require_hosts"])
     values = _asked(given) | {"day": value_of("--date", given["day"]), "commit": value_of("--commit", given["commit"])}
     with run_job(store, given, small=has_little_to_report(store)) as (opened, say):
         content, place = _reported(opened, out, say, values)
@@ -118,6 +124,15 @@ def report(store: str, out: str, brief: bool, **given: Any) -> None:
         click.echo(f"{lines(content)}{place}/index.html")
     else:
         show_summary(content, place)
+    _need_hosts(content, share)
+
+
+def _need_hosts(content: dict[str, Any] | None, share: float | None) -> None:
+    """Raises `TooFewHosts`; after everything was written and printed."""
+    if content is not None:
+        from logagent.fleet.job import need_hosts
+
+        need_hosts(content, share)
 
 
 def _asked(given: dict[str, Any]) -> dict[str, Any]:
@@ -127,6 +142,7 @@ def _asked(given: dict[str, Any]) -> dict[str, Any]:
         "names": value_of("--cluster-name", given["cluster_names"]) or {},
         "order_keys": value_of("--order-keys", given["order_keys"]) or _order_keys(),
         "with_partitions": given["with_partitions"],
+        "keep": value_of("--keep", given["keep"]),
     }
 
 

@@ -13,21 +13,30 @@ from logagent.cli.render import did_you_mean, dump
 from logagent.documents import SCHEMAS as OF_A_HOST
 from logagent.errors import UsageError
 from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET
+from logagent.store.meanings import json_schema
+
+TABLES = "fleet-tables"
 
 
 @click.command()
 @click.argument("name", required=False, shell_complete=completion.documents)
 def schema(name: str | None) -> None:
-    """Print the JSON Schema of the document NAME (plan, or logagent.plan/1); without NAME, list the documents."""
+    """Print the JSON Schema of the document NAME (plan, or logagent.plan/1); without NAME, list the documents.
+
+    fleet-tables: the tables of a fleet report, with type, unit and meaning of every column.
+    """
     documents = {**OF_A_HOST, **OF_THE_FLEET}
     if name is None:
-        click.echo("\n".join(documents))
+        click.echo("\n".join([*documents, TABLES]))
+        return
+    if name == TABLES:
+        dump(json_schema())
         return
     # As the documents call themselves.
     name, _, number = name.removeprefix("logagent.").partition("/")
     if name not in documents:
-        near = did_you_mean(name, documents)
-        raise UsageError(f"no such document: {name!r}{near}", hint=f"one of {', '.join(documents)}")
+        near = did_you_mean(name, [*documents, TABLES])
+        raise UsageError(f"no such document: {name!r}{near}", hint=f"one of {', '.join([*documents, TABLES])}")
     made = TypeAdapter(documents[name]).json_schema()
     numbers = re.findall(rf"logagent\.{re.escape(name)}/(\d+)", json.dumps(made))
     if number and number not in numbers:

@@ -5,19 +5,23 @@ const first = Object.keys(told.tables)[0];
 const LEVELS = { usage_clusters: "All clusters", usage_hosts: "cluster_id", usage_log_dirs: "node_id", places: "log_dir" };
 const MOST_CHOICES = 40;
 let turn = 0;
+let unfolded = false;
 let grid = null;
 
 const read = () => {
   const [name, query] = location.hash.slice(1).split(/\?(.*)/s);
   const words = new URLSearchParams(query ?? "");
   const state = { name, q: words.get("q") ?? "", sort: words.get("sort") ?? "", wanted: new Map() };
-  for (const [key, value] of words) if (key !== "q" && key !== "sort") state.wanted.set(key, value);
+  state.picked = words.get("picked")?.split(",") ?? [];
+  for (const [key, value] of words) if (!["q", "sort", "picked"].includes(key)) state.wanted.set(key, value);
   return state;
 };
 const address = ({ name, q, sort, wanted }) => {
   const words = new URLSearchParams([...wanted]);
   if (q) words.set("q", q);
   if (sort) words.set("sort", sort);
+  const ids = name === "directories" ? picked.ids() : [];
+  if (ids.length) words.set("picked", ids.join(","));
   const query = words.toString();
   return `#${name}${query ? `?${query}` : ""}`;
 };
@@ -35,6 +39,7 @@ const show = async (state, still) => {
   view.setAttribute("aria-busy", "true");
   await table.load();
   if (mine !== turn) return;
+  if (table.name === "directories") picked.restore(table, state.picked);
   const rows = table.sorted(table.find(state.wanted, state.q), state.sort.replace(/^-/, ""), state.sort.startsWith("-"));
   const held = still && view.contains(document.activeElement) ? document.activeElement.dataset.hold : undefined;
   const heading = make("h3", "", table.title);
@@ -123,10 +128,17 @@ const toolsOf = (table, state) => {
     amend({ ...read(), name: table.name, q: input.value });
   });
   tools.append(labelled("Filter rows", input));
+  const fold = make("details", "fold");
+  fold.append(make("summary", "", "More filters"));
   for (const column of table.shown.filter((one) => one.pick)) {
     const select = chooser(table, column, state);
-    if (select) tools.append(labelled(column.l, select));
+    if (select) fold.append(labelled(column.l, select));
   }
+  // On a telephone they would push the first row off the screen.
+  const narrow = matchMedia("(max-width: 48rem)").matches;
+  fold.open = !narrow || unfolded;
+  fold.addEventListener("toggle", () => { unfolded = narrow && fold.open; });
+  if (fold.querySelector("select")) tools.append(fold);
   const chips = make("ul", "chips");
   chips.setAttribute("aria-label", "Filters from links");
   const offered = new Set([...tools.querySelectorAll("select")].map((one) => one.dataset.hold));
@@ -146,6 +158,7 @@ const chooser = (table, column, state) => {
   for (const value of [...data.d].sort(collator.compare)) {
     select.append(new Option(column.k === "cluster_id" ? named(value) : WORDS[value] ?? value, `=${value}`));
   }
+  if (state.wanted.get(column.k) === "") select.append(new Option("none", "="));
   select.value = state.wanted.has(column.k) ? `=${state.wanted.get(column.k)}` : "";
   select.addEventListener("change", () => {
     const wanted = new Map(state.wanted);
@@ -158,10 +171,10 @@ const chooser = (table, column, state) => {
 
 const chip = (table, state, key, value) => {
   const item = make("li");
-  const [, name, bound] = /^(.*?)(?:\.(min|max))?$/.exec(key);
+  const [, name, bound] = /^(.*?)(?:\.(min|max|known))?$/.exec(key);
   const column = table.columns[table.at.get(name)];
   const label = `${column ? column.l : name}${bound === "min" ? " from" : bound === "max" ? " up to" : ""}`;
-  const figure = column && isFigure(column) ? shown(Number(value), column.u) : key === "cluster_id" ? named(value) : value;
+  const figure = bound === "known" ? "any" : value === "" ? "none" : column && isFigure(column) ? shown(Number(value), column.u) : key === "cluster_id" ? named(value) : value;
   const button = make("button", "button", `${label}: ${figure} ×`);
   button.type = "button";
   button.setAttribute("aria-label", `Remove the filter ${label}: ${figure}`);

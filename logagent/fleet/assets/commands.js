@@ -54,6 +54,7 @@ addEventListener("keydown", (event) => {
 const LEGAL = /^[A-Za-z0-9._-]+$/;
 const MOST_IDS = 200;
 const REASONS = new Set(["topic-absent", "topic-recreated", "not-a-replica", "copy-of"]);
+const WINDOWS = new Set(["now", "restart"]);
 const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`);
 // What needs approval is said before the command is run: a plan with only copies is refused without.
 const placeOf = (table, rows) => {
@@ -63,6 +64,24 @@ const placeOf = (table, rows) => {
 const picked = {
   rows: new Set(),
   refresh: () => {},
+
+  // The address has the picks too, as far as a command can have them: a shared link shows the same ones.
+  ids() {
+    if (this.rows.size > MOST_IDS) return [];
+    return [...this.rows].map((row) => tables.get("directories").value(row, "id"));
+  },
+
+  changed() {
+    this.refresh();
+    history.replaceState(null, "", address(read()));
+  },
+
+  restore(table, ids) {
+    if (this.restored) return;
+    this.restored = true;
+    const wanted = new Set(ids);
+    for (const row of wanted.size ? table.all() : []) if (wanted.has(table.value(row, "id"))) this.rows.add(row);
+  },
 
   box(table, row) {
     const cell = make("td", "pick");
@@ -75,7 +94,7 @@ const picked = {
     input.addEventListener("change", () => {
       if (input.checked) this.rows.add(row);
       else this.rows.delete(row);
-      this.refresh();
+      this.changed();
     });
     cell.append(input);
     return cell;
@@ -117,7 +136,7 @@ const picked = {
         none.addEventListener("click", () => {
           this.rows.clear();
           for (const input of view.querySelectorAll("td.pick input")) input.checked = false;
-          this.refresh();
+          this.changed();
         });
         line.append(" ", none);
       }
@@ -141,7 +160,10 @@ const picked = {
 
   // Only filters that the command has too: it must select exactly what is shown.
   ofView(table, rows, state) {
+    // The report may have more rows than this page.
+    if (table.rows < table.total) return null;
     const options = { node_id: "--host", reason: "--reason", topic: "--topic", list: "--kind" };
+    if (rows.length > MOST_IDS) options.window = "--window";
     const cluster = state.wanted.get("cluster_id") ?? (new Set(rows.map((row) => table.value(row, "cluster_id"))).size === 1 ? table.value(rows[0], "cluster_id") : undefined);
     if (!cluster || !LEGAL.test(cluster) || state.q || state.wanted.size === 0) return null;
     const words = [];
@@ -150,6 +172,7 @@ const picked = {
       if (!options[key] || !LEGAL.test(value)) return null;
       if (key === "list" && value !== "orphan") return null;
       if (key === "reason" && !REASONS.has(value)) return null;
+      if (key === "window" && !WINDOWS.has(value)) return null;
       words.push(options[key], key === "topic" ? value.replaceAll(".", "\\.") : value);
     }
     return words.length ? this.purge(cluster, words) : null;

@@ -38,16 +38,18 @@ class Table {
   // All rows, in the report's order; not to be changed.
   all() { return (this.everything ??= [...Array(this.rows).keys()]); }
 
-  // Rows that have each wanted value exactly, lie within each bound, and have every word in some text.
+  // Rows that have each wanted value exactly (or any: `known`), lie within each bound, and have every word in some text.
   find(wanted, words) {
     let rows = this.all();
     for (const [key, text] of wanted) {
-      const bound = /^(.*)\.(min|max)$/.exec(key);
+      const bound = /^(.*)\.(min|max|known)$/.exec(key);
       const name = bound ? bound[1] : key;
       if (!this.at.has(name)) continue;
       rows = rows.filter((row) => {
         const value = this.value(row, name);
-        if (!bound) return value !== null && String(value) === text;
+        // An empty text stands for no value.
+        if (!bound) return text === "" ? value === null : value !== null && String(value) === text;
+        if (bound[2] === "known") return value !== null;
         return value !== null && (bound[2] === "min" ? value >= Number(text) : value <= Number(text));
       });
     }
@@ -125,7 +127,7 @@ const PLACES = {
   columns: [
     { k: "topic", l: "Topic", u: "text", mono: true, to: "directories", by: ["cluster_id", "node_id", "log_dir", "topic"] },
     { k: "bytes", l: "Bytes", u: "bytes" },
-    { k: "dirs", l: "Dirs", u: "int", to: "directories", by: ["cluster_id", "node_id", "log_dir", "topic"] },
+    { k: "dirs", l: "Dirs", u: "int", to: "directories", by: ["cluster_id", "node_id", "log_dir", "topic", "window"] },
     { k: "window", l: "When", u: "badge", pick: true },
     { k: "log_dir", l: "Log dir", u: "text", mono: true },
     { k: "host", l: "Host", u: "text", mono: true },

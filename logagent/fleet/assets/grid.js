@@ -7,6 +7,24 @@ const TONES = {
   now: "good", restart: "calm", approval: "bad", later: "calm", offline: "bad", "unknown-host": "bad", full: "bad",
   online: "good", decided: "good", unknown: "bad", "only copy": "bad", "longest copy": "warn", "read-only": "warn",
 };
+// What a word in a cell means, where it stands.
+const MEANINGS = {
+  now: "can be freed now", restart: "can be freed at the next start of the broker", later: "not due yet",
+  approval: "the only copy left: freed with an approval alone",
+  "topic-absent": "its topic id is not in the cluster", "topic-recreated": "a topic of this name has another id",
+  "not-a-replica": "this broker holds none of the partition's replicas",
+  "copy-of": "made by hand from a living partition, under another name",
+  stray: "set aside; removed after its retention", overdue: "marked by a broker, and past its delay",
+  "only copy": "no other copy of this topic id and partition is in the fleet",
+  "longest copy": "no other copy is longer", "shorter copy": "another copy is longer",
+  "length unknown": "how long it is could not be read",
+  "no-assignments": "the cluster's assignments do not say", "no-topic-id": "the directory or the topic has no id",
+  "sources-disagree": "the agent and the cluster say different things",
+  "wrong-directory": "assigned to another log dir of this host", reassigning: "a reassignment is under way",
+  internal: "an internal topic", uncommitted: "its removal is not committed yet",
+  "stale-assignments": "newer than what the assignments know", "assignments-doubted": "too many would be orphans",
+  decided: "the assignments were complete and current", unknown: "no complete, current assignments: nothing is called an orphan",
+};
 const WORDS = { restart: "at restart", approval: "approval", later: "not yet due" };
 
 // Escapes for invisible characters are marked, so that they cannot be mistaken for the name's own text.
@@ -32,7 +50,7 @@ const cellOf = (table, row, column) => {
     const wanted = new URLSearchParams();
     for (const key of column.by) {
       const known = table.value(row, key);
-      if (known !== null && known !== undefined) wanted.set(key, known);
+      if (known !== undefined) wanted.set(key, known ?? "");
     }
     for (const key of Object.keys(column.only ?? {})) wanted.set(key, column.only[key]);
     inside.href = `#${column.to}?${wanted}`;
@@ -45,7 +63,7 @@ const cellOf = (table, row, column) => {
   else if (typeof value === "string") putName(inside, text);
   else inside.textContent = text;
   if (column.u === "bytes") cell.title = EXACT.test(column.k) ? `${exact(value)} B` : text;
-  else if (typeof value === "string") cell.title = text;
+  else if (typeof value === "string") cell.title = (column.mono ? undefined : MEANINGS[value]) ?? text;
   if (column.k === "used_share") {
     const bar = make("span", value >= 0.95 ? "fill bad" : "fill");
     bar.style.width = `${Math.min(value, 1) * 100}%`;
@@ -60,7 +78,8 @@ const widthOf = (table, column, rows) => {
   for (const row of rows.slice(0, 200)) {
     const value = table.value(row, column.k);
     const text = column.k === "cluster_id" ? named(value) : shown(value, column.u);
-    longest = Math.max(longest, Math.min(String(text).length, column.mono ? 40 : 34));
+    // An id of 22 characters is told by its beginning; the names that operators give are shorter.
+    longest = Math.max(longest, Math.min(String(text).length, column.k === "cluster_id" ? 11 : column.mono ? 40 : 34));
   }
   return `${longest + 2}ch`;
 };
@@ -151,6 +170,7 @@ class Grid {
       const cell = cellOf(this.table, row, column);
       if (isFigure(column) && index) cell.classList.add("n");
       if (column.mono) cell.classList.add("m");
+      if (column.k === "cluster_id" && index) cell.classList.add("c");
       if (index === 0) cell.classList.add("first");
       element.append(cell);
     });

@@ -57,6 +57,7 @@ from logagent.fleet.tables.frames import (
     shaped,
     together,
     tune,
+    whose,
 )
 from logagent.fleet.tables.parts import KEY, parts, seen, topics
 from logagent.fleet.tables.store import Commit, Run, Store
@@ -170,7 +171,11 @@ def settle(run: Run, found: Checked, landing: Landing, table: str, frame: DataFr
     while True:
         written = run.write(table, _compacted(frame, table, rows_of(found.chosen(kind))))
         hosts = len(found.chosen(kind))
-        counts, absurd, sums = _counted_dirs(written, hosts) if table == "dirs" else _counted_partitions(written)
+        topics_of: dict[str, int] = {}
+        if table == "dirs":
+            counts, absurd, sums = _counted_dirs(written, hosts)
+        else:
+            counts, absurd, sums, topics_of = _counted_partitions(written)
         wrong = {
             key_of(e): ("bad-rows", f"{e['counted'] - counts.get(key_of(e), 0)} of {e['rows']} rows")
             for e in found.chosen(kind)
@@ -178,6 +183,8 @@ def settle(run: Run, found: Checked, landing: Landing, table: str, frame: DataFr
         }
         wrong = absurd | wrong
         if not wrong:
+            for one in found.chosen("assignments") if table == "assignments" else ():
+                one["topics"] = topics_of.get(one["cluster_id"])
             return sums
         rounds += 1
         broken = [e for e in found.chosen(kind) if key_of(e) in wrong]
@@ -349,10 +356,11 @@ def merged(frame: DataFrame) -> DataFrame:
     return rows.withColumns({name: one(name) for name in lists} | {"directories": directories}).drop("each")
 
 
-def _counted_partitions(written: DataFrame) -> tuple[dict[Key, int], dict[Key, Problem], list[Row]]:
-    """Rows of each cluster in the written table, what is wrong with a cluster as a whole, and the replicas that each of
-    its nodes has."""
-    said = written.groupBy("cluster_id").agg(fn.sum("said").alias("said")).collect()
+def _counted_partitions(written: DataFrame) -> tuple[dict[Key, int], dict[Key, Problem], list[Row], dict[str, int]]:
+    """Rows of each cluster in the written table, what is wrong with a cluster as a whole, the replicas that each of its
+    nodes has, and its number of topics."""
+    topics_seen = fn.count_distinct(whose()).alias("topics")
+    said = written.groupBy("cluster_id").agg(fn.sum("said").alias("said"), topics_seen).collect()
     nodes = (
         written.select("cluster_id", fn.explode("replicas").alias("node_id")).groupBy("cluster_id", "node_id").count()
     )
@@ -368,7 +376,8 @@ def _counted_partitions(written: DataFrame) -> tuple[dict[Key, int], dict[Key, P
         for cluster, count in per_cluster.items()
         if count > MOST_NODES
     }
-    return {(row["cluster_id"], None): row["said"] for row in said}, absurd, found
+    counts: dict[Key, int] = {(row["cluster_id"], None): row["said"] for row in said}
+    return counts, absurd, found, {row["cluster_id"]: row["topics"] for row in said}
 
 
 def _counted_dirs(written: DataFrame, hosts: int) -> tuple[dict[Key, int], dict[Key, Problem], list[Row]]:

@@ -71,8 +71,10 @@ def _risks(report: Report, risk: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _step(report: Report, step: Mapping[str, Any]) -> str:
-    if step["what"] == "offline":
-        return f"{plural(step['hosts'], 'log dir')} offline"
+    if step["what"] in ("offline", "read-only"):
+        return f"{plural(step['hosts'], 'log dir')} {step['what']}"
+    if step["what"] == "no-copy":
+        return f"{plural(step['hosts'], 'partition')} without any copy"
     frees = f"frees {size(step['bytes'])} {'now' if step['window'] == 'now' else 'at restart'}"
     if step["what"] == "topic":
         where = f"in {cluster_name(report, step['cluster_id'])}" if len(report["clusters"]) > 1 else ""

@@ -22,6 +22,7 @@ from types import NoneType
 from typing import Any
 
 from logagent.fleet.page.text import LONG_AHEAD, parse_time, visible
+from logagent.model.naming.dir_names import why_spared
 from logagent.store.contract import PageTable
 
 
@@ -49,6 +50,7 @@ class Show:
 
 _HOST_KEY = ("cluster_id", "node_id")
 _LOG_DIR_KEY = (*_HOST_KEY, "log_dir")
+_ORPHANS = (("list", "orphan"),)
 _CLUSTER = Show("cluster_id", "Cluster", pick=True, mono=True)
 _NODE = Show("node_id", "Node", "id", "node.id of the broker")
 _HOST = Show("host", "Host", to="usage_log_dirs", by=_HOST_KEY, mono=True)
@@ -106,7 +108,7 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         *_FULLNESS,
         *_reclaim(("cluster_id",)),
         *_LEDGER,
-        Show("orphans", "Orphans", "int", to="directories", by=("cluster_id",)),
+        Show("orphans", "Orphans", "int", to="directories", by=("cluster_id",), only=_ORPHANS),
         Show("log_dirs", "Log dirs", "int"),
         _DIRS,
         Show("host_skew", "Skew", "ratio", "fullest host: largest against the mean; 1.00× is even"),
@@ -117,7 +119,7 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         *_FULLNESS,
         *_reclaim(_HOST_KEY),
         *_LEDGER,
-        Show("orphans", "Orphans", "int", to="directories", by=_HOST_KEY),
+        Show("orphans", "Orphans", "int", to="directories", by=_HOST_KEY, only=_ORPHANS),
         Show("log_dirs", "Log dirs", "int", to="usage_log_dirs", by=_HOST_KEY),
         Show("offline_log_dirs", "Offline", "int", "log dirs that are offline"),
         _DIRS,
@@ -138,19 +140,22 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         *_reclaim(_LOG_DIR_KEY),
         *_LEDGER,
         Show("size", "Size", "bytes", "of the file system"),
-        Show("orphans", "Orphans", "int", to="directories", by=_LOG_DIR_KEY),
+        Show("orphans", "Orphans", "int", to="directories", by=_LOG_DIR_KEY, only=_ORPHANS),
         _DIRS,
         Show("skew", "Skew", "ratio", "against the mean of the log dirs of its host; 1.00× is even"),
         _NODE,
         _CLUSTER,
         Show("reason", "Reason", help="why it is not online"),
+        Show(
+            "shares_with", "Shares with", mono=True, help="the log dir on the same file system: its size counts there"
+        ),
     ),
     "usage_topics": (
         Show("topic", "Topic", mono=True, to="directories", by=("cluster_id", "topic")),
         _BYTES,
         Show("partitions", "Partitions", "int"),
         Show("copies", "Copies", "int", "partition dirs over all hosts"),
-        *_reclaim(("cluster_id", "topic")),
+        *_reclaim(("cluster_id", "topic", "topic_id")),
         *(column for column in _LEDGER if column.key in ("current", "future", "stray", "delete")),
         Show("largest_partition", "Largest part.", "bytes"),
         Show("skew", "Skew", "ratio", "largest partition against the mean; 1.00× is even"),
@@ -250,11 +255,21 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         Show("detail", "Detail"),
         Show("kind", "Kind", pick=True),
         Show("record", "Record", mono=True),
-        Show("date", "Date", "date"),
+        Show("landing_date", "Date", "date", "its date in landing"),
         _NODE,
         _CLUSTER,
     ),
 }
+
+
+def _cluster_second(columns: tuple[Show, ...]) -> tuple[Show, ...]:
+    """Where there are several clusters (else it is hidden), the cluster tells rows of the same name apart."""
+    if _CLUSTER not in columns:
+        return columns
+    return (columns[0], _CLUSTER, *(column for column in columns[1:] if column is not _CLUSTER))
+
+
+LAYOUT = {name: _cluster_second(columns) for name, columns in LAYOUT.items()}
 
 Row = dict[str, Any]
 Tables = Mapping[str, PageTable]
@@ -303,14 +318,23 @@ def _clusters(report: Mapping[str, Any], table: PageTable) -> tuple[list[Row], i
 
 def _directories(tables: Tables) -> tuple[list[Row], int]:
     """Orphans, leftovers and undecided ones in one table; an abandoned move is an orphan, and is listed once."""
-    rows = [{**row, "list": "orphan", "standing": _standing(row)} for row in tables["orphans"]["rows"]]
+    orphans = tables["orphans"]["rows"]
+    rows = [{**row, "list": "orphan", "standing": _standing(row), "id": _id_to_ask(row)} for row in orphans]
     leftovers = tables["leftovers"]["rows"]
     others = [row for row in leftovers if row.get("why") != "abandoned"]
-    rows += [{**row, "list": "leftover", "reason": row.get("why")} for row in others]
+    rows += [{**row, "list": "leftover", "reason": row.get("why"), "id": _id_to_ask(row)} for row in others]
     rows += [{**row, "list": "undecided"} for row in tables["undecided"]["rows"]]
     rows.sort(key=lambda row: -(row.get("bytes") or 0))
     total = sum(tables[name]["total"] for name in ("orphans", "leftovers", "undecided"))
     return rows, total - (len(leftovers) - len(others))
+
+
+def _id_to_ask(row: Mapping[str, Any]) -> str | None:
+    """The id of a row for commands of the page; None for what `topics purge` would leave out of its plan without
+    another option, so that a command plans what it stands beside."""
+    if row.get("inode") is None or why_spared(str(row.get("topic") or ""), include_internal=False):
+        return None
+    return row.get("id")
 
 
 def _standing(row: Mapping[str, Any]) -> str:

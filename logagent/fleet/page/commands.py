@@ -13,6 +13,13 @@ ON_HOST = "logagent cleanup"
 """Run on the host itself: its agent knows the log dirs, its own configuration and what is due."""
 
 
+def on_full_log_dir(log_dir: str) -> str:
+    """On the host, for a log dir without room: what can be freed there, from safest to least safe. The path is left out
+    if it is not a plain one: what a terminal executes must not come from a disk."""
+    plain = re.fullmatch(r"/[A-Za-z0-9._/-]*", log_dir) is not None
+    return f"logagent rescue --log-dir {log_dir}" if plain else "logagent rescue"
+
+
 def place_of(report: Mapping[str, Any]) -> str:
     """The report's location, as `--report` takes it: a path, or a URI if it is not on a local disk."""
     place = str(report["place"])
@@ -39,9 +46,12 @@ def by_window(report: Mapping[str, Any], window: str) -> str | None:
     return purge(report, None, "--window", window) if window in ("now", "restart") else None
 
 
-def of_topic(report: Mapping[str, Any], cluster_id: str, topic: str) -> str | None:
-    """None for a name that Kafka would not allow: what a terminal executes must not come from a disk."""
-    return purge(report, cluster_id, "--topic", regex(topic)) if is_plain(topic) and is_plain(cluster_id) else None
+def of_topic(report: Mapping[str, Any], cluster_id: str, topic: str, window: str) -> str | None:
+    """What of a topic can be requested in a window. None for a name that Kafka would not allow: what a terminal
+    executes must not come from a disk."""
+    if not (is_plain(topic) and is_plain(cluster_id)):
+        return None
+    return purge(report, cluster_id, "--topic", regex(topic), "--window", window)
 
 
 def is_plain(name: str) -> bool:

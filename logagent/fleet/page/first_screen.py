@@ -16,6 +16,7 @@ from logagent.fleet.page.words import (
     WINDOWS,
     at_least,
     cluster_name,
+    full_words,
     nobody_reported,
     undecided_clusters,
     unknown_total,
@@ -135,7 +136,7 @@ def _reclaim(report: Report) -> str:
     whole = sum(found[window]["bytes"] for window, _ in WINDOWS)
     rows = "".join(_window(report, window, label, found[window]) for window, label in WINDOWS)
     hidden = ", ".join(
-        link("usage_log_dirs", f"{label} {size(found[key])}", sort=f"-{column}")
+        f"{link('usage_log_dirs', label, sort=f'-{column}')} {size(found[key])}"
         for key, column, label in (
             ("marked", "delete", "marked"),
             ("open_removed", "open_removed", "removed but open"),
@@ -148,7 +149,7 @@ def _reclaim(report: Report) -> str:
         "reclaim",
         "What can I reclaim",
         f'<p class="big">{_capital(at_least(report))}{_exactly(whole)} in '
-        f"{link('directories', 'orphans and leftovers')}</p>"
+        f"{link('directories', 'orphans and leftovers', window__known=1)}</p>"
         f'<ul class="lines">{rows}</ul><p class="dim">Not counted: {hidden}</p>',
     )
 
@@ -166,6 +167,9 @@ def _window(report: Report, window: str, label: str, found: Mapping[str, Any]) -
         due = report["answers"]["reclaim"]["next_due"]
         act = link("directories", f"Next {esc(day(due[:10]))}" if due else "When", window=window, sort="due_at")
     dirs = f"{plural(found['dirs'], 'dir')} on {plural(found['hosts'], 'host')}"
+    if window in ("now", "restart") and 0 < found["requestable"] < found["dirs"]:
+        # Marked by a broker, internal, or without an inode: no request names them, so the command plans less.
+        dirs += f"; the command: {plural(found['requestable'], 'dir')}, {size(found['asked_bytes'])}"
     figures = f'<b data-answer="{window}">{size_html}</b><small>{dirs}</small>'
     return f'<li><span>{label}</span>{figures}<span class="act">{act}</span>'
 
@@ -175,7 +179,8 @@ def _risk(report: Report) -> str:
     where = "on hosts that report" if unknown else "anywhere"
     judged = len(undecided_clusters(report)) < len(report["clusters"])
     only = risk["only_copies"]
-    lost = f"{plural(risk['no_copy'], 'partition')} with no copy {where}"
+    lost = figure(risk["no_copy"], "missing_replicas", plural(risk["no_copy_replicas"], "replica"), copies_elsewhere=0)
+    lost = f"{plural(risk['no_copy'], 'partition')} with no copy {where}" + (f": {lost}" if risk["no_copy"] else "")
     elsewhere = f"{plural(risk['missing_elsewhere'], 'replica')} missing, copies elsewhere"
     only_words = plural(only["dirs"], "orphan is the only copy", "orphans are the only copy")
     full = ", ".join(
@@ -192,7 +197,7 @@ def _risk(report: Report) -> str:
     findings = (("offline", risk["offline"]), ("read-only", risk["read_only"]), ("full", risk["full"]))
     ill = ", ".join(figure(n, "log_dir_health", f"{name}: {exact(n)}", finding=name) for name, n in findings)
     lines = [
-        _line("no_copy", figure(risk["no_copy"], "missing_replicas", lost, copies_elsewhere=0), risk["no_copy"], "bad"),
+        _line("no_copy", lost, risk["no_copy"], "bad"),
         _line(
             "missing_elsewhere",
             figure(risk["missing_elsewhere"], "missing_replicas", elsewhere, copies_elsewhere__min=1),
@@ -234,31 +239,38 @@ def _next(report: Report) -> str:
 
 
 def _step(report: Report, step: Mapping[str, Any]) -> str:
-    what, gives = step["what"], size(step["bytes"])
-    when = "now" if step["window"] == "now" else "at restart"
-    if what == "offline":
-        offline = plural(step["hosts"], "log dir")
-        return f"<span>{link('log_dir_health', f'{offline} offline', finding='offline')}</span>"
-    key = {"cluster_id": step["cluster_id"]}
+    what = step["what"]
+    if what in ("offline", "read-only"):
+        ill = f"{plural(step['hosts'], 'log dir')} {what}"
+        return f"<span>{link('log_dir_health', ill, finding=what)}</span>"
+    if what == "no-copy":
+        replicas = link("missing_replicas", "their replicas", copies_elsewhere=0)
+        return f"<span>{plural(step['hosts'], 'partition')} without any copy: find the disks of {replicas}</span>"
     if what == "topic":
-        name = link("directories", name_html(step["topic"]), **key, topic=step["topic"])
-        command = commands.of_topic(report, step["cluster_id"], step["topic"]) if step["requestable"] else None
-        act = copy_html(command, "where orders are signed")
-        if len(report["clusters"]) > 1:
-            name += f" in {name_html(cluster_name(report, step['cluster_id']))}"
-        return f"<span>topic {name}, {plural(step['hosts'], 'host')}, frees <b>{gives}</b> {when}</span>{act}"
-    key["node_id"] = step["node_id"]
+        return _topic_step(report, step)
+    when = "now" if step["window"] == "now" else "at restart"
+    frees = f"frees <b>{size(step['bytes'])}</b> {when}"
     where = "on " + visible(str(step["host"]))
+    key = {"cluster_id": step["cluster_id"], "node_id": step["node_id"]}
     if what == "host":
         name = link("usage_log_dirs", name_html(str(step["host"])), **key)
-        return f"<span>{name} frees <b>{gives}</b> {when}</span>{copy_html(commands.ON_HOST, where)}"
+        return f"<span>{name} {frees}</span>{copy_html(commands.ON_HOST, where)}"
     name = link("usage_log_dirs", f"{name_html(str(step['host']))} {name_html(str(step['log_dir']))}", **key)
-    full = "nearly full" if not step["days"] else f"full in {_ahead(step['days'])}"
-    return f"<span>{name} {full}, frees <b>{gives}</b> {when}</span>{copy_html(commands.ON_HOST, where)}"
+    gives = f", {frees}" if step["bytes"] else ""
+    act = copy_html(commands.on_full_log_dir(str(step["log_dir"])), where)
+    return f"<span>{name} {full_words(step['days'])}{gives}</span>{act}"
 
 
-def _ahead(value: float) -> str:
-    return f"{max(round(value * 24), 1)} h" if value < 2 else days(value)
+def _topic_step(report: Report, step: Mapping[str, Any]) -> str:
+    cluster, topic, window = step["cluster_id"], step["topic"], step["window"]
+    name = link("directories", name_html(topic), cluster_id=cluster, topic=topic, window=window)
+    if len(report["clusters"]) > 1:
+        name += f" in {name_html(cluster_name(report, cluster))}"
+    hosts = f", {plural(step['hosts'], 'host')}" if step["hosts"] else ""
+    command = commands.of_topic(report, cluster, topic, window) if step["requestable"] else None
+    when = "now" if window == "now" else "at restart"
+    act = copy_html(command, "where orders are signed")
+    return f"<span>topic {name}{hosts}, frees <b>{size(step['bytes'])}</b> {when}</span>{act}"
 
 
 def _new(report: Report) -> str:
@@ -269,21 +281,15 @@ def _new(report: Report) -> str:
 
 
 def _since(change: Mapping[str, Any]) -> str:
+    """Figures of what is new: no table has exactly these rows, so they are no links."""
     lost = change["no_copy"]
-    lost_words = "unknown partitions with no copy" if lost is None else plural(lost, "partition") + " with no copy"
     parts = [
-        figure(lost or 0, "missing_replicas", lost_words, copies_elsewhere=0),
-        figure(
-            change["offline"], "log_dir_health", plural(change["offline"], "log dir") + " offline", finding="offline"
-        ),
-        figure(
-            change["orphans"],
-            "directories",
-            f"{plural(change['orphans'], 'orphan')} ({size(change['orphan_bytes'])})",
-            list="orphan",
-            sort="age_seconds",
-        ),
+        "unknown partitions with no copy" if lost is None else plural(lost, "partition") + " with no copy",
+        plural(change["offline"], "log dir") + " offline",
+        f"{plural(change['orphans'], 'orphan')} ({size(change['orphan_bytes'])})",
         f"cleared {plural(change['cleared'], 'dir')} ({size(change['cleared_bytes'])})",
     ]
     span = "" if change["days"] == 1 else f" ({change['days']} days)"
-    return f'<p class="new"><b>New since {day(change["date"])}{span}:</b> {" · ".join(parts)}</p>'
+    youngest = link("directories", "Orphans, youngest first", list="orphan", sort="age_seconds")
+    shown = f" · {youngest}" if change["orphans"] else ""
+    return f'<p class="new"><b>New since {day(change["date"])}{span}:</b> {" · ".join(parts)}{shown}</p>'

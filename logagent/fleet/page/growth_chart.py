@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 from logagent.fleet.page.columns import full_on
-from logagent.fleet.page.text import LONG_AHEAD, MINUS, day, days, esc, exact, link, name_html, size, weekday
+from logagent.fleet.page.text import LONG_AHEAD, MINUS, day, days, esc, exact, link, name_html, plural, size, weekday
 from logagent.store.contract import LATER_DAYS, SOON_DAYS
 
 Row = Mapping[str, Any]
@@ -85,14 +85,13 @@ def _chart(cluster: str, rows: Sequence[Row]) -> str:
 
 
 def _change(first: Row, last: Row) -> str:
-    """What changed between the first and the last date, if the same number of hosts answered."""
-    if first.get("hosts") != last.get("hosts"):
-        return (
-            f"{size(last['used'])} on {exact(last.get('hosts') or 0)} hosts (before: {exact(first.get('hosts') or 0)})"
-        )
-    change = last["used"] - first["used"]
+    """What changed between the first and the last date, of the log dirs that both have."""
+    if not first.get("log_dirs"):
+        return f"{size(last['used'])}; no log dir has figures on both dates"
+    change = first["now"] - first["was"]
     sign = "+" if change > 0 else "" if change < 0 else "±"
-    return f"{size(last['used'])}, {sign}{size(change)} in {_span([first, last])} d".replace("-", MINUS)
+    some = "" if first["log_dirs"] == last["log_dirs"] else f" on {plural(first['log_dirs'], 'log dir')}"
+    return f"{size(last['used'])}, {sign}{size(change)} in {_span([first, last])} d{some}".replace("-", MINUS)
 
 
 def _span(rows: Sequence[Row]) -> int:
@@ -100,18 +99,17 @@ def _span(rows: Sequence[Row]) -> int:
 
 
 def _days_to_full(rows: Sequence[Row], capacity: int | None) -> float | None:
-    """Days from the last date until `capacity` at the pace since the first one; None if it does not grow, or if a
-    different number of hosts answered."""
+    """Days from the last date until `capacity` at the pace since the first one; None if it does not grow."""
     first, last = rows[0], rows[-1]
-    grown = last["used"] - first["used"]
-    if capacity is None or grown <= 0 or first.get("hosts") != last.get("hosts"):
+    grown = (first["now"] - first["was"]) if first.get("log_dirs") else 0
+    if capacity is None or grown <= 0:
         return None
     return float(max(capacity - last["used"], 0) * _span(rows) / grown)
 
 
 def _full_words(rows: Sequence[Row], ahead: float | None) -> str:
     if ahead is None:
-        return "No line to full: it does not grow, or other hosts answered. "
+        return "No line to full: it does not grow. "
     if ahead > LONG_AHEAD:
         return "At this pace not full within ten years. "
     when = date.fromordinal(_ordinal(rows[-1]) or 1) + timedelta(days=round(ahead))
@@ -137,7 +135,8 @@ def _to_full(
 def filling_html(rows: Sequence[Row]) -> str:
     """Log dirs that will be full within 7 and 30 days, with the names of the first few. `rows`: of the table
     `growth`."""
-    ahead = [r for r in rows if r.get("scope") == "log_dir" and (r.get("days_to_full") or LATER_DAYS + 1) <= LATER_DAYS]
+    dirs = [row for row in rows if row.get("scope") == "log_dir" and row.get("days_to_full") is not None]
+    ahead = [row for row in dirs if row["days_to_full"] <= LATER_DAYS]
     ahead.sort(key=lambda row: row["days_to_full"])
     lists = []
     for title, low, high in (("Full within 7 days", -1.0, SOON_DAYS), ("Full in 7 to 30 days", SOON_DAYS, LATER_DAYS)):
@@ -148,8 +147,9 @@ def filling_html(rows: Sequence[Row]) -> str:
             f"<li><span>{_place(row)}</span><span>{_when(row)}, +{size(row['bytes_per_day'] or 0)} a day</span>"
             for row in found[:SHOWN_LOG_DIRS]
         )
-        hidden = exact(len(found) - SHOWN_LOG_DIRS)
-        rest = link("growth", f"{hidden} more", scope="log_dir", days_to_full__max=f"{high:g}", sort="days_to_full")
+        # Days have two digits: the next figure above `low` is a hundredth more.
+        bounds = {"days_to_full__max": f"{high:g}"} | ({"days_to_full__min": f"{low + 0.01:g}"} if low > 0 else {})
+        rest = link("growth", f"All {exact(len(found))}", scope="log_dir", **bounds, sort="days_to_full")
         more = f"<p>{rest}</p>" if len(found) > SHOWN_LOG_DIRS else ""
         lists.append(f'<div><h3>{title}: {exact(len(found))}</h3><ol class="filling">{items}</ol>{more}</div>')
     return f'<div class="fillings">{"".join(lists)}</div>' if lists else ""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from logagent.fleet.page.text import days
+
 Report = Mapping[str, Any]
 UNKNOWN_WORDS = {
     "silent": "silent",
@@ -47,6 +49,15 @@ WINDOWS = (
     ("later", "Not yet due"),
 )
 """What stands in the way of reclaiming, as the page calls it."""
+
+
+def full_words(ahead: float | None) -> str:
+    """How full a log dir is that is one of the first things to do: `ahead` days until it is full, if that is known."""
+    if ahead is None:
+        return "nearly full"
+    if not ahead:
+        return "full"
+    return f"full in {max(round(ahead * 24), 1)} h" if ahead < 2 else f"full in {days(ahead)}"
 
 
 class Words(NamedTuple):

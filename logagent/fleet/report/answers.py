@@ -30,8 +30,11 @@ TOPIC = ["cluster_id", "topic", "topic_id"]
 PLACE = ["cluster_id", "node_id", "log_dir"]
 SUMS = (
     *("orphans", "orphan_bytes", "overdue", "barred", "dirs_only", "bytes_only"),
-    *(f"{kind}_{window}" for kind in ("dirs", "reclaim", "requestable") for window in WINDOWS),
+    *(f"{kind}_{window}" for kind in ("dirs", "reclaim", "requestable", "asked") for window in WINDOWS),
 )
+"""`requestable`: what `topics purge` plans of it without another option, and `asked`: its bytes."""
+SOONER = ("now", "restart")
+"""The windows that `topics purge --window` takes."""
 MOST_TOPICS = 5
 _SPELLED = r"\\udc[89a-f][0-9a-f]"
 
@@ -77,8 +80,9 @@ def _is_requestable() -> Column:
 
 @dataclass
 class Reclaim:
-    """`places`: `SUMS` of every log dir that has any; `topics`: the same by topic, a frame; `largest`: the topics with
-    the most to reclaim, with their `nodes`, rows of the driver; `next_due_ms`: when the next directory falls due."""
+    """`places`: `SUMS` of every log dir that has any; `topics`: the same by topic, a frame; `largest`: the names with
+    the most to reclaim, whatever their topic ids, and on how many nodes something can be requested (`nodes_<window>`),
+    rows of the driver; `next_due_ms`: when the next directory falls due."""
 
     places: dict[tuple[str, int, str], dict[str, int]]
     topics: DataFrame
@@ -89,7 +93,7 @@ class Reclaim:
 def reclaim(output: Output, scratch: Scratch) -> Reclaim:
     """Sums of the tables `orphans` and `leftovers` as they were written. An abandoned move is in both, and counts
     once."""
-    columns = [*PLACE, "topic", "topic_id", "kind", "bytes", "window", "due_at", "id"]
+    columns = [*PLACE, "topic", "topic_id", "kind", "bytes", "window", "due_at", "id", "inode"]
     orphans = output.written("orphans").select(*columns, fn.lit(True).alias("is_orphan"), "only_copy")
     others = output.written("leftovers").where(fn.col("why") != "abandoned")
     none = [fn.lit(False).alias("is_orphan"), fn.lit(False).alias("only_copy")]
@@ -100,11 +104,28 @@ def reclaim(output: Output, scratch: Scratch) -> Reclaim:
     rows = whole.groupBy(*PLACE).agg(*sums, due).collect()
     places = {(r["cluster_id"], r["node_id"], r["log_dir"]): {name: r[name] for name in SUMS} for r in rows}
     dues = [r["due"] for r in rows if r["due"] is not None]
-    nodes = fn.size(fn.collect_set("node_id")).alias("nodes")
-    topics = scratch.keep("reclaim_topics", whole.groupBy(*TOPIC).agg(*sums, nodes))
+    nodes = [
+        fn.collect_set(fn.when(_asked_in(window), fn.col("node_id"))).alias(f"nodes_{window}") for window in SOONER
+    ]
+    topics = scratch.keep("reclaim_topics", whole.groupBy(*TOPIC).agg(*sums, *nodes))
+    return Reclaim(places, topics, _largest(topics), min(dues, default=None))
+
+
+def _largest(topics: DataFrame) -> list[dict[str, Any]]:
+    """By name, as `topics purge --topic` selects: a recreated topic has directories of several ids."""
+    sums = [fn.try_sum(name).alias(name) for name in SUMS]
+    nodes = [fn.size(fn.array_distinct(fn.flatten(fn.collect_list(f"nodes_{w}")))).alias(f"nodes_{w}") for w in SOONER]
     most = fn.col("reclaim_now") + fn.col("reclaim_restart")
-    largest = topics.where((most > 0) & fn.col("topic").isNotNull()).orderBy(most.desc(), *TOPIC).limit(MOST_TOPICS)
-    return Reclaim(places, topics, [row.asDict() for row in largest.collect()], min(dues, default=None))
+    named = topics.where(fn.col("topic").isNotNull()).groupBy("cluster_id", "topic").agg(*sums, *nodes)
+    largest = named.where(most > 0).orderBy(most.desc(), "cluster_id", "topic").limit(MOST_TOPICS)
+    return [row.asDict() for row in largest.collect()]
+
+
+def _asked_in(window: str) -> Column:
+    """Whether `topics purge` plans the row for this window: it has an id, it is still known which directory it is, and
+    its topic is not spared (`dir_names.why_spared`)."""
+    spared = fn.coalesce(fn.startswith("topic", fn.lit("_")), fn.lit(False))
+    return (fn.col("window") == window) & fn.col("id").isNotNull() & fn.col("inode").isNotNull() & ~spared
 
 
 def _sum(name: str) -> Column:
@@ -117,10 +138,10 @@ def _sum(name: str) -> Column:
         rows = fn.col("window").isNull()
     elif name == "overdue":
         rows = fn.col("kind") == "delete"
+    elif kind in ("requestable", "asked"):
+        rows = _asked_in(window)
     else:
         rows = fn.col("window") == window
-    if kind == "requestable":
-        rows = rows & fn.col("id").isNotNull()
     counts = name == "orphans" or kind in ("dirs", "requestable")
     value = fn.try_sum(fn.when(rows, fn.lit(1) if counts else fn.col("bytes")).otherwise(0))
     return fn.coalesce(value, fn.lit(0)).cast("bigint").alias(name)
@@ -129,7 +150,7 @@ def _sum(name: str) -> Column:
 BINS = 20
 """Log dirs are counted by fullness in steps of five per cent."""
 NEARLY_FULL = 0.95
-STEPS = 6
+STEPS, MOST_URGENT = 6, 2
 
 
 def disks(by_log_dir: Iterable[Row]) -> Row:
@@ -141,7 +162,7 @@ def disks(by_log_dir: Iterable[Row]) -> Row:
         if row["used_share"] is not None:
             bins[min(int(row["used_share"] * BINS), BINS - 1)] += 1
     sums = {name: total(rows, name) or 0 for name in ("size", "used", "free")}
-    nearly = sum(row["used_share"] is not None and row["used_share"] >= NEARLY_FULL for row in rows)
+    nearly = sum(_is_nearly_full(row) for row in rows)
     return {**sums, "log_dirs": len(rows), "fullness": bins, "nearly_full": nearly, "unread": len(rows) - sum(bins)}
 
 
@@ -153,8 +174,8 @@ def reclaimable(
     for window in WINDOWS:
         hosts = {key[:2] for key, sums in places.items() if sums[f"dirs_{window}"]}
         dirs, size = (sum(sums[f"{kind}_{window}"] for sums in places.values()) for kind in ("dirs", "reclaim"))
-        able = sum(sums[f"requestable_{window}"] for sums in places.values())
-        found[window] = {"dirs": dirs, "bytes": size, "hosts": len(hosts), "requestable": able}
+        able, asked = (sum(sums[f"{kind}_{window}"] for sums in places.values()) for kind in ("requestable", "asked"))
+        found[window] = {"dirs": dirs, "bytes": size, "hosts": len(hosts), "requestable": able, "asked_bytes": asked}
     rows = list(by_log_dir)
     overdue = sum(sums["overdue"] for sums in places.values())
     marked = max(0, (total(rows, "delete") or 0) - overdue)
@@ -164,14 +185,21 @@ def reclaimable(
 
 
 def risks(
-    choice: Choice, by_log_dir: Iterable[Row], growth: Iterable[Row], lost: int, elsewhere: int, only: tuple[int, int]
+    choice: Choice,
+    by_log_dir: Iterable[Row],
+    growth: Iterable[Row],
+    lost: tuple[int, int],
+    elsewhere: int,
+    only: tuple[int, int],
 ) -> Row:
-    """What is at risk. `lost`: partitions without a copy; `elsewhere`: replicas missing that have one."""
+    """What is at risk. `lost`: partitions without a copy, and their replicas; `elsewhere`: replicas missing that have
+    one; `only`: orphans that are the only copy, and their bytes."""
     ahead = sorted(row["days_to_full"] for row in growth if row["days_to_full"] is not None)
     health = Counter(row["health"] for row in by_log_dir)
     causes = Counter(host["cause"] for host in choice.hosts if not host["counts"])
     return {
-        "no_copy": lost,
+        "no_copy": lost[0],
+        "no_copy_replicas": lost[1],
         "missing_elsewhere": elsewhere,
         "only_copies": {"dirs": only[0], "bytes": only[1]},
         "full_soon": sum(days <= SOON_DAYS for days in ahead),
@@ -185,34 +213,57 @@ def risks(
 
 
 def steps(by_log_dir: list[Row], growth: Iterable[Row], topics: Iterable[Row], risk: Mapping[str, Any]) -> list[Row]:
-    """The few things to do next, most urgent first: log dirs that are filling up and have something to reclaim, then
-    the hosts and topics with the most to reclaim, then what is offline."""
+    """The few things to do next, in order of need: log dirs that are full or filling up, by the time that is left; what
+    is offline, read-only or without any copy; then the host and the topics with the most to reclaim."""
+    urgent = _filling(by_log_dir, growth)
+    found = urgent[:MOST_URGENT]
+    for what, count in (("offline", "offline"), ("read-only", "read_only"), ("no-copy", "no_copy")):
+        if risk[count]:
+            found.append(_step(what, {}, 0, None, hosts=risk[count]))
+    hosts, names = Counter[tuple[str, int]](), dict[tuple[str, int], Row]()
+    for row in by_log_dir:
+        key = (row["cluster_id"], row["node_id"])
+        names[key] = row
+        hosts[key] += row["reclaim_now"]
+    seen = {(step["cluster_id"], step["node_id"]) for step in found}
+    largest = [key for key, gives in hosts.most_common(STEPS) if gives and key not in seen]
+    found += [_step("host", names[key], hosts[key], "now") for key in largest[:1]]
+    found += [_of_topic(row) for row in list(topics)[:2]]
+    return found[:STEPS]
+
+
+def _filling(by_log_dir: Iterable[Row], growth: Iterable[Row]) -> list[Row]:
+    """Steps for log dirs that are full, nearly full, or filling up with something to reclaim; a file system once. How
+    fast one fills that is nearly full may not be known: it comes after those with less than a day."""
     ahead = {
         (row["cluster_id"], row["node_id"], row["log_dir"]): row["days_to_full"]
         for row in growth
         if row["days_to_full"] is not None and row["days_to_full"] <= LATER_DAYS
     }
-    urgent, hosts = [], Counter[tuple[str, int]]()
-    names: dict[tuple[str, int], Row] = {}
+    found = []
     for row in by_log_dir:
-        key = (row["cluster_id"], row["node_id"], row["log_dir"])
-        names[key[:2]] = row
-        hosts[key[:2]] += row["reclaim_now"]
-        days = 0.0 if (row["used_share"] or 0) >= NEARLY_FULL else ahead.get(key)
+        is_full = row.get("health") == "full"
+        days = 0.0 if is_full else ahead.get((row["cluster_id"], row["node_id"], row["log_dir"]))
         window = _sooner(row)
-        if days is not None and row[f"reclaim_{window}"]:
-            urgent.append(_step("log-dir", row, row[f"reclaim_{window}"], window, days=days))
-    urgent.sort(key=lambda step: (step["days"], -step["bytes"]))
-    found = urgent[:2]
-    seen = {(step["cluster_id"], step["node_id"]) for step in found}
-    largest = [key for key, gives in hosts.most_common(STEPS) if gives and key not in seen]
-    found += [_step("host", names[key], hosts[key], "now") for key in largest[:1]]
-    for row in list(topics)[:2]:
-        window = _sooner(row)
-        found.append(_step("topic", row, row[f"reclaim_{window}"], window, hosts=row["nodes"]))
-    if risk["offline"]:
-        found.append(_step("offline", {}, 0, None, hosts=risk["offline"]))
-    return found[:STEPS]
+        gives = row[f"reclaim_{window}"]
+        if row.get("shares_with") or not (is_full or _is_nearly_full(row) or (days is not None and gives)):
+            continue
+        step = _step("log-dir", row, gives, window if gives else None, days=days)
+        found.append(((1.0 if days is None else days, -(row["used_share"] or 0), -gives), step))
+    return [step for _, step in sorted(found, key=lambda each: each[0])]
+
+
+def _of_topic(row: Mapping[str, Any]) -> Row:
+    """What `topics purge` plans for it in one window; where it plans nothing, what can be reclaimed by other means."""
+    window = max(SOONER, key=lambda each: (row[f"asked_{each}"], row[f"reclaim_{each}"]))
+    able = row[f"requestable_{window}"]
+    gives = row[f"asked_{window}" if able else f"reclaim_{window}"]
+    return _step("topic", row, gives, window, hosts=row[f"nodes_{window}"]) | {"requestable": able}
+
+
+def _is_nearly_full(row: Row) -> bool:
+    """As the page rounds it: the figure and the rows that it leads to are the same."""
+    return row["used_share"] is not None and round(row["used_share"], 4) >= NEARLY_FULL
 
 
 def _sooner(row: Row) -> str:
@@ -225,6 +276,5 @@ def _step(
 ) -> Row:
     named = {name: row.get(name) for name in ("cluster_id", "node_id", "host", "topic")}
     log_dir = row.get("log_dir") if what == "log-dir" else None
-    able = row["requestable_now"] + row["requestable_restart"] if what == "topic" else None
     made = {"what": what, **named, "log_dir": log_dir, "bytes": gives, "window": window, "days": days, "hosts": hosts}
-    return made | {"requestable": able}
+    return made | {"requestable": None}

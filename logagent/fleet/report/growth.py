@@ -41,10 +41,12 @@ def history(store: Store, until: date, own: Commit) -> dict[date, Commit]:
 class Ledgers:
     """The sums of the ledgers of several dates: 90 dates of 40,000 log dirs are millions of rows, which are never in
     memory together. `series`: (date, used bytes) of each log dir, one after the other; `sums`: of a cluster and date;
-    `ill`: what was last said of a log dir that is not online, and the first of the stored dates that said so in a row.
+    `shared`: log dirs last seen on the file system of another one, at which it counts; `ill`: what was last said of a
+    log dir that is not online, and the first of the stored dates that said so in a row.
     """
 
     series: dict[LogDirKey, array[int]] = field(default_factory=dict)
+    shared: set[LogDirKey] = field(default_factory=set)
     ill: dict[LogDirKey, tuple[str, date]] = field(default_factory=dict)
     sums: dict[tuple[str, date], Row] = field(default_factory=dict)
 
@@ -63,14 +65,34 @@ class Ledgers:
                 self.ill.pop(key, None)
             elif self.ill.get(key, ("", day))[0] != row["health"]:
                 self.ill[key] = (row["health"], day)
+            if row.get("shares_with"):
+                self.shared.add(key)
+            else:
+                self.shared.discard(key)
             if row["used"] is not None:
                 self.series.setdefault(key, array("q")).extend((day.toordinal(), row["used"]))
         for cluster, found in nodes.items():
             self.sums[cluster, day]["hosts"] = len(found)
 
     def by_date(self) -> list[Row]:
-        """`chart_growth`: sums of each cluster and date, with the number of hosts they cover."""
-        return list(self.sums.values())
+        """`chart_growth`: sums of each cluster and date, with the number of hosts they cover, and what the log dirs
+        with figures on that date and on the newest one of the cluster used on both."""
+        newest: dict[str, int] = {}
+        rows: dict[tuple[str, int], Row] = {}
+        for (cluster, day), row in self.sums.items():
+            newest[cluster] = max(newest.get(cluster, 0), day.toordinal())
+            rows[cluster, day.toordinal()] = row
+            row |= {"log_dirs": 0, "was": 0, "now": 0}
+        for key, series in self.series.items():
+            if key in self.shared or series[-2] != newest[key[0]]:
+                continue
+            now = series[-1]
+            for day_number, used in zip(series[::2], series[1::2], strict=True):
+                row = rows[key[0], day_number]
+                row["log_dirs"] += 1
+                row["was"] += used
+                row["now"] += now
+        return list(rows.values())
 
 
 def ledgers(store: Store, commits: Mapping[date, Commit]) -> Ledgers:

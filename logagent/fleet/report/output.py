@@ -12,10 +12,10 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -26,22 +26,14 @@ from pyspark.sql import functions as fn
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import local_frame, rfc3339
 from logagent.model.times import rfc3339_or_none
-from logagent.store.contract import CHARTS, DRIVER_ROWS, NO_CSV, PAGE_ROWS, TABLES, PageTable, Table
+from logagent.store.contract import CHARTS, DRIVER_ROWS, NO_CSV, PAGE_ROWS, STAMP, TABLES, PageTable, Table
+from logagent.store.meanings import UNITS
 
-_TYPES = {
-    "text": "string",
-    "int": "bigint",
-    "bytes": "bigint",
-    "seconds": "double",
-    "days": "double",
-    "share": "double",
-    "ratio": "double",
-    "time": "timestamp",
-    "date": "date",
-    "bool": "boolean",
-}
+_TYPES = {name: parquet for name, (parquet, _) in UNITS.items()}
 LATEST = "latest"
 KEEP = timedelta(days=1)
+ALWAYS_KEPT = 10
+"""So many reports are never too old: a clock that is wrong does not empty the folder."""
 _RUN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-([0-9]{8}T[0-9]{12})Z-[0-9a-f]{8}")
 # What a spreadsheet would evaluate. An id or a number may begin with a dash: without an operator after it that is safe.
 _FORMULA = r"^(?:[=@\t\r]|[+-][A-Za-z0-9_.-]*[^A-Za-z0-9_.-])"
@@ -51,12 +43,15 @@ Row = dict[str, Any]
 
 @dataclass
 class Output:
-    """One report directory. `tables` and `page` are filled as tables are written."""
+    """One report directory. `tables` and `page` are filled as tables are written. `keep`: when it is complete, reports
+    that are so much older are removed; None: none."""
 
     spark: SparkSession
     files: Files
     out: str
     run: str
+    day: date | None = None
+    keep: timedelta | None = None
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     page: dict[str, PageTable] = field(default_factory=dict)
 
@@ -73,7 +68,7 @@ class Output:
         table = TABLES[name]
         shaped = frame.select(*(_typed(table, column) for column in table.names))
         folder = f"{self.uri}/parquet/{name}"
-        shaped.write.parquet(folder)
+        self._stamped(shaped).write.parquet(folder)
         total = sum(self.files.parquet_files(folder).values())
         written = self.spark.read.schema(shaped.schema).parquet(literal(folder))
         plain = written.select(*(_plain(table, column) for column in table.names))
@@ -104,10 +99,19 @@ class Output:
         frame = local_frame(self.spark, kept, ddl)
         times = {c.name: fn.timestamp_millis(c.name) for c in table.columns if c.unit == "time"}
         shaped = frame.withColumns(times) if times else frame
-        shaped.coalesce(1).write.parquet(f"{self.uri}/parquet/{name}")
+        self._stamped(shaped).coalesce(1).write.parquet(f"{self.uri}/parquet/{name}")
         for row in kept:
             row |= {time: rfc3339_or_none(row[time]) for time in times}
         return self._finish(name, kept)
+
+    @property
+    def _stamp(self) -> dict[str, str]:
+        """The values of `STAMP`."""
+        values = ("" if self.day is None else self.day.isoformat(), self.run)
+        return {column.name: value for column, value in zip(STAMP, values, strict=True)}
+
+    def _stamped(self, shaped: DataFrame) -> DataFrame:
+        return shaped.withColumns({c.name: fn.lit(self._stamp[c.name] or None).cast(_TYPES[c.unit]) for c in STAMP})
 
     def chart(self, name: str, rows: Sequence[Row]) -> None:
         """Keeps a chart's rows for the page."""
@@ -118,7 +122,7 @@ class Output:
     def _finish(self, name: str, rows: list[Row]) -> list[Row]:
         table = TABLES[name]
         rows = ordered(table, rows)
-        self.files.write(f"{self.uri}/{name}.csv", csv_bytes(table.names, rows))
+        self.files.write(f"{self.uri}/{name}.csv", csv_bytes(table.names, rows, self._stamp))
         self.page[name] = {"columns": table.names, "rows": rows[:PAGE_ROWS], "total": len(rows)}
         self._describe(name, len(rows), min(len(rows), PAGE_ROWS))
         return rows
@@ -130,11 +134,12 @@ class Output:
     def _large_csv(self, name: str, table: Table, plain: DataFrame) -> None:
         """The same file written by Spark: every cell is formatted here, so that Spark's own quoting has no effect."""
         cells = [_cell(fn.col(column.name), column.unit) for column in table.columns]
+        cells += [fn.lit(text) for text in self._stamp.values()]
         folder = f"{self.uri}/.csv-{name}"
         lines = plain.select(fn.concat_ws(",", *cells).alias("line"))
         lines.coalesce(1).write.option("lineSep", "\r\n").text(folder)
         part = next(n for n in self.files.names(folder) if n.startswith("part-"))
-        self.files.prepend(f"{folder}/{part}", csv_bytes(table.names, []), f"{self.uri}/{name}.csv")
+        self.files.prepend(f"{folder}/{part}", csv_bytes(table.names, [], self._stamp), f"{self.uri}/{name}.csv")
         self.files.delete(folder)
 
     def finish(self, content: dict[str, Any], page: Callable[[], str]) -> None:
@@ -142,36 +147,44 @@ class Output:
         report."""
         self.files.write(f"{self.uri}/index.html", page().encode("utf-8", "backslashreplace"))
         self.files.write(f"{self.uri}/report.json", (json.dumps(content, indent=2) + "\n").encode())
-        self._point(self.run)
-        self._sweep()
+        self._sweep(self._point(self.run))
 
-    def _sweep(self) -> None:
-        """Removes what killed reports have left: folders without `report.json` that are a day older than this one, and
-        symlinks that did not become `latest`."""
-        for name in self.files.names(self.out):
-            if _RUN.fullmatch(name) and _made(self.run) - _made(name) > KEEP and not self._is_whole(name):
-                self.files.delete(f"{self.out}/{name}")
+    def _sweep(self, latest: str = "") -> None:
+        """Removes reports older than `keep` but for `latest` and the last `ALWAYS_KEPT`, what killed reports have
+        left (folders without `report.json` that are a day older than this one), and symlinks that did not become
+        `latest`."""
+        names = self.files.names(self.out)
+        old = sorted((n for n in names if _RUN.fullmatch(n) and _made(self.run) - _made(n) > KEEP), key=_made)
+        whole = [name for name in old if self._is_whole(name)]
+        gone = set(old).difference(whole)
+        if self.keep is not None:
+            gone |= {name for name in whole[:-ALWAYS_KEPT] if _made(self.run) - _made(name) > self.keep}
+        for name in sorted(gone - {latest}):
+            self.files.delete(f"{self.out}/{name}")
+        for name in names:
             local = self.files.local(f"{self.out}/{name}")
             if local is not None and re.fullmatch(rf"\.{LATEST}\.[0-9]+", name):
                 with suppress(OSError):
                     if time.time() - local.lstat().st_mtime > KEEP.total_seconds():
                         local.unlink()
 
-    def _point(self, run: str) -> None:
-        """Makes `latest` name a run, unless a later one is there already: a symlink, or a file with its name."""
+    def _point(self, run: str) -> str:
+        """Makes `latest` name a run, unless a later one is there already: a symlink, or a file with its name. The
+        name of the run."""
         runs = sorted(n for n in self.files.names(self.out) if _RUN.fullmatch(n) and self._is_whole(n))
         newest = runs[-1] if runs else run
         local = self.files.local(f"{self.out}/{LATEST}")
         if local is None:
             self.files.write(f"{self.out}/{LATEST}", newest.encode() + b"\n")
-            return
+            return newest
         if local.exists() and not local.is_symlink():
-            return
+            return newest
         part = local.with_name(f".{LATEST}.{os.getpid()}")
         with suppress(FileNotFoundError):
             part.unlink()
         part.symlink_to(newest)
         part.replace(local)
+        return newest
 
     def _is_whole(self, run: str) -> bool:
         return self.files.exists(f"{self.out}/{run}/report.json")
@@ -192,13 +205,15 @@ def run_name(day: str, now: datetime) -> str:
     return f"{day}-{now:%Y%m%dT%H%M%S%f}Z-{uuid4().hex[:8]}"
 
 
-def csv_bytes(header: Sequence[str], rows: Sequence[Row]) -> bytes:
-    """RFC 4180: CR LF, quotes around what has CR, LF, comma or quote; an empty field for null. Cells that a spreadsheet
-    would evaluate begin with an apostrophe. Bytes that are not UTF-8 are written as their escape."""
+def csv_bytes(header: Sequence[str], rows: Sequence[Row], stamp: Mapping[str, str]) -> bytes:
+    """The columns of `header`, then those of `stamp`, which are the same in every row. RFC 4180: CR LF, quotes around
+    what has CR, LF, comma or quote; an empty field for null. Cells that a spreadsheet would evaluate begin with an
+    apostrophe. Bytes that are not UTF-8 are written as their escape."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(header)
-    writer.writerows(zip(*(_cells([row[name] for row in rows]) for name in header), strict=True))
+    writer.writerow([*header, *stamp])
+    columns = [_cells([row[name] for row in rows]) for name in header]
+    writer.writerows(zip(*columns, *([value] * len(rows) for value in stamp.values()), strict=True))
     return text.getvalue().encode("utf-8", "backslashreplace")
 
 

@@ -5,34 +5,39 @@ What is left over, and what could not be decided.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope
-from logagent.fleet.report.verdicts import HOST, LIVE, WHOSE, SuspectPartitions, directory_ids
-from logagent.fleet.tables.frames import at_least, local_frame
+from logagent.fleet.report.verdicts import HOST, LIVE, WHOSE, SuspectPartitions, directory_ids, images, known_until
+from logagent.fleet.tables.frames import at_least, local_frame, whose
 from logagent.settings import CleanupSettings
 
 REPLICA = [*HOST, "topic", "topic_id", "partition"]
 UNREADABLE = ("offline", "unformatted")
+FILE_DELETE_DELAY_MS = 60_000
+"""Kafka's default of file.delete.delay.ms."""
 
 
 def missing(scope: Scope, suspects: SuspectPartitions, copies: DataFrame) -> DataFrame:
     """The `missing_replicas` table: assigned to a host that counts, and in none of its readable log dirs.
 
-    Left out, because they may exist after all: replicas whose log dir may be an offline one, and replicas for whose
-    topic and partition there is a directory without topic id on that host.
+    Left out, because they may exist after all, or may not have to: replicas whose log dir may be an offline one;
+    replicas for whose topic and partition there is a directory without topic id on that host; and what may have been
+    deleted between the assignments and the snapshot (`_not_deleted_since`).
     """
     at = fn.transform(
         "replicas", lambda node, n: fn.struct(node.alias("node_id"), fn.get("directories", n).alias("id"))
     )
     replicas = suspects.expected.withColumn("replica", fn.explode(at)).select("*", "replica.node_id", "replica.id")
-    here = replicas.join(scope.host_frame, HOST, how="inner")
+    here = replicas.join(scope.host_frame, HOST, how="inner").join(images(scope), "cluster_id", how="inner")
     live = suspects.found.where(fn.col("kind").isin(*LIVE))
     size = fn.broadcast if not suspects.large else (lambda frame: frame)
     by_id = live.select(*HOST, "topic_id", "partition").distinct()
-    lost = here.join(size(by_id), [*HOST, "topic_id", "partition"], how="left_anti")
+    lost = _not_deleted_since(scope, here.join(size(by_id), [*HOST, "topic_id", "partition"], how="left_anti"), size)
     lost = lost.join(size(_nameless(scope, live)), [*HOST, "topic", "partition"], how="left_anti")
     elsewhere = copies.select(*WHOSE, fn.col("copies").alias("copies_elsewhere"))
     counted = _provable(scope, lost).join(size(elsewhere), WHOSE, how="left")
@@ -43,6 +48,18 @@ def missing(scope: Scope, suspects: SuspectPartitions, copies: DataFrame) -> Dat
             "copies_elsewhere": fn.coalesce("copies_elsewhere", fn.lit(0)),
         }
     )
+
+
+def _not_deleted_since(scope: Scope, lost: DataFrame, size: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """Only replicas that still were assigned when the snapshot was taken. An agent reads the assignments right before
+    its inventory, so the newest ones are always a little older than the snapshot that came with them: what was deleted
+    in between is there for `FILE_DELETE_DELAY_MS` under its `-delete` name."""
+    until = known_until(scope.asked.as_of_ms)
+    marked = scope.others.where((fn.col("kind") == "delete") & fn.col("topic").isNotNull())
+    marked = marked.select(*HOST, whose().alias("whose"), "partition", fn.lit(True).alias("marked")).distinct()
+    young = lost.where(fn.col("at_ms") <= until + FILE_DELETE_DELAY_MS)
+    named = young.join(size(marked), [*HOST, "whose", "partition"], how="left")
+    return named.where((fn.col("at_ms") <= until) | fn.col("marked").isNull()).drop("marked")
 
 
 def _nameless(scope: Scope, live: DataFrame) -> DataFrame:

@@ -137,7 +137,7 @@ def scope(store: Store, question: ReportScope, number: int | None, say: Callable
         if counting.get((row["cluster_id"], row["node_id"])) == day
     ]
     quarantine = [
-        row | {"date": day.isoformat()}
+        row | {"landing_date": day.isoformat()}
         for day, commit in sorted(commits.items())
         if day in question.window
         for row in [*store.small("quarantine", commit), *commit.late]

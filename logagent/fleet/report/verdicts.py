@@ -166,7 +166,7 @@ def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
         fn.lit(True).alias("namesake"), fn.bool_or(fn.col("topic_id").isNull()).alias("namesake_without_id")
     )
     whole = (
-        live.join(_images(scope), "cluster_id", how="inner")
+        live.join(images(scope), "cluster_id", how="inner")
         .join(scope.host_frame, HOST, how="inner")
         .join(directory_ids(scope), [*HOST, "log_dir"], how="left")
         .join(size(partition_rows), ["cluster_id", "topic_id", "partition"], how="left")
@@ -176,7 +176,7 @@ def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
     return whole.fillna(False, ["has_replicas", "registered", "namesake", "namesake_without_id", "reassigning"])
 
 
-def _images(scope: Scope) -> DataFrame:
+def images(scope: Scope) -> DataFrame:
     """What is known of each decided cluster's assignments as a whole. `complete`: what they lack does not exist."""
     rows = [
         {
@@ -203,22 +203,26 @@ def directory_ids(scope: Scope) -> DataFrame:
 
 
 def _old_enough(as_of_ms: int) -> Column:
-    """Whether the image can know the directory: it was seen or written before the image's newest committed record (of
-    agents that do not say: before the image's time), by its host's clock.
+    """Whether the image can know the directory: it was seen or written before `known_until`. A file modified after the
+    report's time (a copied store) proves no more than one that arrived at that time."""
+    seen = [fn.coalesce(fn.unix_millis(name), "at_ms") for name in ("first_seen", "newest_mtime")]
+    return fn.coalesce(fn.least("at_ms", *seen) <= known_until(as_of_ms), fn.lit(False))
+
+
+def known_until(as_of_ms: int) -> Column:
+    """The time of the image's newest committed record (of agents that do not say: of the image) by the host's clock, in
+    milliseconds; of rows of `Scope.host_frame` with the columns of `images`.
 
     How far the host's clock is behind the controller's follows from the delay between a file's own time and its
     arrival, compared with that of the assignments' file. More than five minutes counts: a slow clock must not make a
-    new topic look old. A file modified after the report's time (a copied store) proves no more than one that arrived at
-    that time.
+    new topic look old.
     """
 
     def delay(at: str, received: str) -> Column:
         return fn.least(fn.col(received), fn.lit(as_of_ms)) - fn.col(at)
 
     behind = delay("at_ms", "received_ms") - delay("image_ms", "image_received_ms")
-    until = fn.col("image_until_ms") - fn.when(behind > CLOCKS_APART // timedelta(milliseconds=1), behind).otherwise(0)
-    seen = [fn.coalesce(fn.unix_millis(name), "at_ms") for name in ("first_seen", "newest_mtime")]
-    return fn.coalesce(fn.least("at_ms", *seen) <= until, fn.lit(False))
+    return fn.col("image_until_ms") - fn.when(behind > CLOCKS_APART // timedelta(milliseconds=1), behind).otherwise(0)
 
 
 def doubted(scope: Scope, orphans: Iterable[Any], others: dict[str, int]) -> dict[str, tuple[int, int]]:

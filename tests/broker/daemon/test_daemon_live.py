@@ -73,9 +73,9 @@ def test_what_the_broker_gave_up_on_a_good_disk_is_told_by_its_lock_alone(
         assert path == str(two)
         assert reason == f"the running broker (process {node.pid}) holds other log dirs but not this one: it gave it up"
         wait_until(
-            lambda: daemon.metric("kafka_log_LogManager_LogDirectoryOffline", two) == 1.0, 60, "the metric says so"
+            lambda: daemon.metric("logagent_log_dir_state", two, state="offline") == 1.0, 60, "the metric says so"
         )
-        assert daemon.metric("kafka_log_LogManager_LogDirectoryOffline", one) == 0.0
+        assert daemon.metric("logagent_log_dir_state", one, state="offline") == 0.0
 
         # Mending it is not enough: Kafka waits for its restart, and so do we.
         (two / OBSTACLE).rmdir()

@@ -12,7 +12,7 @@ from tests.cli_host import CliHost, run_here
 from tests.disk.cli.test_empty_arguments import commands
 
 # Options whose value is a number, by what they ask for.
-NUMBERS = ("SIZE", "TIME", "AGE", "AGE|off", "N")
+NUMBERS = ("SIZE", "TIME", "AGE", "AGE|off", "N", "SHARE")
 # What `--help` says of 0; None where it is refused.
 ZEROS: dict[str, tuple[str, str | None]] = {
     "rescue --need": ("0", None),
@@ -27,9 +27,13 @@ ZEROS: dict[str, tuple[str, str | None]] = {
     "topics status --interval": ("0s", None),
     "fleet demo --hosts": ("0", None),
     "fleet demo --partitions": ("0", None),
+    "fleet ingest --keep": ("0s", None),
     "fleet ingest --keep-landing": ("0s", None),
+    "fleet ingest --require-hosts": ("0%", None),
     "fleet ingest --max-snapshot-age": ("0s", None),
+    "fleet report --keep": ("0s", None),
     "fleet report --max-snapshot-age": ("0s", None),
+    "fleet report --require-hosts": ("0%", None),
 }
 # A number that names something.
 NAMES = ("fleet report --commit",)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from logagent.fleet.demo import topic_id
 from tests.spark.conftest import DAY, Zoo, tell
-from tests.spark.hand_made import AT, Kafka, dir_row
+from tests.spark.hand_made import AT, GIB, Kafka, dir_row, log_dir_row
 
 Row = dict[str, str]
 WINDOWS = ("now", "restart", "approval", "later")
@@ -28,6 +28,11 @@ def waste(folder: Path) -> list[Row]:
     return table(folder, "orphans") + [row for row in table(folder, "leftovers") if row["why"] != "abandoned"]
 
 
+def is_asked(row: Row) -> bool:
+    """Whether `topics purge` plans it without another option."""
+    return bool(row["id"] and row["inode"]) and not row["topic"].startswith("_")
+
+
 def summed(rows: list[Row], column: str = "bytes") -> int:
     return sum(int(row[column]) for row in rows if row[column])
 
@@ -38,11 +43,13 @@ def test_what_can_be_reclaimed(zoo: Zoo) -> None:
     for window in WINDOWS:
         mine = [row for row in rows if row["window"] == window]
         hosts = {(row["cluster_id"], row["node_id"]) for row in mine}
+        asked = [row for row in mine if is_asked(row)]
         said = {
             "dirs": len(mine),
             "bytes": summed(mine),
             "hosts": len(hosts),
-            "requestable": sum(bool(r["id"]) for r in mine),
+            "requestable": len(asked),
+            "asked_bytes": summed(asked),
         }
         assert reclaim[window] == said, window
     assert reclaim["barred"] == summed([row for row in rows if not row["window"]])
@@ -85,8 +92,9 @@ def test_sums_of_log_dirs_hosts_clusters_and_topics_agree(zoo: Zoo) -> None:
 def test_where_the_bytes_are(zoo: Zoo) -> None:
     disks = zoo.told.content["answers"]["disks"]
     rows = table(zoo.told.out, "usage_log_dirs")
+    once = [row for row in rows if not row["shares_with"]]
     assert (disks["size"], disks["used"], disks["free"]) == tuple(
-        summed(rows, name) for name in ("size", "used", "free")
+        summed(once, name) for name in ("size", "used", "free")
     )
     shares = [float(row["used_share"]) for row in rows if row["used_share"]]
     assert disks["log_dirs"] == len(rows)
@@ -101,6 +109,7 @@ def test_what_is_at_risk(zoo: Zoo) -> None:
     missing = table(zoo.told.out, "missing_replicas")
     lost = {(r["cluster_id"], r["topic_id"], r["partition"]) for r in missing if r["copies_elsewhere"] == "0"}
     assert risk["no_copy"] == len(lost)
+    assert risk["no_copy_replicas"] == sum(row["copies_elsewhere"] == "0" for row in missing)
     assert risk["missing_elsewhere"] == sum(row["copies_elsewhere"] != "0" for row in missing) > 0
     ahead = [
         float(row["days_to_full"])
@@ -178,8 +187,10 @@ def test_what_cannot_be_requested_has_no_id_and_counts_for_no_command(spark: Spa
     mark, gone = f".{'0' * 31}1-", topic_id("ids", "gone")
     stray: dict[str, Any] = {"kind": "stray", "marked_at": "2025-01-01T00:00:00.000Z"}
     rows = [
-        dir_row("gone-0", gone, verdict="orphan", reason="topic-absent"),
-        dir_row(f"gone-1{mark}stray", gone, partition=1, **stray),
+        dir_row("gone-0", gone, verdict="orphan", reason="topic-absent", inode=7, bytes=10_000),
+        dir_row(f"gone-1{mark}stray", gone, partition=1, inode=8, **stray | {"bytes": 20_000}),
+        dir_row(f"gone-4{mark}stray", gone, partition=4, **stray),  # its agent does not say its inode
+        dir_row(f"_schemas-0{mark}stray", topic_id("ids", "_schemas"), topic="_schemas", partition=0, inode=9, **stray),
         dir_row(f"ancient-0{mark}stray", None, **stray),
         dir_row(f"a b-0{mark}stray", topic_id("ids", "blank"), **stray),
         dir_row(f"gone-2{mark}stray", gone, **stray | {"partition": None}),
@@ -191,19 +202,45 @@ def test_what_cannot_be_requested_has_no_id_and_counts_for_no_command(spark: Spa
     kafka.assignments()
     told = tell(spark, kafka.store, tmp_path / "out")
     found = {row["name"]: row["id"] for row in waste(told.out)}
-    assert len(found) == 7 and {name for name, id_ in found.items() if id_} == {"gone-0", f"gone-1{mark}stray"}
-    assert sum(told.content["answers"]["reclaim"][window]["requestable"] for window in WINDOWS) == 2
+    able = {"gone-0", f"gone-1{mark}stray", f"gone-4{mark}stray", f"_schemas-0{mark}stray"}
+    assert len(found) == 9 and {name for name, id_ in found.items() if id_} == able
+    reclaim = told.content["answers"]["reclaim"]
+    assert sum(reclaim[window]["requestable"] for window in WINDOWS) == 2
+    assert sum(reclaim[window]["asked_bytes"] for window in WINDOWS) == 30_000
+    assert (reclaim["now"]["requestable"], reclaim["now"]["asked_bytes"]) == (1, 20_000)
     steps = [step for step in told.content["answers"]["steps"] if step["what"] == "topic"]
+    (mine,) = [step for step in steps if step["topic"] == "gone"]
+    assert (mine["window"], mine["requestable"], mine["bytes"], mine["hosts"]) == ("now", 1, 20_000, 1)
     others = [step for step in steps if step["topic"] != "gone"]
     assert others and not any(step["requestable"] for step in others)
 
 
 def test_what_to_do_next_names_the_largest(zoo: Zoo) -> None:
     steps = zoo.told.content["answers"]["steps"]
-    topics: dict[tuple[str, str, str], int] = defaultdict(int)
+    topics: dict[tuple[str, str], int] = defaultdict(int)
     for row in waste(zoo.told.out):
         if row["window"] in ("now", "restart") and row["topic"]:
-            topics[row["cluster_id"], row["topic"], row["topic_id"]] += int(row["bytes"])
+            topics[row["cluster_id"], row["topic"]] += int(row["bytes"])
     named = [(step["cluster_id"], step["topic"]) for step in steps if step["what"] == "topic"]
-    assert named and max(n for key, n in topics.items() if key[:2] == named[0]) == max(topics.values())
-    assert steps[-1]["what"] == "offline" or not zoo.told.content["answers"]["risk"]["offline"]
+    assert not named or topics[named[0]] == max(topics.values())
+    whats = [step["what"] for step in steps]
+    assert whats == sorted(whats, key=("log-dir", "offline", "read-only", "no-copy", "host", "topic").index)
+    assert ("offline" in whats) == bool(zoo.told.content["answers"]["risk"]["offline"])
+
+
+def test_two_log_dirs_on_one_file_system_are_one_disk(spark: SparkSession, tmp_path: Path) -> None:
+    """In the answers, and in the sums of hosts and clusters: only one of the rows of log dirs has no `shares_with`."""
+    kafka = Kafka(tmp_path / "store", "shared")
+    kafka.store.mkdir()
+    kafka.topic("orders", [1])
+    both = [log_dir_row(path, device=5) for path in ("/d0", "/d1")]
+    kafka.snapshot(1, kafka.replicas_of(1), log_dirs=[*both, log_dir_row("/d2", device=6)])
+    kafka.assignments(brokers=(1,))
+    told = tell(spark, kafka.store, tmp_path / "out")
+    disks = told.content["answers"]["disks"]
+    assert (disks["size"], disks["used"], disks["free"], disks["log_dirs"]) == (200 * GIB, 20 * GIB, 180 * GIB, 3)
+    for name in ("usage_hosts", "usage_clusters"):
+        (row,) = told.rows(name)
+        assert (row["size"], row["used"], row["free"]) == (200 * GIB, 20 * GIB, 180 * GIB), name
+    shares = {row["log_dir"]: row["shares_with"] for row in told.rows("usage_log_dirs")}
+    assert shares == {"/d0": None, "/d1": "/d0", "/d2": None}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.fleet.report.output import Output
+from logagent.fleet.report.output import Output, run_name
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.frames import local_frame
 from logagent.store.contract import NO_CSV, TABLES
 from tests.documents import assert_promised
-from tests.spark.conftest import Zoo
+from tests.spark.conftest import DAY, Zoo
 
 
 def test_report_directory(zoo: Zoo) -> None:
@@ -40,6 +42,15 @@ def test_report_json_says_where_each_table_lies(zoo: Zoo) -> None:
         assert (entry["csv"] is None) == (name in NO_CSV)
 
 
+def test_tables_of_several_reports_can_be_read_as_one(spark: SparkSession, zoo: Zoo) -> None:
+    """Every Parquet file says of which date and run it is, in columns of its own."""
+    for name in TABLES:
+        frame = spark.read.parquet(f"{zoo.told.out}/parquet/{name}")
+        assert dict(frame.dtypes)["date"] == "date" and frame.columns[-2:] == ["date", "run_id"], name
+        said = {(str(row["date"]), row["run_id"]) for row in frame.select("date", "run_id").distinct().collect()}
+        assert said <= {("2025-03-10", zoo.told.out.name)}, name
+
+
 def _csv(zoo: Zoo, name: str) -> list[dict[str, str]]:
     with (zoo.told.out / f"{name}.csv").open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -51,7 +62,8 @@ def test_csv_holds_every_row_in_order(zoo: Zoo) -> None:
             continue
         rows = _csv(zoo, name)
         assert len(rows) == zoo.told.content["tables"][name]["rows"], name
-        assert all(list(row) == table.names for row in rows), name
+        assert all(list(row) == [*table.names, "date", "run_id"] for row in rows), name
+        assert {(row["date"], row["run_id"]) for row in rows} <= {("2025-03-10", zoo.told.out.name)}, name
     sizes = [int(row["bytes"]) for row in _csv(zoo, "orphans")]
     assert sizes == sorted(sizes, reverse=True)
 
@@ -97,7 +109,7 @@ def test_csv_is_strict_and_runs_nothing(spark: SparkSession, tmp_path: Path) -> 
     for number, limit in enumerate((1000, 1)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("logagent.fleet.report.output.DRIVER_ROWS", limit)
-            output = Output(spark, Files(spark), f"file:{tmp_path}/{number}", "run")
+            output = Output(spark, Files(spark), f"file:{tmp_path}/{number}", "run", DAY)
             types = "cluster_id string, node_id int, reason string"
             frame = local_frame(spark, rows, types)
             missing = {n: fn.lit(None) for n in TABLES["quarantined_input"].names if n not in frame.columns}
@@ -109,6 +121,29 @@ def test_csv_is_strict_and_runs_nothing(spark: SparkSession, tmp_path: Path) -> 
     for number, text in enumerate(hostile):
         assert read[number] == ("'" + text if number < 6 else text), text
     assert made[0].count(b"\r\n") == len(hostile) + 2, "one inside a quoted cell"
+
+
+def test_old_reports_go_but_the_last_ten_and_the_latest_stay(spark: SparkSession, tmp_path: Path) -> None:
+    """And nothing else in that folder; of reports that never were complete what is a day old."""
+    now = datetime(2025, 6, 30, tzinfo=UTC)
+    days = [*range(200, 80, -10), 60, 30, *range(8)]
+    made = [run_name("2025-01-01", now - timedelta(days=age)) for age in days]
+    for name in made:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text("{}")
+    killed = [run_name("2025-01-01", now - timedelta(days=age)) for age in (2, 0)]
+    for name in (*killed, "notes", "2025-01-01-backup"):
+        (tmp_path / name).mkdir()
+    output = Output(spark, Files(spark), f"file:{tmp_path}", run_name("2025-01-01", now), DAY, timedelta(days=90))
+    output._sweep(made[0])
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {made[0], *made[10:], killed[1], "notes", "2025-01-01-backup"}
+    few = made[-8:]
+    for name in set(made) - set(few):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+    far = run_name("2025-01-01", now + timedelta(days=4000))
+    Output(spark, Files(spark), f"file:{tmp_path}", far, DAY, timedelta(days=90))._sweep(far)
+    assert set(few) <= {path.name for path in tmp_path.iterdir()}, "a clock that is wrong"
 
 
 def test_the_page_is_there(zoo: Zoo) -> None:

@@ -206,6 +206,7 @@ ZEROS: dict[str, tuple[object, str | None]] = {
     "store.trust_exclusive_create": ("", None),
     "metrics.listen": ("", '"": nowhere.'),
     "metrics.textfile": ("", None),
+    "metrics.kafka_names": ("", None),
 }
 
 

@@ -115,10 +115,8 @@ def test_a_dead_log_dir_is_logged_once_and_the_healthy_one_is_served(
         daemon.wait_health((point, "online"), (good, "online"))
         shut_down(point)
         daemon.wait_health((point, "offline"), (good, "online"))
-        wait_until(
-            lambda: daemon.metric("kafka_log_LogManager_LogDirectoryOffline", point) == 1.0, "the metric says so"
-        )
-        assert daemon.metric("kafka_log_LogManager_LogDirectoryOffline", good) == 0.0
+        wait_until(lambda: daemon.metric("logagent_log_dir_state", point, state="offline") == 1.0, "the metric says so")
+        assert daemon.metric("logagent_log_dir_state", good, state="offline") == 0.0
         # It can be unmounted under the running daemon, mended, and mounted again.
         pulled_out(point)
         seen = served.times

@@ -41,7 +41,7 @@ def fetch(address: str) -> str:
 
 
 def test_metrics_are_served_and_a_reload_moves_them(host: CliHost, tmp_path: Path) -> None:
-    host.with_assignments(**OFTEN, **{"metrics.listen": "127.0.0.1:0"})
+    host.with_assignments(**OFTEN, **{"metrics.listen": "127.0.0.1:0", "metrics.kafka_names": True})
     with daemon_of(host) as daemon:
         first = daemon.wait_for("metrics")["listen"]
         health = "kafka_log_LogManager_OfflineLogDirectoryCount 0.0"
@@ -53,6 +53,7 @@ def test_metrics_are_served_and_a_reload_moves_them(host: CliHost, tmp_path: Pat
         with pytest.raises(OSError):
             fetch(first)
         wait_until(lambda: text.exists() and "logagent_enforcing 0.0" in text.read_text(), "the textfile")
+        assert "kafka_log" not in text.read_text(), "Kafka's own names are not asked for any more"
         assert daemon.stop()[0] == 0
 
 

@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from logagent.agent.metrics.metrics import Metrics
+from logagent.agent.metrics.metrics_server import MetricsServer
+from logagent.model.daemon_summary import CycleSummary, KafkaSummary
 from logagent.store.shared import init_store
 from tests.broker.rig.ports import Ports
 from tests.cli_host import NO_LIMITS, CliHost
@@ -26,7 +29,7 @@ ROOT = Path(__file__).parents[4]
 FILE = ROOT / "config/grafana-dashboard.json"
 DASHBOARD = json.loads(FILE.read_text())
 # Grafana puts these in; `.*` is what "All" stands for.
-VARIABLES = {"$instance": ".*", "$log_dir": ".*", "$__rate_interval": "4s"}
+VARIABLES = {"$cluster": ".*", "$instance": ".*", "$log_dir": ".*", "$__rate_interval": "4s"}
 # What a host in report mode without requests, on which nothing is marked and no cycle failed, has nothing to say of.
 SILENT = {"logagent_actions_total", "logagent_cycle_errors_total", "logagent_queue_oldest_marked_timestamp_seconds",
           "logagent_requests_directories", "logagent_requests_last_read_timestamp_seconds"}  # fmt: skip
@@ -36,10 +39,10 @@ def panels() -> list[dict[str, Any]]:
     return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
 
-def queries() -> list[tuple[str, str]]:
-    """(panel, PromQL) as Grafana would send it."""
+def queries(**chosen: str) -> list[tuple[str, str]]:
+    """(panel, PromQL) as Grafana would send it, with these values `chosen`."""
     found = [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
-    for name, value in VARIABLES.items():
+    for name, value in (VARIABLES | {f"${name}": value for name, value in chosen.items()}).items():
         found = [(title, expression.replace(name, value)) for title, expression in found]
     return found
 
@@ -58,13 +61,13 @@ def test_every_alert_leads_to_it() -> None:
 
 
 @contextmanager
-def prometheus(folder: Path, target: str) -> Iterator[str]:
-    """A Prometheus that scrapes `target` every second; its address."""
+def prometheus(folder: Path, *targets: str) -> Iterator[str]:
+    """A Prometheus that scrapes `targets` every second; its address."""
     need_command("prometheus")
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(ROOT / "config/prometheus-rules.yml")],
-        "scrape_configs": [{"job_name": "logagent", "static_configs": [{"targets": [target]}]}],
+        "scrape_configs": [{"job_name": "logagent", "static_configs": [{"targets": targets}]}],
     }
     (folder / "prometheus.yml").write_text(json.dumps(config))
     ports = Ports()
@@ -123,6 +126,29 @@ def test_every_query_is_answered_by_a_prometheus_that_scrapes_a_running_daemon(t
         assert [sample["value"][1] for sample in ask(address, "count(logagent_build_info)")] == ["1"]
         # The rules of the alerts are loaded by the same Prometheus, and their links are filled in.
         wait_until(lambda: answers(address, "logagent:log_dir_hidden_bytes"), "the recording rule")
+
+
+def test_a_cluster_is_chosen_by_its_id_and_a_host_without_one_stays(tmp_path: Path) -> None:
+    served = []
+    for cluster_id in ("MkU3OEVBNTcwNTJENDM2Qk", "q8nXh2tPTfW3m0cVbL5RyA", None):
+        metrics = Metrics()
+        broker = KafkaSummary(cluster_id=cluster_id, node_id=1, version="3.9.1")
+        metrics.observe_cycle(CycleSummary(job="cleanup", mode="report", started_ms=1000, seconds=1.0, kafka=broker))
+        served.append(MetricsServer(metrics, "127.0.0.1:0"))
+    try:
+        with prometheus(tmp_path, *(server.address for server in served)) as address:
+            wait_until(lambda: answers(address, "count(logagent_build_info) == 3"), "the three hosts")
+            for chosen, count in ((".*", "3"), ("q8nXh2tPTfW3m0cVbL5RyA", "2")):
+                expression = dict(queries(cluster=chosen))["Hosts"]
+                assert [sample["value"][1] for sample in ask(address, expression)] == [count], chosen
+            join = "on (instance, job) group_left(cluster_id) logagent_kafka_info"
+            joined = f"count by (cluster_id) (logagent_enforcing * {join})"
+            assert {s["metric"]["cluster_id"] for s in ask(address, joined)} == {
+                "MkU3OEVBNTcwNTJENDM2Qk", "q8nXh2tPTfW3m0cVbL5RyA"
+            }  # fmt: skip
+    finally:
+        for server in served:
+            server.close()
 
 
 @pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])

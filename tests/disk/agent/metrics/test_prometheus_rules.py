@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[4]
 RULES = ROOT / "config/prometheus-rules.yml"
 TESTS = sorted((ROOT / "tests/fixtures/prometheus").glob("*.test.yml"))
 TEXT = RULES.read_text()
+RUNBOOK = (ROOT / "docs/reference/alerts.md").read_text()
 ALERTS = re.findall(r"- alert: (\w+)\n((?:        .*\n)+)", TEXT)
 
 
@@ -66,12 +67,19 @@ def test_they_ask_for_label_values_that_exist() -> None:
 def test_each_says_what_it_means_and_what_to_do(name: str, body: str) -> None:
     assert name.startswith("Logagent")
     assert re.search(r"labels: \{severity: (critical|warning)\}", body)
-    for annotation in ("summary", "description", "action"):
+    for annotation in ("summary", "description", "action", "runbook_url"):
         assert re.search(rf"^          {annotation}: \S", body, re.MULTILINE), annotation
     assert "$labels.instance" in body
 
 
+def test_each_has_a_section_in_the_runbook_and_links_to_it() -> None:
+    sections = re.findall(r"^## (\w+)$", RUNBOOK, re.MULTILINE)
+    assert sections == [name for name, _ in ALERTS]
+    for name, body in ALERTS:
+        assert f'runbook_url: "file:///usr/share/doc/logagent/docs/reference/alerts.md#{name.lower()}"' in body
+
+
 def test_the_commands_that_they_name_exist() -> None:
-    named = set(re.findall(r"`logagent (\w+)", TEXT))
+    named = set(re.findall(r"(?:`|^)logagent (\w+)", TEXT + RUNBOOK, re.MULTILINE))
     assert named >= {"status", "check", "cleanup", "queue", "history", "scan"}
     assert named <= set(COMMANDS)

@@ -138,8 +138,6 @@ def test_a_running_daemon_tells_of_the_broker(tmp_path: Path) -> None:
         text = fetch(address)
         assert "logagent_broker_processes 1.0" in text
         assert f'logagent_broker_open_fds{{pid="{pid}"}} {broker["open_files"]}.0' in text
-        assert "kafka_log_LogManager_OfflineLogDirectoryCount 0.0" in text
-        assert f'kafka_log_LogManager_LogDirectoryOffline{{logDirectory="{host.d1}"}} 0.0' in text
         assert f'logagent_log_dir_state{{log_dir="{host.d2}",state="online"}} 1.0' in text
         # The store is away: said once, and counted.
         daemon.wait_for("publish-failed")

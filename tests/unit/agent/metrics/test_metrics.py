@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from logagent.model.daemon_summary import (
     AssignmentsSummary,
     CycleSummary,
     HealthSummary,
+    KafkaSummary,
     LogDirSummary,
     PublishSummary,
     QueueSummary,
@@ -24,6 +26,7 @@ from logagent.model.daemon_summary import (
 )
 from logagent.model.planning.plan import GUARD_NAMES
 from logagent.model.records import Health
+from tests.needs import need_command
 
 AT = 1_795_280_379_300
 LEDGER = {
@@ -41,6 +44,7 @@ def cycle(**fields: object) -> CycleSummary:
         "seconds": 0.2,
         "planned": 3,
         "ledgers": {"/a": LEDGER, "/b": LEDGER},
+        "kafka": KafkaSummary(cluster_id="MkU3OEVBNTcwNTJENDM2Qk", node_id=7, version="3.9.1"),
         "directories": {("/a", "current"): 7, ("/b", "stray"): 1},
         "orphans": {("/a", "topic-absent"): (2, 4096)},
         "reclaimable": {("/a", "now"): 4096, ("/a", "later"): 0},
@@ -93,7 +97,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 @pytest.fixture
 def metrics() -> Metrics:
-    return Metrics("9.9")
+    return Metrics("9.9", kafka_names=True)
 
 
 @pytest.fixture
@@ -183,6 +187,32 @@ def test_kafkas_own_names(metrics: Metrics) -> None:
     assert 'kafka_log_LogManager_LogDirectoryOffline{logDirectory="/a"} 0.0' in lines
     assert 'kafka_log_LogManager_LogDirectoryOffline{logDirectory="/b"} 1.0' in lines
     assert 'kafka_log_LogManager_LogDirectoryOffline{logDirectory="/c"} 0.0' in lines
+
+
+def test_without_kafkas_own_names_every_name_is_as_prometheus_wants_it(full: Metrics) -> None:
+    full.kafka_names = False
+    text = full.exposition()
+    assert b"logagent_log_dir_state" in text and b"kafka_log" not in text
+    need_command("promtool")
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+def test_the_broker_is_named_once_and_by_its_last_name(metrics: Metrics) -> None:
+    metrics.observe_cycle(cycle())
+    metrics.observe_cycle(cycle(kafka=KafkaSummary(cluster_id="c", node_id=7, version="4.0.0")))
+    metrics.observe_cycle(cycle(error="the journal is full", kafka=KafkaSummary()))
+    named = [dict(labels) for name, labels in read(metrics) if name == "logagent_kafka_info"]
+    assert named == [{"cluster_id": "c", "node_id": "7", "version": "4.0.0"}]
+
+
+def test_what_is_unexplained_on_a_file_system_counts_once(metrics: Metrics) -> None:
+    metrics.observe_cycle(cycle(sharing=frozenset({"/b"})))
+    assert value(metrics, "logagent_log_dir_bytes", log_dir="/a", kind="unexplained") == 150
+    assert value(metrics, "logagent_log_dir_bytes", log_dir="/b", kind="unexplained") is None
+    assert value(metrics, "logagent_log_dir_bytes", log_dir="/b", kind="stray") == 20
+    shares = {path: value(metrics, "logagent_log_dir_shares_file_system", log_dir=path) for path in ("/a", "/b")}
+    assert shares == {"/a": 0, "/b": 1}
 
 
 def test_a_log_dir_is_in_exactly_one_state(metrics: Metrics) -> None:
