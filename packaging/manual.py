@@ -29,7 +29,7 @@ COMPLETIONS = {
 def write_manual(to: Path, version: str, epoch: int) -> None:
     """Write man1/logagent*.1.gz, man5/logagent.toml.5.gz and the completions below `to`."""
     day = datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%d")
-    context = click.Context(cli, info_name="logagent")
+    context = click.Context(cli, info_name="logagent", **cli.context_settings)
     commands = {name: cli.get_command(context, name) for name in COMMANDS}
     pages = {"man1/logagent.1": _main_page(context, version, day)}
     for name, command in commands.items():

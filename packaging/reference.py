@@ -211,7 +211,8 @@ def _report() -> str:
     intro = (
         "`logagent fleet report --out DIR` writes each table as `DIR/<run>/parquet/<table>/` and"
         " `DIR/<run>/<table>.csv` (RFC 4180, UTF-8; times as RFC 3339, null as an empty field). `logagent schema"
-        " fleet-tables` prints the same as JSON Schema. Every row has the report's `date` and `run_id`, so that all reports in DIR can be read as one:"
+        " fleet-tables` prints the same as JSON Schema. Every row has the report's `date` and `run_id`, so"
+        " that all reports in DIR can be read as one:"
     )
     example = '```python\nspark.read.parquet("DIR/20*/parquet/usage_log_dirs")  # `latest` is one of them already\n```'
     blocks = [intro, example, "Rows are in the order that the table names; `-` is descending."]

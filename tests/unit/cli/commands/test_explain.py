@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from logagent.cli.commands.explain import explain as command
 from logagent.cli.explain_names import explain_document as explain
+from logagent.cli.main import cli
 from logagent.documents import NameDoc
 from logagent.errors import UsageError
 from tests.kafka_answers import rows
@@ -25,7 +26,8 @@ EXPLAIN_SCHEMA = EXPLAIN.json_schema()
 
 
 def run(*arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> Result:
-    result = CliRunner().invoke(command, list(arguments), input=stdin, env=env)
+    # As the command line calls it: click keeps the names of --help that its first context has.
+    result = CliRunner().invoke(command, list(arguments), input=stdin, env=env, **cli.context_settings)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
