@@ -6,7 +6,6 @@ takes three seconds of it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,9 +26,9 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.security import SecureListener, acl_properties, allow
+from tests.broker.versions import FULL, versions
 
-FULL = bool(os.environ.get("LOGAGENT_TESTS_FULL"))
-VERSIONS = ["3.5.2", "3.9.1", "4.3.1"] if FULL else ["4.3.1"]
+VERSIONS = versions("4.3.1", "3.9.1", "3.5.2")
 # `one` may describe one topic only, that has no replica on this host; `blind` none at all.
 USERS = {"agent": "a", "partly": "p", "one": "o", "blind": "b"}
 

@@ -18,8 +18,9 @@ from tests.broker.rig.kafka import ZooKeeperNode
 from tests.broker.rig.ordered_cluster import OrderedCluster, current
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Rig
+from tests.broker.versions import versions
 
-VERSIONS = ["3.9.1", "4.3.1"]
+VERSIONS = versions("4.3.1", "3.9.1")
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.broker.rig.client import KafkaClient
 from tests.broker.rig.jars import version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.broker.versions import versions
 
 DAY_MS = 86_400_000
 NEVER_MS = 3_600_000
@@ -131,7 +132,7 @@ class Watch:
         wait_until(over, 600, "the dates have come", interval=0.1)
 
 
-@pytest.mark.parametrize("version", ["3.5.2", "3.9.1", "4.3.1"])
+@pytest.mark.parametrize("version", versions("4.3.1", "3.9.1", "3.5.2"))
 def test_what_is_said_is_what_the_broker_deletes(kafka: Callable[..., KafkaNode], version: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

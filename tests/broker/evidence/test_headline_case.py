@@ -19,9 +19,9 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.security import Certificates, SecureListener
+from tests.broker.versions import versions
 
-FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
-VERSIONS = ["3.9.1", "4.3.1"] if FULL else ["4.3.1"]
+VERSIONS = versions("4.3.1", "3.9.1")
 LOGAGENT = Path(sys.executable).with_name("logagent")
 RECORDS = 30
 MADE = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +12,10 @@ import pytest
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent, orphans
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.process import wait_until
+from tests.broker.versions import versions
 
-FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
 
-
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"] if FULL else ["4.3.1"])
+@pytest.mark.parametrize("version", versions("4.3.1", "3.9.1"))
 def test_the_only_records_stay_after_an_unclean_election_and_a_reassignment(
     kafka_cluster: Callable[..., KafkaCluster], version: str, tmp_path: Path
 ) -> None:

@@ -16,16 +16,16 @@ from logagent.model.naming.dir_names import stray_name
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.broker.versions import versions
 from tests.hosts import HEX
 from tests.metadata_writer import batch
 
-FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
 # A second or two of a broker's recovery, which reads it whole.
 STRAY_BYTES = 768 << 20
 
 
 @pytest.mark.parametrize("says", ["by its listener", "by its registration"])
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"] if FULL else ["4.3.1"])
+@pytest.mark.parametrize("version", versions("4.3.1", "3.9.1"))
 def test_a_stray_stays_until_its_broker_says_that_it_serves(
     kafka: Callable[..., KafkaNode], version: str, says: str, tmp_path: Path
 ) -> None:

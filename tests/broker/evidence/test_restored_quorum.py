@@ -3,7 +3,6 @@ nobody that remembers the metadata log of before does it prove anything, whoever
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +18,9 @@ from tests.broker.evidence.test_rolled_back_metadata import (
 )
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
+from tests.broker.versions import versions
 
-VERSIONS = ["3.9.1", "4.3.1"] if os.environ.get("LOGAGENT_TESTS_FULL") == "1" else ["4.3.1"]
+VERSIONS = versions("4.3.1", "3.9.1")
 PROPERTIES = {
     "log.retention.check.interval.ms": str(CHECK_MS),
     # So that a snapshot soon covers what is remembered.

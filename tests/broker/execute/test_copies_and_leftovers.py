@@ -6,7 +6,6 @@ again, as its topic id lives; `.deleted` files are gone after a start.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +16,10 @@ import pytest
 from tests.broker.restores import PER_SEGMENT, PROPERTIES, SEGMENT_BYTES, act, logagent, retention_checks, write
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.broker.versions import versions
 from tests.disk.conftest import run
 
-VERSIONS = ["3.9.1", "4.3.1"] if os.environ.get("LOGAGENT_TESTS_FULL") == "1" else ["4.3.1"]
+VERSIONS = versions("4.3.1", "3.9.1")
 COUNT = 100
 AT_ONCE = {
     "LOGAGENT_CLEANUP__SIGHTINGS": "1",

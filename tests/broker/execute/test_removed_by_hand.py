@@ -19,8 +19,9 @@ import pytest
 from logagent.broker.metadata_log.batches import RecordBatch
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.broker.versions import versions
 
-VERSIONS = ["3.9.1", "4.3.1"] if os.environ.get("LOGAGENT_TESTS_FULL") == "1" else ["4.3.1"]
+VERSIONS = versions("4.3.1", "3.9.1")
 COUNT = 3000
 RECORD_BYTES = 1000
 

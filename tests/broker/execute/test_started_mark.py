@@ -18,9 +18,9 @@ from logagent.host.log_dir.started_mark import is_started, mark_started
 from tests.broker.evidence.test_orphans_live import logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.broker.versions import versions
 
-FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
-VERSIONS = ["2.5.1", "3.5.2", "3.9.1", "4.3.1"] if FULL else ["4.3.1"]
+VERSIONS = versions("4.3.1", "3.9.1", "3.5.2", "2.5.1")
 HEX = "0123456789abcdef" * 2
 
 
@@ -67,7 +67,7 @@ def test_kafka_passes_over_the_mark(kafka: Callable[..., KafkaNode], version: st
     assert "Stopping serving logs" not in node.log_text(every_run=True)
 
 
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"] if FULL else ["3.9.1"])
+@pytest.mark.parametrize("version", versions("3.9.1", "4.3.1"))
 def test_after_chmod_on_everything_what_was_set_aside_comes_back_with_every_record(
     kafka: Callable[..., KafkaNode], version: str
 ) -> None:

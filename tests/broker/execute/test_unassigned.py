@@ -5,7 +5,6 @@ The default run takes one version; LOGAGENT_TESTS_FULL=1 takes three.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,9 @@ import pytest
 from tests.broker.evidence.test_orphans_live import logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.broker.versions import versions
 
-VERSIONS = ["3.3.2", "3.5.2", "3.6.0"] if os.environ.get("LOGAGENT_TESTS_FULL") == "1" else ["3.5.2"]
+VERSIONS = versions("3.5.2", "3.3.2", "3.6.0")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
