@@ -126,7 +126,8 @@ def _entries(run: Run, at: datetime) -> list[Row]:
         entry |= {"cluster_id": row["cluster_id"], "node_id": node, "file": name, "snapshot_id": name, "bytes": 1}
         entry |= {"kind": "snapshot" if node is not None else "assignments", "status": "taken", "rows": row["count"]}
         entry |= {"host": f"kafka-{node}", "agent_version": "0.1.0", "kafka_version": "3.9.1", "source": "kraft-log"}
-        entry |= {"at": moment - (600_000 if node is None else 0), "sha256": "0" * 64, "offset": 1}
+        # As an agent does: it reads the assignments right before its inventory.
+        entry |= {"at": moment - (30_000 if node is None else 0), "sha256": "0" * 64, "offset": 1}
         entry |= {"received_at": entry["at"], "received_manifest": True}
         entry["partitions" if node is None else "dirs"] = row["count"]
         found.append(entry)
