@@ -70,12 +70,13 @@ def _parser() -> argparse.ArgumentParser:
     for name in OPTIONS:
         command = commands.add_parser(name)
         for o in OPTIONS[name]:
+            words = o.help.replace("%", "%%")  # argparse fills in what follows a single one
             if o.is_flag:
-                command.add_argument(o.flag, dest=o.name, help=o.help, action="store_true")
+                command.add_argument(o.flag, dest=o.name, help=words, action="store_true")
                 continue
             read = readers.get(o.metavar, parse_text)
             command.add_argument(
-                o.flag, dest=o.name, metavar=o.metavar, help=o.help, required=o.required, default=o.default, type=read
+                o.flag, dest=o.name, metavar=o.metavar, help=words, required=o.required, default=o.default, type=read
             )
         command.add_argument("-v", "--verbose", action="store_true", help="Report every step.")
     return parser

@@ -27,6 +27,15 @@ def test_both_read_every_option_of_the_list(name: str) -> None:
         assert option.name in parsed
 
 
+@pytest.mark.parametrize("name", OPTIONS)
+def test_submit_prints_the_same_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _parser().parse_args([name, "--help"])
+    assert ended.value.code == 0
+    printed = "".join(capsys.readouterr().out.split())
+    assert [o.flag for o in OPTIONS[name] if "".join(o.help.split()) not in printed] == []
+
+
 def test_submit_reads_the_keys_of_orders() -> None:
     key = PrivateKey("ops", b"\x01" * 32).public()
     words = ["report", "--store", "s", "--out", "o", "--order-keys"]
