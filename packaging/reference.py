@@ -225,10 +225,11 @@ def _report() -> str:
     return _page("Tables of a fleet report", *blocks)
 
 
-def main() -> None:
+def main(folder: str | Path = REFERENCE) -> None:
+    """Write the pages, into another folder if one is named."""
     for name, text in pages().items():
-        (REFERENCE / name).write_text(text, encoding="utf-8")
+        (Path(folder) / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

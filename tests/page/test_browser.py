@@ -54,7 +54,7 @@ def test_sorting_by_number_turns_around_and_goes_back(open_page: Open, fleet_pag
 def test_what_has_no_figure_stays_last_both_ways(open_page: Open, fleet_page: Path) -> None:
     page = open_page(fleet_page)
     show(page, "growth")
-    page.locator("#view select").first.select_option("log_dir")
+    page.locator("#view select", has=page.locator("option[value='=log_dir']")).select_option("=log_dir")
     for direction in ("descending", "ascending"):
         page.locator("#view th[data-k=days_to_full] button").click()
         expect(page.locator("#view th[data-k=days_to_full]")).to_have_attribute("aria-sort", direction)
