@@ -140,6 +140,18 @@ def test_every_page_is_in_the_site() -> None:
     assert sorted(nav) == sorted(page.relative_to(ROOT / "docs").as_posix() for page in DOCS)
 
 
+def test_no_line_of_a_block_asks() -> None:
+    """On a terminal it would read the next pasted line as its answer."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    blocks = [
+        b for page in pages for b in re.findall(r"^```(?:ba)?sh\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    ]
+    asking = re.compile(r"^(?:logagent setup\b(?=.* --execute)|(?:apt|dnf) install\b)(?!.* (?:--yes|-y)\b)")
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert any(line.startswith("logagent setup") for line in lines)
+    assert [line for line in lines if asking.match(line)] == []
+
+
 def test_readme_and_changelog_are_short() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
     changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
