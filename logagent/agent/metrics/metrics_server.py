@@ -47,11 +47,12 @@ class MetricsOutput:
 
     def configure(self, settings: MetricsSettings) -> None:
         """Serve according to `settings` from now on. The counters stay."""
-        before, self._settings = self._settings, settings
-        if settings != before:
+        if settings != self._settings:
             self.close()
             if settings.listen or settings.textfile:
                 self._open(settings)
+        # Last: other threads write the textfile that these name, and by then all else has changed.
+        self._settings = settings
         if self._metrics is not None:
             self._metrics.observe_reload(successful=True)
 

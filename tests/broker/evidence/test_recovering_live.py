@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,8 +64,9 @@ def test_a_stray_stays_until_its_broker_says_that_it_serves(
     assert "stop the broker" not in tried["refusals"][0]["hint"]
     node.wait_ready()
 
-    removed = cleanup()
-    assert [(a["name"], a["outcome"]) for a in removed["actions"]] == [(stray.name, "done")]
+    # On a slow machine it was stopped for longer than its session lasts, and is fenced once more until its next beat.
+    removed = answer_until(cleanup, lambda answer: bool(answer["actions"]), 60)
+    assert [(a["name"], a["outcome"]) for a in removed["actions"]] == [(stray.name, "done")], removed["refusals"]
     assert not stray.exists()
     until = time.monotonic() + 2 * 1.5  # two checks of retention
     while time.monotonic() < until:
@@ -72,6 +74,14 @@ def test_a_stray_stays_until_its_broker_says_that_it_serves(
         time.sleep(0.5)
     node.restart()
     assert node.offline_dirs() == [] and len(node.read_all("kept")) == RECORDS
+
+
+def answer_until(ask: Callable[[], Any], good: Callable[[Any], bool], seconds: float) -> Any:
+    """The first good answer, or the last one."""
+    deadline = time.monotonic() + seconds
+    while not good(answer := ask()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return answer
 
 
 def lengthen(log: Path) -> None:
