@@ -22,7 +22,7 @@ class Exit(IntEnum):
     REFUSED = (
         3,
         "--execute: done, but a guard refused an item or less was freed than --need; topics: requests are open; "
-        "fleet: fewer hosts report than --require-hosts",
+        "fleet: fewer hosts report than --require-hosts; check --leave: it may not leave yet",
     )
     APPROVAL = 4, "the plan needs approval (--approve PLAN_ID); nothing was done"
     OFFLINE = 5, "a log dir involved is offline"

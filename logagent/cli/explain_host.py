@@ -10,7 +10,6 @@ from logagent.agent.clock import SystemClock
 from logagent.agent.explain.explain import Explained, Explainer, FileSystem, Sum
 from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target
-from logagent.broker.metadata_log.replay import CORDONED
 from logagent.cli.explain_names import explain_document, last_part, show_names
 from logagent.cli.host_session import note_health, session_of, take_inventory, unusable_assignments_file
 from logagent.cli.options import Call, refuse_wrong_user
@@ -191,10 +190,7 @@ def _document(
 
 
 def _log_dirs(session: Session, explainer: Explainer) -> list[ExplainedLogDirDoc]:
-    layers = session.assignments.layers
-    file = (layers.file or {}).get(CORDONED)
-    text = next((t for t in (layers.broker.get(CORDONED), layers.all_brokers.get(CORDONED), file) if t is not None), "")
-    cordoned = {path.strip().rstrip("/") for path in text.split(",")} - {""}
+    cordoned = session.assignments.layers.cordoned
     return [
         {
             "path": path,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logagent.documents.doctor import CheckDoc, DoctorDoc, PrestartDoc
+from logagent.documents.doctor import CheckDoc, DoctorDoc, LeaveDoc, PrestartDoc
 from logagent.documents.inventory import AssignmentsDoc, ExplainDoc, NameDoc, Scan
 from logagent.documents.plans import HistoryDoc, PlanDoc, QueueDoc
 from logagent.documents.status import StatusDoc
@@ -22,6 +22,7 @@ SCHEMAS: dict[str, Any] = {
     "queue": QueueDoc,
     "history": HistoryDoc,
     "check": CheckDoc,
+    "leave": LeaveDoc,
     "prestart": PrestartDoc,
     "doctor": DoctorDoc,
     "status": StatusDoc,

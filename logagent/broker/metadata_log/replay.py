@@ -30,10 +30,9 @@ from logagent.broker.metadata_log.metadata_records import (
 from logagent.errors import UnreadableError
 from logagent.model.assignments.commitment import LEADERS_RESIGN_SINCE
 from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Topic
-from logagent.model.retention.settings import DYNAMIC_SETTINGS, TOPIC_SETTINGS
+from logagent.model.retention.settings import CORDONED_LOG_DIRS, DYNAMIC_SETTINGS, TOPIC_SETTINGS
 
 DELETE_DELAY = "log.segment.delete.delay.ms"
-CORDONED = "cordoned.log.dirs"  # KIP-1066
 _TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
 _BROKER_RESOURCE = 4  # ConfigResource.Type.BROKER; the empty name is the default for all brokers
 _TRANSACTION_MARKS = frozenset({BeginTransaction, EndTransaction, AbortTransaction})
@@ -59,7 +58,7 @@ class Replay:
     delete_delays: dict[str, int] = field(default_factory=dict)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=lambda: {name: {} for name in TOPIC_SETTINGS})
     broker_configs: dict[str, dict[str, str]] = field(
-        default_factory=lambda: {name: {} for name in (*DYNAMIC_SETTINGS, CORDONED) if name != DELETE_DELAY}
+        default_factory=lambda: {name: {} for name in (*DYNAMIC_SETTINGS, CORDONED_LOG_DIRS) if name != DELETE_DELAY}
     )
     removals: dict[str | tuple[str, int], int] = field(default_factory=dict)
     metadata_version: int | None = None

@@ -8,6 +8,7 @@ import click
 
 from logagent.agent.check.run_check import CheckReport, run_check
 from logagent.agent.session.session import Session
+from logagent.cli.check_leave import check_leave
 from logagent.cli.host_session import Progress, read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.plan_documents import check_document
@@ -26,14 +27,36 @@ _COUNTED = ((Severity.FATAL, "fatal"), (Severity.WARNING, "warnings"), (Severity
 @click.option("--kafka-version", metavar="V", help="Check for this release (before an upgrade or a downgrade).")
 @click.option("--broker-user", metavar="USER", help="Check owners and modes for this user (name or uid).")
 @click.option("--quick", is_flag=True, help="Do not inspect the partition directories.")
+@click.option(
+    "--leave", metavar="LOG_DIR", help="Instead: may this log dir be taken out of log.dirs? What is left in it?"
+)
+@click.option(
+    "--reassignment", metavar="FILE", help="With --leave: write the JSON for kafka-reassign-partitions.sh to FILE."
+)
 @reads_assignments
 @common
-def check(call: Call, kafka_version: str | None, broker_user: str | None, quick: bool) -> None:
+def check(
+    call: Call,
+    kafka_version: str | None,
+    broker_user: str | None,
+    quick: bool,
+    leave: str | None,
+    reassignment: str | None,
+) -> None:
     """Show what would keep this broker from starting or cost it a log dir, and the state of its log dirs.
 
     Exit status 6: something is fatal. 5: a log dir is offline. Nothing is changed; the probe of a log dir writes to an
     unnamed temporary file.
+
+    With --leave, status 3: the log dir may not be taken away yet.
     """
+    if leave is not None:
+        if quick or kafka_version is not None or broker_user is not None:
+            raise UsageError("--leave takes none of --quick, --kafka-version, --broker-user")
+        check_leave(call, leave, reassignment)
+        return
+    if reassignment is not None:
+        raise UsageError("--reassignment applies to --leave only", hint="logagent check --leave LOG_DIR")
     version = _version(kafka_version)
     user = _user(broker_user)
     with session_of(call) as session, Progress(call, "Scanning", total=None) as progress:

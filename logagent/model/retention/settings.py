@@ -20,6 +20,7 @@ LOCAL_RETENTION_MS, LOCAL_RETENTION_BYTES = "local.retention.ms", "local.retenti
 TIERED, COPY_DISABLED = "remote.storage.enable", "remote.log.copy.disable"
 SEGMENT_MS, SEGMENT_BYTES = "segment.ms", "segment.bytes"
 FILE_DELETE_DELAY_MS = "file.delete.delay.ms"
+CORDONED_LOG_DIRS = "cordoned.log.dirs"  # KIP-1066
 MIN_COMPACTION_LAG_MS, MIN_DIRTY_RATIO = "min.compaction.lag.ms", "min.cleanable.dirty.ratio"
 DELETE_RETENTION_MS = "delete.retention.ms"
 
@@ -141,6 +142,13 @@ class Layers:
         """Whether this broker has remote storage, or may have."""
         text = "true" if self.file is None else self.file.get(_REMOTE_STORAGE, "false")
         return text.strip().lower() != "false"
+
+    @property
+    def cordoned(self) -> frozenset[str]:
+        """The log dirs that get no new partitions, "*" for all of them."""
+        layers = (self.broker, self.all_brokers, self.file or {})
+        text = next((values[CORDONED_LOG_DIRS] for values in layers if CORDONED_LOG_DIRS in values), "")
+        return frozenset(path.strip().rstrip("/") for path in text.split(",")) - {""}
 
     def of(self, topic: str, name: str) -> Setting:
         """The setting `name` of `topic`. Where the topic's own are not known, the broker's default, which is then an

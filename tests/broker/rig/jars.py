@@ -97,17 +97,18 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def kafka_jars(version: str) -> Jars:
-    """The jars of Kafka `version`, from the cache or through Maven."""
+def kafka_jars(version: str, *, tools: bool = False) -> Jars:
+    """The jars of Kafka `version`, from the cache or through Maven. `tools`: with the classes behind its scripts."""
     need_command("java")
-    home = cache_dir() / f"kafka-{version}"
+    name = f"kafka-tools-{version}" if tools else f"kafka-{version}"
+    home = cache_dir() / name
     if not home.is_dir():
         need_command("mvn")
-        with locked(cache_dir() / f"kafka-{version}.lock"):
+        with locked(cache_dir() / f"{name}.lock"):
             if not home.is_dir():
-                _fetch(version, home)
+                _fetch(version, home, ["tools"] if tools else [])
     classpath = os.pathsep.join(str(jar) for jar in sorted(home.glob("*.jar")))
-    return Jars(version, classpath, cache_dir() / f"kafka-{version}-{_java_key()}.jsa")
+    return Jars(version, classpath, cache_dir() / f"{name}-{_java_key()}.jsa")
 
 
 def archive_lock(jars: Jars) -> contextlib.AbstractContextManager[None]:
@@ -115,13 +116,14 @@ def archive_lock(jars: Jars) -> contextlib.AbstractContextManager[None]:
     return locked(jars.archive.with_suffix(".lock"))
 
 
-def _fetch(version: str, home: Path) -> None:
-    partial = Path(tempfile.mkdtemp(prefix=f"kafka-{version}.", dir=home.parent))
+def _fetch(version: str, home: Path, profiles: list[str]) -> None:
+    partial = Path(tempfile.mkdtemp(prefix=f"{home.name}.", dir=home.parent))
     try:
         command = ["mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml")]
         command += ["dependency:copy-dependencies", "-DincludeScope=runtime"]
         command += [f"-Dkafka.version={version}", f"-DoutputDirectory={partial}"]
-        command += ["--activate-profiles", "before-2.4"] if version_tuple(version) < (2, 4) else []
+        profiles = [*profiles, *(["before-2.4"] if version_tuple(version) < (2, 4) else [])]
+        command += ["--activate-profiles", ",".join(profiles)] if profiles else []
         done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
         if done.returncode != 0 or not any(partial.glob("kafka_2.1[23]-*.jar")):
             raise RuntimeError(f"Maven did not fetch Kafka {version}:\n{done.stdout}{done.stderr}")
