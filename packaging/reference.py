@@ -46,6 +46,7 @@ PRINTED_BY = {
     "queue": "`logagent queue --json`",
     "history": "`logagent history --json`; with `--jsonl` one entry a line",
     "check": "`logagent check --json`",
+    "leave": "`logagent check --leave LOG_DIR --json`",
     "prestart": "`logagent prestart --json`",
     "doctor": "`logagent doctor --json`",
     "status": "`logagent status --json`, and `logagent run --json` at its end",

@@ -1,0 +1,74 @@
+"""A log dir is emptied by the JSON of `check --leave` with Kafka's own tool and leaves `log.dirs`: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.evidence.test_orphans_live import RECORDS, logagent
+from tests.broker.rig.jars import kafka_jars, version_tuple
+from tests.broker.rig.kafka import KafkaNode
+from tests.broker.rig.process import wait_until
+from tests.broker.versions import versions
+
+# What the scripts of Kafka's bin/ run.
+SCRIPTS = {
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+}
+TOPICS = ("orders", "clicks", "visits")
+
+
+@pytest.mark.parametrize("version", versions("4.3.1", "3.9.1"))
+def test_a_log_dir_is_emptied_and_taken_away(kafka: Callable[..., KafkaNode], version: str, tmp_path: Path) -> None:
+    node = kafka(version, log_dirs=3, props={"num.partitions": "1"}).start()
+    for topic in TOPICS:
+        node.create_topic(topic, partitions=2)
+        node.produce(topic, n=RECORDS)
+    before = {topic: len(node.read_all(topic)) for topic in TOPICS}
+    leaving = next(d for d in node.log_dirs if any(p.name.startswith(TOPICS) for p in d.iterdir()))
+    moves = tmp_path / "moves.json"
+
+    def ask(*more: str, allow: tuple[int, ...] = (3,)) -> Any:
+        return logagent(node, "check", "--leave", str(leaving), *more, allow=allow)
+
+    asked = ask("--reassignment", str(moves))
+    assert {"assigned", "broker-runs"} <= {o["code"] for o in asked["obstacles"]}
+    if asked["cordon"] is not None:
+        run_line(node, asked["cordon"])
+        wait_until(lambda: ask()["cordon"] is None, 60, "the log dir is cordoned", interval=0.5)
+    assert (asked["cordon"] is not None) == (version_tuple(version) >= (4, 3))
+
+    run_line(node, "kafka-reassign-partitions.sh --bootstrap-server HOST:PORT --reassignment-json-file "
+             f"{moves} --execute")  # fmt: skip
+    command = f"kafka-reassign-partitions.sh --bootstrap-server HOST:PORT --reassignment-json-file {moves} --verify"
+    wait_until(lambda: "still in progress" not in run_line(node, command), 60, "the moves end", interval=1)
+    named = {f"{p['topic']}-{p['partition']}" for p in json.loads(moves.read_text())["partitions"]}
+    assert named and named.isdisjoint(p.name for p in leaving.iterdir())
+    # Kafka marks what it has moved, and removes that after file.delete.delay.ms.
+    in_the_way = {"broker-runs"} if asked["cordon"] is None else set()
+    wait_until(lambda: codes(ask(allow=(0, 3))) == in_the_way, 120, "nothing is left", interval=1)
+
+    node.stop()
+    last = ask(allow=(0,))
+    assert last["may_leave"] and last["line"] is not None
+    key, _, value = last["line"].partition("=")
+    node.configure({key: value})
+    node.start()
+    assert node.offline_dirs() == []
+    assert {topic: len(node.read_all(topic)) for topic in TOPICS} == before == dict.fromkeys(TOPICS, RECORDS)
+
+
+def codes(document: Any) -> set[str]:
+    return {o["code"] for o in document["obstacles"]}
+
+
+def run_line(node: KafkaNode, line: str) -> str:
+    """A command line as it was printed, with this broker's address."""
+    script, *arguments = shlex.split(line.replace("HOST:PORT", node.bootstrap))
+    return kafka_jars(node.version, tools=True).run(SCRIPTS[script], *arguments)
