@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
 FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
 
 
-def versions(*releases: str) -> list[str]:
+Release = TypeVar("Release")
+
+
+def versions(*releases: Release) -> list[Release]:
     """For `pytest.mark.parametrize`. The default runs of different tests take different releases."""
     return list(releases if FULL else releases[:1])

@@ -177,12 +177,19 @@ class Scenario:
     def reload(self) -> None:
         pid = self.pid()
         self.sh("printf '[cleanup]\\nno_such_key = 1\\n' >/etc/logagent/bad; cp /etc/logagent/logagent.toml /root/good")
-        self.sh(f"cat /etc/logagent/bad >>/etc/logagent/logagent.toml; systemctl reload {SERVICE}")
+        self.sh("cat /etc/logagent/bad >>/etc/logagent/logagent.toml")
+        refused = self.machine.sh(f"systemctl reload {SERVICE}", check=False)
+        assert refused.status != 0 and self.active() and self.pid() == pid, refused
+        assert "no_such_key" in self.sh(f"journalctl -b --no-pager -u {SERVICE}")
+        # What asks the daemon all the same gets the same answer in its log.
+        self.sh(f"systemctl kill -s HUP --kill-whom=main {SERVICE}")
         wait_for("a wrong file is told", lambda: "event=reload-failed" in self.journal(), 60)
         self.sh(f"cp /root/good /etc/logagent/logagent.toml; rm /etc/logagent/bad; systemctl reload {SERVICE}")
         wait_for("a right file is told", lambda: "event=reloaded" in self.journal(), 60)
         assert self.active() and self.pid() == pid
-        self.say("reload: a wrong file is said and leaves the running configuration; a right one is read; same process")
+        self.say(
+            "reload: with a wrong file it fails, and the running configuration stays; a right one is read; same process"
+        )
 
     def removing(self, name: str, files: int = 4000) -> str:
         """Enforce, slowly, with one marked directory due; returns its path once its files are going."""
