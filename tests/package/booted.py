@@ -179,7 +179,7 @@ class Scenario:
         self.sh("printf '[cleanup]\\nno_such_key = 1\\n' >/etc/logagent/bad; cp /etc/logagent/logagent.toml /root/good")
         self.sh("cat /etc/logagent/bad >>/etc/logagent/logagent.toml")
         refused = self.machine.sh(f"systemctl reload {SERVICE}", check=False)
-        assert refused.status != 0 and self.active() and self.pid() == pid, refused
+        assert refused.returncode != 0 and self.active() and self.pid() == pid, refused
         assert "no_such_key" in self.sh(f"journalctl -b --no-pager -u {SERVICE}")
         # What asks the daemon all the same gets the same answer in its log.
         self.sh(f"systemctl kill -s HUP --kill-whom=main {SERVICE}")
