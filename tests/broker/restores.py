@@ -112,15 +112,13 @@ def act(node: KafkaNode, *arguments: str, **settings: str) -> dict[str, str]:
 # Records
 
 
-def write(
-    client: KafkaClient, topic: str, first: int, n: int, *, at_ms: int | None = None, acks: Literal["all", 1] = "all"
-) -> list[bytes]:
+def write(client: KafkaClient, topic: str, first: int, n: int, *, at_ms: int | None = None) -> list[bytes]:
     """`n` records with keys of their own (compaction keeps them all), numbered from `first`. `at_ms`: their timestamp
     (None: now; -1: none)."""
     from kafka import KafkaProducer
 
     values = [f"{topic}-{i}".encode().ljust(RECORD_BYTES, b".") for i in range(first, first + n)]
-    producer = KafkaProducer(bootstrap_servers=client.bootstrap, acks=acks, linger_ms=0, max_request_size=1 << 20)
+    producer = KafkaProducer(bootstrap_servers=client.bootstrap, acks="all", linger_ms=0, max_request_size=1 << 20)
     try:
         sent = [
             producer.send(topic, key=str(first + i).encode(), value=value, partition=0, timestamp_ms=at_ms)

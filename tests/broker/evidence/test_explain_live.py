@@ -12,12 +12,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.broker.restores import PER_SEGMENT, SEGMENT_BYTES, logagent, retention_checks, write
+from tests.broker.restores import PER_SEGMENT, RECORD_BYTES, SEGMENT_BYTES, logagent, retention_checks, write
 from tests.broker.rig.client import KafkaClient
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.jars import version_tuple
@@ -242,6 +243,8 @@ def test_above_the_high_watermark_nothing_goes_until_the_follower_has_fetched(
     kafka_cluster: Callable[..., KafkaCluster], version: str
 ) -> None:
     """The follower is stopped by a signal, and neither fenced nor out of sync for as long as this takes."""
+    from kafka import KafkaProducer
+
     patient = {"replica.lag.time.max.ms": "600000", "broker.session.timeout.ms": "600000"}
     checks = {"log.retention.check.interval.ms": "20000", "log.initial.task.delay.ms": "500"}
     often = {"replica.high.watermark.checkpoint.interval.ms": "500", "log.segment.delete.delay.ms": "600000"}
@@ -254,30 +257,39 @@ def test_above_the_high_watermark_nothing_goes_until_the_follower_has_fetched(
     # Just after a check: the next one is seconds away.
     retention_checks(leader, 1, count=0)
     old_ms, replicated = int(time.time() * 1000) - 30 * DAY_MS, PER_SEGMENT + 10
-    write(leader, "lagging", 0, replicated, at_ms=old_ms)
-    follower.pause()
-    try:
-        write(leader, "lagging", replicated, 2 * PER_SEGMENT, at_ms=old_ms, acks=1)
-        checkpoint = leader.log_dirs[0] / "replication-offset-checkpoint"
-        wait_until(lambda: f"lagging 0 {replicated}\n" in checkpoint.read_text(), 15, "the high watermark is written")
-        before = sizes(leader, "lagging")
-        (said,) = logagent(leader, "explain", "lagging", settings={})["dirs"]
-        groups = [(bases, group) for bases, group in by_segment(said["groups"], before)]
-        assert [(bases, g["reason"]) for bases, g in groups[:2]] == [
-            ([0], "due"),
-            ([sorted(before)[1]], "above-high-watermark"),
-        ]
-        assert groups[0][1]["bytes"] == before[0] and f"is {replicated};" in groups[1][1]["first"]
-        wait_until(lambda: 0 not in sizes(leader, "lagging"), 60, "the first segment goes")
-        retention_checks(leader, 1, count=0)
-        assert sizes(leader, "lagging") == {base: size for base, size in before.items() if base}
-    finally:
-        follower.resume()
+    checkpoint = leader.log_dirs[0] / "replication-offset-checkpoint"
+    # One producer for all: a new one might ask the follower for metadata, and wait for it until the next check is over.
+    with closing(KafkaProducer(bootstrap_servers=leader.bootstrap, acks=1, linger_ms=0)) as producer:
+        send(producer, "lagging", replicated, old_ms)
+        written = f"lagging 0 {replicated}\n"
+        wait_until(lambda: written in checkpoint.read_text(), 30, "the high watermark is written")
+        follower.pause()
+        try:
+            send(producer, "lagging", 2 * PER_SEGMENT, old_ms)
+            before = sizes(leader, "lagging")
+            (said,) = logagent(leader, "explain", "lagging", settings={})["dirs"]
+            groups = [(bases, group) for bases, group in by_segment(said["groups"], before)]
+            assert [(bases, g["reason"]) for bases, g in groups[:2]] == [
+                ([0], "due"),
+                ([sorted(before)[1]], "above-high-watermark"),
+            ]
+            assert groups[0][1]["bytes"] == before[0] and f"is {replicated};" in groups[1][1]["first"]
+            wait_until(lambda: 0 not in sizes(leader, "lagging"), 60, "the first segment goes")
+            retention_checks(leader, 1, count=0)
+            assert sizes(leader, "lagging") == {base: size for base, size in before.items() if base}
+        finally:
+            follower.resume()
 
     def everything_gone() -> bool:
         return not before.keys() & sizes(leader, "lagging").keys()
 
     wait_until(everything_gone, 90, "what the follower has fetched goes")
+
+
+def send(producer: Any, topic: str, n: int, at_ms: int) -> None:
+    sent = [producer.send(topic, b"." * RECORD_BYTES, partition=0, timestamp_ms=at_ms) for _ in range(n)]
+    producer.flush(timeout=60)
+    assert all(future.succeeded() for future in sent)
 
 
 def as_said(group: dict[str, Any], gone_ms: int | None, last_ms: int) -> bool:
