@@ -14,7 +14,7 @@ from logagent.host.linux.mounts import mounts
 from logagent.host.log_dir.bounded_calls import Task
 from logagent.model.outside import Outside
 
-SECONDS: Final = 20.0
+SECONDS: Final = 10.0
 """For how long one file system is searched."""
 # A call to its disk may take longer than the time that is left.
 _GRACE_SECONDS = 2.0

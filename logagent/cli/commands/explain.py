@@ -32,7 +32,7 @@ def explain(call: Call, names: tuple[str, ...], only_names: bool, log_dirs_only:
     """Explain why bytes are still on this host's disks, by which setting, and when they go.
 
     Without arguments: each file system that has log dirs, the fullest first, and what else takes space there, other
-    brokers' log dirs included (searched for at most 20 seconds). A NAME is a directory in a log dir, a topic with or
+    brokers' log dirs included (searched for at most 10 seconds). A NAME is a directory in a log dir, a topic with or
     without its partition, or a path. Only this host's disks are read: log dirs, server.properties, the metadata log.
 
     With --names, --jsonl or '-' (names from stdin, one per line) it explains how Kafka parses each name

@@ -258,8 +258,9 @@ def test_above_the_high_watermark_nothing_goes_until_the_follower_has_fetched(
     retention_checks(leader, 1, count=0)
     old_ms, replicated = int(time.time() * 1000) - 30 * DAY_MS, PER_SEGMENT + 10
     checkpoint = leader.log_dirs[0] / "replication-offset-checkpoint"
-    # One producer for all: a new one might ask the follower for metadata, and wait for it until the next check is over.
+    # One producer for all: a new client might ask the follower for metadata, and wait for it.
     with closing(KafkaProducer(bootstrap_servers=leader.bootstrap, acks=1, linger_ms=0)) as producer:
+        send(producer, "canary-1", 1, old_ms)
         send(producer, "lagging", replicated, old_ms)
         written = f"lagging 0 {replicated}\n"
         wait_until(lambda: written in checkpoint.read_text(), 30, "the high watermark is written")
@@ -275,7 +276,9 @@ def test_above_the_high_watermark_nothing_goes_until_the_follower_has_fetched(
             ]
             assert groups[0][1]["bytes"] == before[0] and f"is {replicated};" in groups[1][1]["first"]
             wait_until(lambda: 0 not in sizes(leader, "lagging"), 60, "the first segment goes")
-            retention_checks(leader, 1, count=0)
+            last = max(sizes(leader, "canary-1"))
+            send(producer, "canary-1", 1, old_ms)
+            wait_until(lambda: min(sizes(leader, "canary-1")) > last, 60, "the leader checks once more")
             assert sizes(leader, "lagging") == {base: size for base, size in before.items() if base}
         finally:
             follower.resume()
