@@ -103,3 +103,7 @@ def facts(*log_dirs: LogDirFacts, **fields: Any) -> Facts:
 
 def proposal(action: ActionKind, found: PartitionDir, **fields: Any) -> Proposal:
     return Proposal(action, found, "test", **fields)
+
+
+OF_PLACES = ("temporary-log-dir", "log-dir-on-root")
+"""The codes of what `check` says of where a log dir is, which is the same for all those of the tests: below /tmp."""

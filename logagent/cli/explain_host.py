@@ -11,6 +11,7 @@ from logagent.agent.explain.explain import Explained, Explainer, FileSystem, Sum
 from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target
 from logagent.cli.explain_names import explain_document, last_part, show_names
+from logagent.cli.explain_outside import outside_document, show_outside
 from logagent.cli.host_session import note_health, session_of, take_inventory, unusable_assignments_file
 from logagent.cli.options import Call, refuse_wrong_user
 from logagent.cli.render import dump, human_bytes, human_time, table
@@ -68,8 +69,9 @@ IN_WORDS: Final = {
 }
 
 
-def explain_host(call: Call, names: Sequence[str]) -> None:
-    """Print it for `names`, or for all file systems. Where there is no broker, only how names are parsed."""
+def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
+    """Print it for `names`, or for all file systems, with what is `outside` the log dirs on them. Where there is no
+    broker, only how names are parsed."""
     parsed = [explain_document(last_part(name)) for name in names]
     refuse_wrong_user(call)
     try:
@@ -97,14 +99,14 @@ def explain_host(call: Call, names: Sequence[str]) -> None:
             places = [path for path, f in facts.log_dirs.items() if f.health is not Health.OFFLINE and not f.quarantine]
             call.say(f"{name}: there is no such directory, partition or topic in {', '.join(places)}")
         dirs = explainer.dirs(wanted)
-        systems = explainer.file_systems() if not names else []
+        systems = explainer.file_systems(outside=outside) if not names else []
         if call.json:
             dump(_document(call, session, explainer, parsed, dirs, systems))
             return
         if unmatched:
             show_names(map(explain_document, map(last_part, unmatched)), color=call.color)
         _show_dirs(call, dirs, facts.now_ms)
-        _show_file_systems(call, systems, facts.now_ms)
+        _show_file_systems(call, session, systems, facts.now_ms)
         for log_dir in _log_dirs(session, explainer):
             if log_dir["waits_for"] is not None:
                 call.say(f"{log_dir['path']}: nothing is deleted there until {log_dir['waits_for']}")
@@ -185,7 +187,7 @@ def _document(
         "as_of": {witness: rfc3339(ms) for witness, ms in since_when(proofs).items()},
         "log_dirs": _log_dirs(session, explainer),
         "dirs": [_dir(e, _role(session, e.dir)) for e in dirs],
-        "file_systems": [_file_system(fs) for fs in systems],
+        "file_systems": [_file_system(session, fs) for fs in systems],
     }
 
 
@@ -252,14 +254,17 @@ def _setting(setting: Setting) -> SettingDoc:
     return {"key": setting.key, "value": setting.text, "source": setting.source}
 
 
-def _file_system(fs: FileSystem) -> FileSystemDoc:
-    return {
+def _file_system(session: Session, fs: FileSystem) -> FileSystemDoc:
+    document: FileSystemDoc = {
         "log_dirs": fs.log_dirs,
         "size": fs.size,
         "used": fs.used,
         "free": fs.free,
         "reasons": [_sum(s) for s in fs.sums],
     }
+    if fs.outside is not None:
+        document["outside"] = outside_document(session, fs.outside)
+    return document
 
 
 def _sum(s: Sum) -> ReasonSumDoc:
@@ -277,7 +282,7 @@ def _sum(s: Sum) -> ReasonSumDoc:
     }
 
 
-def _show_file_systems(call: Call, systems: Iterable[FileSystem], now_ms: int) -> None:
+def _show_file_systems(call: Call, session: Session, systems: Iterable[FileSystem], now_ms: int) -> None:
     columns = [("why", "text"), ("allocated", "right"), ("dirs", "right?"), ("goes", "text"), ("largest", "path?")]
     for fs in systems:
         share = f", {100 * fs.used // fs.size}%" if fs.size else ""
@@ -293,6 +298,8 @@ def _show_file_systems(call: Call, systems: Iterable[FileSystem], now_ms: int) -
             for s in fs.sums
         ]
         table(title, columns, rows, color=call.color)
+        if fs.outside is not None:
+            show_outside(call, session, fs.outside)
 
 
 def _show_dirs(call: Call, dirs: Iterable[Explained], now_ms: int) -> None:

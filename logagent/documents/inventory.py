@@ -10,6 +10,7 @@ from logagent.documents.base import AsOf, Size, Time, TypedDict, strict
 from logagent.model.assignments.image import Source
 from logagent.model.assignments.verdict import Reason
 from logagent.model.claims import Claim, Witness
+from logagent.model.outside import PlaceKind, Whose
 from logagent.model.records import Health, HolderState, Kind, Verdict
 from logagent.model.retention.reasons import Reason as WhyStill
 from logagent.model.retention.settings import Source as SetWhere
@@ -211,14 +212,58 @@ class ReasonSumDoc(TypedDict):
 
 
 @strict
+class PlaceDoc(TypedDict):
+    """Where bytes outside the log dirs are. `kind`: `remainder` is what is in a directory besides its parts that are
+    listed themselves. `files`: all but directories."""
+
+    path: str
+    kind: PlaceKind
+    allocated: Size
+    files: Size
+
+
+@strict
+class OtherLogDirDoc(TypedDict):
+    """A log dir that is not in `log.dirs`. `whose`: by its `meta.properties`, of which `cluster_id` and `node_id` are;
+    `unknown` where it has none that can be read, and is known by its partition directories. `partitions`: those with
+    segments. `in_use`: a process has its lock."""
+
+    path: str
+    whose: Whose
+    cluster_id: str | None
+    node_id: int | None
+    partitions: Size
+    allocated: Size
+    in_use: bool
+
+
+@strict
+class OutsideDoc(TypedDict):
+    """What was counted below `root`, the mount point, outside the log dirs, within its time: allocated bytes, each file
+    once, no symlink followed and no other file system entered. `log_dirs`, `places`: the 20 largest of each; `rest`:
+    what is in none of them, in `rest_files`. `unread_directories`: how many could not be read. `unfinished`: why it is
+    not everything; null if it is."""
+
+    root: str
+    log_dirs: list[OtherLogDirDoc]
+    places: list[PlaceDoc]
+    rest: Size
+    rest_files: Size
+    unread_directories: Size
+    unfinished: str | None
+
+
+@strict
 class FileSystemDoc(TypedDict):
-    """`used` is the sum of what `reasons` have allocated."""
+    """`used` is the sum of what `reasons` have allocated. `outside`: what the reason `unexplained` consists of; absent
+    with `--log-dirs-only`."""
 
     log_dirs: list[str]
     size: Size
     used: Size
     free: Size
     reasons: list[ReasonSumDoc]
+    outside: NotRequired[OutsideDoc]
 
 
 @strict

@@ -113,7 +113,8 @@ def act(node: KafkaNode, *arguments: str, **settings: str) -> dict[str, str]:
 
 
 def write(client: KafkaClient, topic: str, first: int, n: int, *, at_ms: int | None = None) -> list[bytes]:
-    """`n` records with keys of their own (compaction keeps them all), numbered from `first`."""
+    """`n` records with keys of their own (compaction keeps them all), numbered from `first`. `at_ms`: their timestamp
+    (None: now; -1: none)."""
     from kafka import KafkaProducer
 
     values = [f"{topic}-{i}".encode().ljust(RECORD_BYTES, b".") for i in range(first, first + n)]

@@ -212,6 +212,7 @@ OTHERWISE = {
     "overwrite": "the ingest lock in the store: O_NOFOLLOW and O_NONBLOCK",
     "_create_reserve": "in the state dir: O_NOFOLLOW and O_NONBLOCK, and a look at what it is",
     "lend_reserve": "the same",
+    "open_seen": "in safe_open: what was just lstated, O_NOFOLLOW and O_NONBLOCK, and it must be the same file",
     "write_version_seen": "in the state dir, what we wrote: O_NOFOLLOW and O_NONBLOCK",
     "_answer": "the status socket: connected to without waiting",
     "_proc_line": "/etc/fstab, root's",

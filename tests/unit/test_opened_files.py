@@ -10,7 +10,7 @@ import logagent
 from tests.disk.hostile_files import ELSEWHERE, FILES, OTHERWISE, OWN_FOLDERS
 
 ROOT = Path(logagent.__file__).parent
-SAFE = frozenset({"read_regular", "opened_regular", "open_regular", "read_open", "read_trusted"})
+SAFE = frozenset({"read_regular", "opened_regular", "open_regular", "read_open", "open_seen", "read_trusted"})
 RAW = frozenset({"open", "os.open", "io.open", "s.connect", "sqlite3.connect"})
 # What no user can put anything in the place of: /proc, new files, directories, nothing.
 HARMLESS = ("/proc", "{proc}", "O_EXCL", "O_DIRECTORY", "OPEN_DIRECTORY", "OPEN_CHILD", "_DIRECTORY", "'xb'", "devnull",
@@ -36,7 +36,8 @@ def test_every_kind_of_file_that_is_opened_is_tried() -> None:
     kinds = {"QUORUM_STATE"}  # given on in a variable
     for _, call in all_calls():
         if ast.unparse(call.func).rpartition(".")[2] in SAFE and len(call.args) > 1:
-            kinds.add(ast.unparse(call.args[2 if "read_open" in ast.unparse(call.func) else 1]).rpartition(".")[2])
+            second = ast.unparse(call.func).rpartition(".")[2] not in ("read_open", "open_seen")
+            kinds.add(ast.unparse(call.args[1 if second else 2]).rpartition(".")[2])
     listed = {file.kind for file in FILES.values()} | set(ELSEWHERE)
     assert kinds - listed - {"limit"} == set(), "add the file to tests/disk/hostile_files.py"
     assert listed - kinds - {""} == set(), "nothing is opened as these any more"

@@ -23,6 +23,7 @@ from logagent.host.brokers.holders import OpenFiles, holder_of, scan_open_files
 from logagent.host.brokers.systemd_units import broker_units
 from logagent.host.inventory.scan import SYMLINK_ERROR
 from logagent.host.linux.access import User, owner_of, user_of_process
+from logagent.host.linux.mounts import mount_of, mounts
 from logagent.host.linux.proc import is_kafka
 from logagent.host.log_dir.log_dir import CLEAN_SHUTDOWN, LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, probe
@@ -342,6 +343,10 @@ class LogDirInspector:
         self._broker = _the_broker(facts.log_dirs.values())
         log_dirs = {path: f for path, f in facts.log_dirs.items() if not f.quarantine}
         # A controller locks none but its metadata log dir.
+        try:
+            self._mounts = mounts()
+        except OSError:
+            self._mounts = []
         self._lost = (
             {} if server.controller_only else given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
         )
@@ -366,6 +371,7 @@ class LogDirInspector:
             metadata_only=holds_metadata and self._session.target.server.controller_only,
             holder=f.holder,
             detail=f.health_reason,
+            mount_point=mount.point if (mount := mount_of(canonical, self._mounts)) is not None else None,
         )
         if log_dir is None:
             problem = path_problem(path) if path not in self._probes else None

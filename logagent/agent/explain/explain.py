@@ -11,18 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from logagent.agent.explain.outside import OutsideSearch
 from logagent.agent.session.scan_rows import ledgers_of
 from logagent.agent.session.session import Session
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, REPLICATION, Entries, read_checkpoint
-from logagent.broker.files.segment_files import LogFiles, read_log_files
+from logagent.broker.files.segment_files import EDGE, LogFiles, read_log_files
 from logagent.errors import LogAgentError, UnreadableError
 from logagent.host.inventory.scan import OTHER_KINDS
 from logagent.host.log_dir.log_dir import OPEN_CHILD, OpenLogDir
 from logagent.model.facts import Facts, LogDirFacts, Ruling
+from logagent.model.outside import Outside
 from logagent.model.planning.queue import Mark, marked_at_ms
 from logagent.model.records import DirKey, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.model.retention import settings as names
-from logagent.model.retention.reasons import Group, Offsets, Reason, TopicSettings, explain_log, settings_of
+from logagent.model.retention.reasons import GOING, Group, Offsets, Reason, TopicSettings, explain_log, settings_of
 from logagent.model.retention.settings import Layers, Setting
 
 BROKER_RUNS = "the broker runs"
@@ -71,7 +73,8 @@ class Sum:
 
 @dataclass(slots=True)
 class FileSystem:
-    """One file system with log dirs: what is used is the sum of what `sums` allocate. Sizes in bytes."""
+    """One file system with log dirs: what is used is the sum of what `sums` allocate. Sizes in bytes. `outside`: what
+    the search found of what is in no log dir; None if none was made."""
 
     device: int
     log_dirs: list[str]
@@ -79,6 +82,7 @@ class FileSystem:
     used: int
     free: int
     sums: list[Sum]
+    outside: Outside | None = None
 
 
 @dataclass(slots=True)
@@ -118,16 +122,17 @@ class Explainer:
         answers = self.session.calls.call_each(jobs)
         return [explained for path, dirs in by_log_dir.items() for explained in _or_unread(answers.get(path), dirs)]
 
-    def file_systems(self) -> list[FileSystem]:
-        """Every file system with a log dir that can be read, the fullest first."""
+    def file_systems(self, *, outside: bool = False) -> list[FileSystem]:
+        """Every file system with a log dir that can be read, the fullest first. `outside`: with a search for what else
+        is on it."""
+        search = OutsideSearch(self.session, self.facts.log_dirs) if outside else None
         opened, session = self.session.log_dirs.opened(), self.session
         by_log_dir: dict[str, list[PartitionDir]] = {path: [] for path in opened}
         for d in session.dirs:
             by_log_dir.setdefault(d.log_dir, []).append(d)
         jobs = {path: partial(self._summed, opened[path], by_log_dir[path]) for path in opened}
-        sums = {
-            path: found for path, found in session.calls.call_each(jobs).items() if not isinstance(found, LogAgentError)
-        }
+        answers = session.calls.call_each(jobs)
+        sums = {path: answer for path, answer in answers.items() if not isinstance(answer, LogAgentError)}
         ledgers = ledgers_of(self.facts.log_dirs, session.inventories)
         by_device: dict[int, FileSystem] = {}
         for path, ledger in ledgers.items():
@@ -140,7 +145,9 @@ class Explainer:
             fs.log_dirs.append(path)
             fs.sums += sums[path].values()
             fs.sums += self._beside(path, by_log_dir[path], where)
+        found = search.results() if search is not None else {}
         for fs in by_device.values():
+            fs.outside = found.get(fs.device)
             fs.sums = _merged(fs.sums)
             rest = fs.used - sum(s.allocated for s in fs.sums)
             # Other directories, the file system's own, and what changed meanwhile: it may be negative.
@@ -159,7 +166,7 @@ class Explainer:
 
     def _summed(self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> dict[tuple[Reason, Setting | None], Sum]:
         found: dict[tuple[Reason, Setting | None], Sum] = {}
-        for explained in self._explained(log_dir, dirs):
+        for explained in self._explained(log_dir, dirs, edges_only=True):
             key = explained.dir.key
             for group in explained.groups:
                 kind = group.reason, group.setting
@@ -172,13 +179,15 @@ class Explainer:
     def _listed(self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> list[Explained]:
         return list(self._explained(log_dir, dirs))
 
-    def _explained(self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> Iterator[Explained]:
+    def _explained(
+        self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir], *, edges_only: bool = False
+    ) -> Iterator[Explained]:
         checkpoints = [_entries(log_dir, name) for name in (LOG_START_OFFSET, REPLICATION, CLEANER)]
         waits = self.waits_for(self.facts.log_dirs[log_dir.path])
         for d in dirs:
             ruling = self.facts.rulings.get(d.key)
             if d.kind is Kind.CURRENT and (ruling is None or ruling.verdict is not Verdict.ORPHAN):
-                groups = self._log(log_dir, d, checkpoints, waits)
+                groups = self._log(log_dir, d, checkpoints, waits, edges_only)
             else:
                 groups = [self._whole(d, ruling)]
             yield Explained(d, ruling, groups)
@@ -189,9 +198,12 @@ class Explainer:
         d: PartitionDir,
         checkpoints: Sequence[Mapping[TopicPartition, int]],
         waits: str | None,
+        edges_only: bool,
     ) -> list[Group]:
         """A partition that a broker has, or would load."""
         topic = d.topic or ""
+        key = TopicPartition(topic, d.partition or 0)
+        offsets = Offsets(*(entries.get(key) for entries in checkpoints))
         try:
             with log_dir.acting("read", d.name):
                 # Not `open_child`: what is only read need not be asked for its mount, if it is the one that was seen.
@@ -200,16 +212,18 @@ class Explainer:
                     found = os.fstat(fd)
                     if (found.st_dev, found.st_ino) != (d.device, d.inode):
                         return [_unread(d, "it was replaced meanwhile")]
-                    files = read_log_files(fd)
+                    files = read_log_files(fd, edges_only=edges_only)
+                    groups = explain_log(files.segments, self._settings(topic), offsets, self.facts.now_ms)
+                    if files.unopened and sum(g.segments for g in groups if g.reason in GOING) >= EDGE:
+                        # So many go that it depends on those in between which is the first that stays.
+                        files = read_log_files(fd)
+                        groups = explain_log(files.segments, self._settings(topic), offsets, self.facts.now_ms)
                 finally:
                     os.close(fd)
         except LogAgentError as error:
             if log_dir.offline() is not None:
                 raise
             return [_unread(d, str(error))]
-        key = TopicPartition(topic, d.partition or 0)
-        offsets = Offsets(*(entries.get(key) for entries in checkpoints))
-        groups = explain_log(files.segments, self._settings(topic), offsets, self.facts.now_ms)
         due = (Reason.DUE, Reason.BELOW_LOG_START)
         groups = [g._replace(first=waits) if g.reason in due and waits is not None else g for g in groups]
         return [*groups, *self._beside_segments(topic, files, waits)]

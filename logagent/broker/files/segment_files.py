@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from logagent.errors import UnreadableError
-from logagent.files.safe_open import INDEX, SEGMENT, open_regular, opened_regular
+from logagent.files.safe_open import INDEX, SEGMENT, open_regular, open_seen, opened_regular
 from logagent.model.naming.dir_names import LEFTOVERS
 from logagent.model.planning.topic_retention import SegmentAge
 from logagent.model.retention.reasons import LogSegment
@@ -258,7 +258,8 @@ _OFFSET_INDEX_ENTRY = struct.Struct(">ii")
 class LogFiles:
     """Everything in a partition dir, with the allocated bytes of what belongs to no segment. `deleted`: files that a
     broker was about to unlink (`.deleted`, `.cleaned`), with `deleted_ms`, the newest change of one; `indexes`: those
-    of the active segment, which are long in advance; `others`: everything else, the directory itself included."""
+    of the active segment, which are long in advance; `others`: everything else, the directory itself included.
+    `unopened`: how many segments, from the ninth on, have the timestamp of the one before."""
 
     segments: list[LogSegment]
     deleted: int = 0
@@ -268,6 +269,7 @@ class LogFiles:
     indexes_bytes: int = 0
     others: int = 0
     others_bytes: int = 0
+    unopened: int = 0
 
 
 # A segment's files, which go with it: its producer snapshot is named by its base offset too.
@@ -275,9 +277,14 @@ _OF_SEGMENT: Final = frozenset({LOG, OFFSET_INDEX, TIME_INDEX, ".txnindex", ".sn
 _INDEXES: Final = frozenset({OFFSET_INDEX, TIME_INDEX})
 
 
-def read_log_files(dir_fd: int) -> LogFiles:
+# Of a log with more segments than these at both ends, what lies between is not opened unless it is asked for.
+EDGE: Final = 8
+
+
+def read_log_files(dir_fd: int, *, edges_only: bool = False) -> LogFiles:
     """The open partition dir `dir_fd`, as `UnifiedLog.deleteOldSegments` finds its segments. Whatever is in it is never
-    followed, and only segments and indexes are opened. Raises OSError only if the disk fails."""
+    followed, and only segments and indexes are opened. `edges_only`: the timestamps of the segments between the oldest
+    and the newest 8 are taken to be those of the eighth. Raises OSError only if the disk fails."""
     found = LogFiles([], others=os.fstat(dir_fd).st_blocks * 512)
     stats: dict[str, os.stat_result] = {}
     lstat = os.lstat
@@ -304,10 +311,15 @@ def read_log_files(dir_fd: int) -> LogFiles:
         else:
             found.others += size
             found.others_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
-    for base in bases:
+    unopened = range(EDGE, len(bases) - EDGE) if edges_only else range(0)
+    for i, base in enumerate(bases):
         log, index = stats[base + LOG], stats.get(base + TIME_INDEX)
-        closed = base != active
-        found.segments.append(_segment(dir_fd, base, log, closed, index, of_segment[base]))
+        if i in unopened:
+            between = found.segments[EDGE - 1].largest_ms
+            found.segments.append(LogSegment(int(base), log.st_size, of_segment[base], between))
+        else:
+            found.segments.append(_segment(dir_fd, base, log, base != active, index, of_segment[base]))
+    found.unopened = len(unopened)
     return found
 
 
@@ -318,10 +330,10 @@ def _segment(
     largest: int | None = None
     if closed and index is not None:
         # A closed index without entries: no record has a timestamp.
-        largest = written_ms if index.st_size == 0 else _largest(dir_fd, base)
+        largest = written_ms if index.st_size == 0 else _last_time(dir_fd, base + TIME_INDEX, index)
     if largest is not None or not log.st_size:
         return LogSegment(int(base), log.st_size, allocated, written_ms if largest is None else largest, not closed)
-    tail = _tail(dir_fd, base, log.st_size)
+    tail = _tail(dir_fd, base, log)
     if tail is None:
         return LogSegment(int(base), log.st_size, allocated, None, not closed)
     first_ms, end, largest_ms = tail
@@ -329,7 +341,23 @@ def _segment(
     return LogSegment(int(base), log.st_size, allocated, largest_ms, not closed, first_ms, end)
 
 
-def _tail(dir_fd: int, base: str, size: int) -> tuple[int | None, int | None, int] | None:
+def _last_time(dir_fd: int, name: str, seen: os.stat_result) -> int | None:
+    """As `_largest`, of a time index that was just `lstat`ed."""
+    entry, size = _TIME_INDEX_ENTRY, seen.st_size
+    if size % entry.size:
+        return None
+    try:
+        fd = open_seen(name, seen, INDEX, dir_fd=dir_fd)
+        try:
+            timestamp: int = entry.unpack(os.pread(fd, entry.size, size - entry.size))[0]
+        finally:
+            os.close(fd)
+    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
+        return None
+    return timestamp if timestamp > 0 else None
+
+
+def _tail(dir_fd: int, base: str, log: os.stat_result) -> tuple[int | None, int | None, int] | None:
     """Of a segment whose time index may lack the newest records: the timestamp of its first batch, the offset after
     its last, and the largest timestamp (-1 if no record has one), as `LogSegment.maxTimestampSoFar` has it in memory;
     None if they cannot be read.
@@ -338,23 +366,29 @@ def _tail(dir_fd: int, base: str, size: int) -> tuple[int | None, int | None, in
     before the position in the last of the offset index.
     """
     try:
-        with opened_regular(base + LOG, SEGMENT, dir_fd=dir_fd) as fd:
-            batches = _batches(fd, size, 0)
-            first = next(batches, None)
-            if first is None:
-                return None
-            largest, end, magics = first.largest_ms, first.end, {first.magic}
-            if size > _SHORT:  # a shorter one is read faster than its indexes
-                indexed = _last_before_padding(dir_fd, base + OFFSET_INDEX, _OFFSET_INDEX_ENTRY)
-                timed = _last_before_padding(dir_fd, base + TIME_INDEX, _TIME_INDEX_ENTRY)
-                if indexed is not None and timed is not None and 0 <= indexed[1] < size:
-                    batches, largest = _batches(fd, size, indexed[1]), max(largest, timed[0])
-            for batch in islice(batches, _MOST_BATCHES):
-                largest, end = max(largest, batch.largest_ms), batch.end
-                magics.add(batch.magic)
+        fd = open_seen(base + LOG, log, SEGMENT, dir_fd=dir_fd)
+        try:
+            return _tail_of(dir_fd, base, fd, log.st_size)
+        finally:
+            os.close(fd)
     except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
         return None
-    return (first.largest_ms, end, largest) if magics == {2} else None
+
+
+def _tail_of(dir_fd: int, base: str, fd: int, size: int) -> tuple[int | None, int | None, int] | None:
+    batches = _batches(fd, size, 0)
+    first = next(batches, None)
+    if first is None:
+        return None
+    largest, end, known = first.largest_ms, first.end, first.magic == 2
+    if size > _SHORT:  # a shorter one is read faster than its indexes
+        indexed = _last_before_padding(dir_fd, base + OFFSET_INDEX, _OFFSET_INDEX_ENTRY)
+        timed = _last_before_padding(dir_fd, base + TIME_INDEX, _TIME_INDEX_ENTRY)
+        if indexed is not None and timed is not None and 0 <= indexed[1] < size:
+            batches, largest = _batches(fd, size, indexed[1]), max(largest, timed[0])
+    for batch in islice(batches, _MOST_BATCHES):
+        largest, end, known = max(largest, batch.largest_ms), batch.end, known and batch.magic == 2
+    return (first.largest_ms, end, largest) if known else None
 
 
 def _last_before_padding(dir_fd: int, name: str, layout: struct.Struct) -> tuple[int, ...] | None:

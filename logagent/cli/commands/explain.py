@@ -23,16 +23,17 @@ _CHUNK: Final = 1 << 16
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME|TOPIC-PARTITION|TOPIC|PATH]...|-")
 @click.option("--names", "only_names", is_flag=True, help="Only explain how Kafka parses each NAME; look at no disk.")
+@click.option("--log-dirs-only", is_flag=True, help="Do not search for what else is on their file systems.")
 @click.option("-0", "--null", "nul", is_flag=True, help="With '-': names end with NUL, as from find -print0.")
 @click.option("--jsonl", is_flag=True, help="With names only: one JSON object per line, one line per name.")
 @reads_assignments
 @common
-def explain(call: Call, names: tuple[str, ...], only_names: bool, nul: bool, jsonl: bool) -> None:
+def explain(call: Call, names: tuple[str, ...], only_names: bool, log_dirs_only: bool, nul: bool, jsonl: bool) -> None:
     """Explain why bytes are still on this host's disks, by which setting, and when they go.
 
-    Without arguments: each file system that has log dirs, the fullest first. A NAME is a directory in a log dir, a
-    topic with or without its partition, or a path. Only this host's disks are read: log dirs, server.properties, the
-    metadata log.
+    Without arguments: each file system that has log dirs, the fullest first, and what else takes space there, other
+    brokers' log dirs included (searched for at most 10 seconds). A NAME is a directory in a log dir, a topic with or
+    without its partition, or a path. Only this host's disks are read: log dirs, server.properties, the metadata log.
 
     With --names, --jsonl or '-' (names from stdin, one per line) it explains how Kafka parses each name
     (LocalLog.parseTopicPartitionName; of a path the last component counts), and whether a broker would start.
@@ -47,7 +48,7 @@ def explain(call: Call, names: tuple[str, ...], only_names: bool, nul: bool, jso
     if not (only_names or jsonl or from_stdin):
         from logagent.cli.explain_host import explain_host
 
-        explain_host(call, names)
+        explain_host(call, names, outside=not log_dirs_only)
         return
     explanations = (
         explain_document(last_part(name)) for name in (_stdin_names(b"\0" if nul else b"\n") if from_stdin else names)

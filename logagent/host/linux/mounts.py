@@ -19,7 +19,8 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of the table. device: as `st_dev` has it. options: of this mount; device_options: of the file system."""
+    """One line of the table. device: as `st_dev` has it. options: of this mount; device_options: of the file system.
+    root: the directory of the file system that is seen there."""
 
     point: str
     kind: str
@@ -27,6 +28,7 @@ class Mount:
     device: int
     options: frozenset[str]
     device_options: frozenset[str]
+    root: str = "/"
 
     @property
     def remote(self) -> bool:
@@ -98,8 +100,9 @@ def _mount(line: bytes) -> Mount | None:
         device = os.makedev(int(major), int(minor))
     except ValueError:
         return None
-    point = os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), words[4]))
-    return Mount(point, os.fsdecode(kind), os.fsdecode(source), device, _options(words[5]), _options(device_options))
+    root, point = (os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), word)) for word in words[3:5])
+    options = _options(words[5]), _options(device_options)
+    return Mount(point, os.fsdecode(kind), os.fsdecode(source), device, *options, root)
 
 
 def _options(word: bytes) -> frozenset[str]:

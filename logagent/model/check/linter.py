@@ -45,6 +45,8 @@ log-dir-failed              fatal     all          disk errors, or no answer
 read-only                   fatal     all          mounted read-only
 full                        fatal     all          no free block or inode
 low-space, low-inodes       warning   all          less than 2 % free
+temporary-log-dir           warning   all          below `/tmp` or `/var/tmp`, and not on a mount there
+log-dir-on-root             warning   all          on the root file system
 unformatted                 fatal     all          no `meta.properties` (ZooKeeper mode: a warning)
 meta-properties-malformed   fatal     all          a `meta.properties` that Kafka cannot read
 foreign-cluster             fatal     all          log dirs of two clusters

@@ -27,6 +27,8 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
     for s in facts.log_dirs:
         if not facts.needs(s):
             continue
+        if s.problem is None and not facts.about_to_start:
+            yield from _place(s, facts)
         if s.problem is PathProblem.UNREADABLE:
             yield _failed(s)
         elif s.problem is PathProblem.CLOSED:
@@ -46,6 +48,36 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
                 "logagent was killed while rewriting a checkpoint; the checkpoint itself is intact",
                 "nothing to do: the broker ignores it and the next rewrite removes it",
             )
+
+
+# `systemd-tmpfiles` removes what is older than 10 and 30 days there, unless a host's own settings say otherwise; what is
+# mounted below it leaves alone.
+_TEMPORARY = ("/tmp/", "/var/tmp/")
+ROOT = "/"
+
+
+def _place(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
+    """Where a log dir should not be. No broker fails to start for it, so before a start it is no finding."""
+    path = f"{s.canonical or s.path}/"
+    mounted = s.mount_point or ROOT
+    temporary = next((t.rstrip("/") for t in _TEMPORARY if path.startswith(t) and not mounted.startswith(t)), None)
+    if temporary is not None:
+        default = " (Kafka's default, where log.dirs is not set)" if facts.server.log_dirs_text is None else ""
+        yield warning(
+            "temporary-log-dir",
+            s.path,
+            f"it is below {temporary}{default}, from which files are removed by age, or at each boot: segments may be"
+            " removed under the broker",
+            "stop the broker, move the log dir to a file system of its own, and set log.dirs",
+        )
+    elif s.mount_point == ROOT and s.holds_logs:
+        yield warning(
+            "log-dir-on-root",
+            s.path,
+            "it is on the root file system: whatever else fills that takes the log dir offline, and what the broker"
+            " writes may leave no room for the system",
+            "put log dirs on file systems of their own",
+        )
 
 
 def _failed(s: StartLogDirFacts) -> Finding:

@@ -141,7 +141,8 @@ class StartLogDirFacts:
     given_up_by: the PID of the running broker, if it holds the other log dirs but not this one. checkpoints: the broken
     ones with their error. dir_links: symlinks in it that lead to a directory, with their targets. odd_files:
     `DIRECTORY/FILE` of files named like segment files but without an offset before the suffix. not_seen: directories
-    that we are not permitted to read. leftovers: our own temp files.
+    that we are not permitted to read. leftovers: our own temp files. mount_point: of the file system that it is on, by
+    the mount table; None if that is unknown.
     """
 
     path: str
@@ -166,6 +167,7 @@ class StartLogDirFacts:
     denied: tuple[Denied, ...] = ()
     not_seen: tuple[str, ...] = ()
     leftovers: tuple[str, ...] = ()
+    mount_point: str | None = None
 
     @property
     def answers(self) -> bool:

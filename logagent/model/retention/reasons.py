@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logagent.model.retention import settings as names
 from logagent.model.retention.settings import AS_RETENTION, Layers, Setting
@@ -208,7 +208,7 @@ class _Waits(NamedTuple):
 
 
 # At the next checks, and then the next segment is looked at.
-_GOING = (Reason.DUE, Reason.BELOW_LOG_START, Reason.NOT_YET_TIERED)
+GOING: Final = (Reason.DUE, Reason.BELOW_LOG_START, Reason.NOT_YET_TIERED)
 _HIGH_WATERMARK = "it is replicated (the high watermark is {0}; the in-sync replicas have to fetch up to {1})"
 _COPIED = "it is copied to remote storage"
 _ROLLED_AND_COPIED = "it is rolled, and copied to remote storage"
@@ -230,7 +230,7 @@ class _Log:
         going, blocked, date = True, False, self.now_ms
         for i, s in enumerate(self.segments):
             due = self._due(i) if going else None
-            going = due is not None and due.reason in _GOING
+            going = due is not None and due.reason in GOING
             found = due if due is not None else self._waits(i) if self.deletes else self._kept(s)
             if going:
                 yield self._group(s, found)

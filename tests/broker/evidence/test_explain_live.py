@@ -2,32 +2,37 @@
 for byte, and not before the date.
 
 The logs are written while no retention check runs, explained while the broker is stopped, and checked every second
-from the next start on.
+from the next start on. What is above the high watermark is shown by a leader whose follower is stopped in its tracks.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.broker.restores import PER_SEGMENT, SEGMENT_BYTES, logagent, retention_checks, write
+from tests.broker.restores import PER_SEGMENT, RECORD_BYTES, SEGMENT_BYTES, logagent, retention_checks, write
 from tests.broker.rig.client import KafkaClient
+from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.jars import version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
+from tests.broker.versions import FULL, versions
 
 DAY_MS = 86_400_000
 NEVER_MS = 3_600_000
-TOPICS = 20
-# After the topics are written: when retention is reached that is reached soon.
-SOON_MS = 90_000
+DRAWN = 20 if FULL else 3
+# From before the topics are written: when retention is reached that is reached soon.
+SOON_MS = 90_000 if FULL else 45_000
+UNTIMED = -1
+KINDS = ["old", "untimed-old", "soon", "new", "untimed", "future"]
 WRITING = {
     "log.retention.check.interval.ms": str(NEVER_MS),
     "log.cleaner.backoff.ms": str(NEVER_MS),
@@ -40,38 +45,69 @@ CHECKING = {"log.retention.check.interval.ms": "1000", "log.cleaner.backoff.ms":
 
 @dataclass
 class Drawn:
-    """A topic: its settings, and the timestamp of each segment's records."""
+    """A topic: its settings, and of what kind the timestamps of each run of records are, a segment's worth. `untimed`:
+    records without a timestamp (-1), which go by the last write of their segment; of `untimed-old` that is long ago.
+    `cut_at`: the offset up to which records were deleted."""
 
     name: str
     config: dict[str, str]
+    kinds: list[str]
     timestamps: list[int]
-    cut_at: int | None
-    said: dict[str, Any] = field(default_factory=dict)
+    cut_at: int | None = None
+
+
+def topic_of(
+    number: int,
+    kinds: list[str],
+    config: dict[str, str],
+    version: str,
+    now_ms: int,
+    default_ms: int,
+    cut_at: int | None,
+) -> Drawn:
+    if "compact" in config.get("cleanup.policy", ""):
+        # Nothing is compacted meanwhile: what is left would be other segments.
+        config["min.compaction.lag.ms"] = str(3650 * DAY_MS)
+    if version_tuple(version) >= (3, 6):
+        config["message.timestamp.after.max.ms"] = str(3650 * DAY_MS)
+    kept = max(int(config.get("retention.ms", default_ms)), 0)
+    times = {"old": now_ms - 30 * DAY_MS, "soon": now_ms + SOON_MS - kept, "new": now_ms, "future": now_ms + DAY_MS}
+    return Drawn(f"t{number}.{'-'.join(kinds)}", config, kinds, [times.get(kind, UNTIMED) for kind in kinds], cut_at)
 
 
 def draw(chance: random.Random, number: int, version: str, now_ms: int, default_ms: int) -> Drawn:
     policy = chance.choice(["delete", "delete", "delete", "compact", "compact,delete", "delete"])
     retention = chance.choice([None, -1, DAY_MS, 7 * DAY_MS])
     size = chance.choice([None, None, -1, 0, SEGMENT_BYTES, 2 * SEGMENT_BYTES])
-    config = {"cleanup.policy": policy, "segment.bytes": str(SEGMENT_BYTES)}
-    if retention is not None:
-        config["retention.ms"] = str(retention)
-    if size is not None:
-        config["retention.bytes"] = str(size)
-    if "compact" in policy:
-        # Nothing is compacted meanwhile: what is left would be other segments.
-        config["min.compaction.lag.ms"] = str(3650 * DAY_MS)
-    if version_tuple(version) >= (3, 6):
-        config["message.timestamp.after.max.ms"] = str(3650 * DAY_MS)
-    kept = default_ms if retention is None else max(retention, 0)
-    times = {"old": now_ms - 30 * DAY_MS, "soon": now_ms + SOON_MS - kept, "new": now_ms, "future": now_ms + DAY_MS}
+    config = {"cleanup.policy": policy}
+    # By size, or by time: a record that is so much younger than the first of its segment begins the next one.
+    config |= {"segment.bytes": str(SEGMENT_BYTES)} if chance.random() < 0.8 else {"segment.ms": str(DAY_MS // 2)}
+    config |= {"retention.ms": str(retention)} if retention is not None else {}
+    config |= {"retention.bytes": str(size)} if size is not None else {}
     count = chance.randint(1, 4)
-    kinds = chance.choices(["old", "soon", "new", "future"], [6, 3, 3, 1], k=count)
+    kinds = chance.choices(KINDS, [6, 2, 3, 3, 1, 1], k=count)
     if chance.random() < 0.7:
-        kinds.sort(key=["old", "soon", "new", "future"].index)
+        kinds.sort(key=KINDS.index)
     cut = count > 1 and policy == "delete" and chance.random() < 0.3
     cut_at = chance.randint(1, (count - 1) * PER_SEGMENT) if cut else None
-    return Drawn(f"t{number}.{'-'.join(kinds)}", config, [times[kind] for kind in kinds], cut_at)
+    return topic_of(number, kinds, config, version, now_ms, default_ms, cut_at)
+
+
+def always(version: str, now_ms: int, default_ms: int) -> list[Drawn]:
+    """What must not depend on the draw: no timestamps, long ago and just now; segments by time; deleted records; the
+    brokers' dynamic default; the one broker's own."""
+    by_size, week = {"segment.bytes": str(SEGMENT_BYTES)}, {"retention.ms": str(7 * DAY_MS)}
+    cases: list[tuple[list[str], dict[str, str], int | None]] = [
+        (["untimed-old", "untimed-old", "untimed", "new"], by_size | week, None),
+        (["old", "soon", "new"], {"segment.ms": str(DAY_MS // 2)} | week, None),
+        (["new", "new", "new"], by_size | {"retention.ms": "-1"}, PER_SEGMENT + 7),
+        (["old", "soon", "new"], dict(by_size), None),
+        (["new", "new", "new", "new", "new"], by_size | {"retention.ms": "-1"}, None),
+    ]
+    return [
+        topic_of(DRAWN + n, kinds, config, version, now_ms, default_ms, cut_at)
+        for n, (kinds, config, cut_at) in enumerate(cases)
+    ]
 
 
 def write_topic(node: KafkaClient, topic: Drawn, chance: random.Random) -> None:
@@ -84,6 +120,14 @@ def write_topic(node: KafkaClient, topic: Drawn, chance: random.Random) -> None:
         write(node, topic.name, number * PER_SEGMENT, count, at_ms=at_ms)
     if topic.cut_at is not None:
         node.ask(lambda admin: admin.delete_records({TopicPartition(topic.name, 0): topic.cut_at}))
+
+
+def set_last_writes(node: KafkaNode, topic: Drawn, old_ms: int) -> None:
+    """While the broker is stopped: what is untimed and old was last written then."""
+    for number, kind in enumerate(topic.kinds):
+        log = node.log_dirs[0] / f"{topic.name}-0" / f"{number * PER_SEGMENT:020d}.log"
+        if kind == "untimed-old" and log.exists():
+            os.utime(log, ns=(old_ms * 1_000_000, old_ms * 1_000_000))
 
 
 def sizes(node: KafkaNode, topic: str) -> dict[int, int]:
@@ -138,18 +182,22 @@ def test_what_is_said_is_what_the_broker_deletes(kafka: Callable[..., KafkaNode]
     print(f"seed {seed}")
     chance = random.Random(seed)
     node = kafka(version, log_dirs=1, props=WRITING).start()
-    default_ms = 2 * DAY_MS
-    alter = ("--alter", "--entity-type", "brokers", "--entity-default")
-    node.jars.run(
-        "kafka.admin.ConfigCommand", "--bootstrap-server", node.bootstrap, *alter, "--add-config",
-        f"log.retention.ms={default_ms}",
-    )  # fmt: skip
+    default_ms, default_bytes = 2 * DAY_MS, 3 * SEGMENT_BYTES
+    for whose, setting in (
+        (("--entity-default",), f"log.retention.ms={default_ms}"),
+        (("--entity-name", "1"), f"log.retention.bytes={default_bytes}"),
+    ):
+        alter = ("--alter", "--entity-type", "brokers", *whose, "--add-config", setting)
+        node.jars.run("kafka.admin.ConfigCommand", "--bootstrap-server", node.bootstrap, *alter)
     node.create_topic("canary-1", config={"retention.ms": "1000"})
     now_ms = int(time.time() * 1000)
-    topics = [draw(chance, n, version, now_ms, default_ms) for n in range(TOPICS)]
+    topics = [draw(chance, n, version, now_ms, default_ms) for n in range(DRAWN)]
+    topics += always(version, now_ms, default_ms)
     for topic in topics:
         write_topic(node, topic, chance)
     node.stop()
+    for topic in topics:
+        set_last_writes(node, topic, now_ms - 30 * DAY_MS)
 
     before = {topic.name: sizes(node, topic.name) for topic in topics}
     document = logagent(node, "explain", *before, settings={})
@@ -157,8 +205,10 @@ def test_what_is_said_is_what_the_broker_deletes(kafka: Callable[..., KafkaNode]
     assert said.keys() == before.keys() and document["log_dirs"][0]["waits_for"] == "the broker runs"
 
     reasons = Counter(g["reason"] for groups in said.values() for g in groups)
-    print(f"groups: {dict(reasons)}")
-    assert reasons["due"] and reasons["partition-files"] == TOPICS
+    print(f"{len(topics)} topics, {sum(map(len, before.values()))} segments, groups: {dict(reasons)}")
+    assert reasons["due"] and reasons["below-log-start"] and reasons["partition-files"] == len(topics)
+    sources = {g["setting"]["source"] for groups in said.values() for g in groups if g["setting"] is not None}
+    assert {"topic", "broker", "all-brokers"} <= sources
 
     watch = Watch(node, before)
     node.configure(CHECKING).start()
@@ -186,6 +236,63 @@ def test_what_is_said_is_what_the_broker_deletes(kafka: Callable[..., KafkaNode]
     live = logagent(node, "explain", *before, settings={})
     assert live["log_dirs"][0]["waits_for"] is None
     assert not [g for d in live["dirs"] for g in d["groups"] if g["reason"] in ("due", "below-log-start")]
+
+
+@pytest.mark.parametrize("version", versions("3.9.1", "4.3.1", "3.5.2"))
+def test_above_the_high_watermark_nothing_goes_until_the_follower_has_fetched(
+    kafka_cluster: Callable[..., KafkaCluster], version: str
+) -> None:
+    """The follower is stopped by a signal, and neither fenced nor out of sync for as long as this takes."""
+    from kafka import KafkaProducer
+
+    patient = {"replica.lag.time.max.ms": "600000", "broker.session.timeout.ms": "600000"}
+    checks = {"log.retention.check.interval.ms": "20000", "log.initial.task.delay.ms": "500"}
+    often = {"replica.high.watermark.checkpoint.interval.ms": "500", "log.segment.delete.delay.ms": "600000"}
+    cluster = kafka_cluster(version, nodes=2, log_dirs=1, props={**patient, **checks, **often}).start()
+    leader, follower = cluster.node(1), cluster.node(2)
+    config = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": str(DAY_MS), "min.insync.replicas": "1"}
+    cluster.create_topic("lagging", assignments={0: [1, 2]}, config=config)
+    cluster.wait_in_sync("lagging")
+    cluster.create_topic("canary-1", assignments={0: [1]}, config={"retention.ms": "1000"})
+    # Just after a check: the next one is seconds away.
+    retention_checks(leader, 1, count=0)
+    old_ms, replicated = int(time.time() * 1000) - 30 * DAY_MS, PER_SEGMENT + 10
+    checkpoint = leader.log_dirs[0] / "replication-offset-checkpoint"
+    # One producer for all: a new client might ask the follower for metadata, and wait for it.
+    with closing(KafkaProducer(bootstrap_servers=leader.bootstrap, acks=1, linger_ms=0)) as producer:
+        send(producer, "canary-1", 1, old_ms)
+        send(producer, "lagging", replicated, old_ms)
+        written = f"lagging 0 {replicated}\n"
+        wait_until(lambda: written in checkpoint.read_text(), 30, "the high watermark is written")
+        follower.pause()
+        try:
+            send(producer, "lagging", 2 * PER_SEGMENT, old_ms)
+            before = sizes(leader, "lagging")
+            (said,) = logagent(leader, "explain", "lagging", settings={})["dirs"]
+            groups = [(bases, group) for bases, group in by_segment(said["groups"], before)]
+            assert [(bases, g["reason"]) for bases, g in groups[:2]] == [
+                ([0], "due"),
+                ([sorted(before)[1]], "above-high-watermark"),
+            ]
+            assert groups[0][1]["bytes"] == before[0] and f"is {replicated};" in groups[1][1]["first"]
+            wait_until(lambda: 0 not in sizes(leader, "lagging"), 60, "the first segment goes")
+            last = max(sizes(leader, "canary-1"))
+            send(producer, "canary-1", 1, old_ms)
+            wait_until(lambda: min(sizes(leader, "canary-1")) > last, 60, "the leader checks once more")
+            assert sizes(leader, "lagging") == {base: size for base, size in before.items() if base}
+        finally:
+            follower.resume()
+
+    def everything_gone() -> bool:
+        return not before.keys() & sizes(leader, "lagging").keys()
+
+    wait_until(everything_gone, 90, "what the follower has fetched goes")
+
+
+def send(producer: Any, topic: str, n: int, at_ms: int) -> None:
+    sent = [producer.send(topic, b"." * RECORD_BYTES, partition=0, timestamp_ms=at_ms) for _ in range(n)]
+    producer.flush(timeout=60)
+    assert all(future.succeeded() for future in sent)
 
 
 def as_said(group: dict[str, Any], gone_ms: int | None, last_ms: int) -> bool:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from logagent.model.records import Health
 from logagent.settings import HealthSettings, KafkaSettings, Settings
 from tests.disk.conftest import LoopFs, run
 from tests.documents import assert_promised
+from tests.hosts import OF_PLACES
 from tests.kafka_answers import rows
 from tests.needs import need_command, need_root
 
@@ -63,6 +64,12 @@ class Host:
         return made
 
     def check(self, *more: str, config: str = '[health]\nprobe_timeout = "5m"\n') -> tuple[int, dict[str, Any]]:
+        """Exit status and document, without what concerns where the log dirs of the tests are."""
+        status, document = self.check_all(*more, config=config)
+        document["findings"] = [f for f in document["findings"] if f["code"] not in OF_PLACES]
+        return status, document
+
+    def check_all(self, *more: str, config: str = '[health]\nprobe_timeout = "5m"\n') -> tuple[int, dict[str, Any]]:
         """Exit status and document; the document is the one that is promised."""
         (self.root / "logagent.toml").write_text(config)
         options = ["--kafka-config", str(self.config), "--config", str(self.root / "logagent.toml")]
@@ -80,7 +87,10 @@ class Host:
         with open_session(
             target, settings, Ahead(ahead_ms), state_dir=str(self.root / "state"), act=False, actor="test"
         ) as session:
-            return run_check(session, timeout=300, about_to_start=about_to_start)
+            report = run_check(session, timeout=300, about_to_start=about_to_start)
+        if about_to_start:
+            return report
+        return replace(report, findings=tuple(f for f in report.findings if f.code not in OF_PLACES))
 
 
 class Ahead(SystemClock):
@@ -145,6 +155,21 @@ def codes(document: dict[str, Any]) -> list[tuple[str, str]]:
 def everything(root: Path) -> dict[str, tuple[int, int, int]]:
     found = {str(p): p.lstat() for p in [root, *root.rglob("*")]}
     return {path: (s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for path, s in found.items()}
+
+
+def test_where_log_dirs_are_is_seen_through_symlinks_and_by_the_mount_table(host: Host, loop_fs: LoopFs) -> None:
+    """What is mounted below /tmp is not cleaned up with it."""
+    own = loop_fs("tmpfs")
+    format_log_dir(own / "d2", IDS[1])
+    host.d2.joinpath("meta.properties").unlink()
+    host.d2.rmdir()
+    host.d2.symlink_to(own / "d2")
+    status, document = host.check_all()
+    assert [(f["severity"], f["code"], f["path"]) for f in document["findings"]] == [
+        ("warning", "temporary-log-dir", str(host.d1))
+    ]
+    # No start fails for it: neither the exit status nor what is said before a start changes.
+    assert status == 0 and host.report(about_to_start=True).findings == ()
 
 
 def test_a_healthy_host_has_no_findings(host: Host) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from logagent.errors import Exit
 from tests.cli_host import CliHost, run_apart
 from tests.disk.cli.test_documents import DISKS, valid
+from tests.disk.conftest import LoopFs
 from tests.disk.doctor_host import PROPERTIES, doctor_host
 from tests.disk.messes import lock_held
 from tests.terminal import on_a_terminal, plain
@@ -31,7 +34,7 @@ def allocated(path: Path) -> int:
 def test_every_byte_of_a_file_system_has_a_reason_or_is_unexplained(tmp_path: Path, disk: str) -> None:
     host = CliHost(tmp_path, disk)
     before = host.snapshot()
-    document = valid(host.run("explain", "--json").json, "explain")
+    document = valid(host.run("explain", "--log-dirs-only", "--json").json, "explain")
     assert host.snapshot() == before and not host.state.exists()
     (system,) = document["file_systems"]
     assert system["log_dirs"] == [str(host.d1), str(host.d2)]
@@ -106,7 +109,7 @@ def test_the_role_is_that_of_the_assignments(host: CliHost) -> None:
 
 def test_where_the_settings_of_topics_are_not_known_that_is_said(tmp_path: Path) -> None:
     host = CliHost(tmp_path, "3.5.2-zookeeper/broker-clean")
-    ran = host.run("explain", "--json")
+    ran = host.run("explain", "--log-dirs-only", "--json")
     assert ran.json["settings_as_of"] is None and "the settings of topics are not known here" in ran.err
 
 
@@ -119,12 +122,104 @@ def test_what_kafka_deleted_and_has_not_yet_unlinked_is_told_apart(host: CliHost
     assert found["setting"]["key"] == "log.segment.delete.delay.ms"
 
 
-@pytest.mark.parametrize("names", [(), ("orders",)])
+@pytest.mark.parametrize("names", [("--log-dirs-only",), ("orders",)])
 def test_a_terminal_of_80_columns(host: CliHost, names: tuple[str, ...]) -> None:
     lines = plain(on_a_terminal(host.arguments("explain", *names), columns=80))
     paths = (str(host.d1), str(host.d2))
     assert all(len(line) <= 80 for line in lines if not any(path in line for path in paths)), lines
     assert any("active segment" in line for line in lines)
+
+
+@pytest.fixture
+def own_file_system(loop_fs: LoopFs) -> CliHost:
+    """A host on a file system of its own, with the log dir of an older configuration and something large beside it."""
+    root = loop_fs("ext4")
+    host = CliHost(root)
+    shutil.copytree(host.d1, root / "kafka-logs-old")
+    (root / "dumps").mkdir()
+    (root / "dumps/heap.hprof").write_bytes(os.urandom(1 << 16) * 160)
+    return host
+
+
+def test_what_else_is_on_the_file_system_is_listed(own_file_system: CliHost) -> None:
+    host = own_file_system
+    root = host.d1.parent
+    while not root.is_mount():
+        root = root.parent
+    document = valid(host.run("explain", "--json").json, "explain")
+    (system,) = document["file_systems"]
+    outside = system["outside"]
+    assert (outside["root"], outside["unfinished"], outside["unread_directories"]) == (str(root), None, 0)
+    assert outside["places"][0] == {
+        "path": f"{root}/dumps/heap.hprof",
+        "kind": "file",
+        "allocated": 160 << 16,
+        "files": 1,
+    }
+    old, meta = outside["log_dirs"]
+    assert meta["whose"] == "metadata-log-dir"
+    assert (old["path"], old["whose"], old["in_use"]) == (f"{root}/kafka-logs-old", "this-node", False)
+    assert (old["cluster_id"], old["node_id"]) == (document["cluster_id"], document["node_id"])
+    assert old["partitions"] > 3
+    # The file system's own is in no file.
+    (unexplained,) = (r["allocated"] for r in system["reasons"] if r["reason"] == "unexplained")
+    parts = (outside["rest"], *(x["allocated"] for x in (*outside["places"], *outside["log_dirs"])))
+    assert 0 < sum(parts) <= unexplained
+    assert "outside" not in host.run("explain", "--log-dirs-only", "--json").json["file_systems"][0]
+
+
+def test_what_else_is_there_fits_80_columns(own_file_system: CliHost) -> None:
+    text = plain(on_a_terminal(own_file_system.arguments("explain"), columns=80))
+    table = text[next(i for i, line in enumerate(text) if line.startswith("Outside the log dirs")) :]
+    assert "of this node, not" in " ".join(" ".join(table).split())
+    assert any("heap.hprof" in line for line in table)
+    assert all(len(line) <= 80 for line in table if str(own_file_system.root) not in line), table
+
+
+@pytest.mark.parametrize(("segments", "named"), [(30, False), (30, True), (17, False)])
+def test_of_a_large_partition_the_middle_is_read_if_it_is_named(host: CliHost, segments: int, named: bool) -> None:
+    """Its bytes are counted either way. Of segment 15 the time index says that it is of the future."""
+    directory = host.d1 / "large-0"
+    directory.mkdir()
+    now_ms = int(time.time() * 1000)
+    for number in range(segments):
+        base = directory / f"{number * 10:020d}"
+        at_ms = now_ms + 30 * 86_400_000 if number == 15 else now_ms - 1000
+        base.with_suffix(".log").write_bytes(b"x" * 5000)
+        base.with_suffix(".timeindex").write_bytes(struct.pack(">qi", at_ms, 9))
+    (directory / f"{segments * 10:020d}.log").touch()
+    document = host.run("explain", "large-0" if named else "--log-dirs-only", "--json").json
+    if named:
+        found = document["dirs"][0]["groups"]
+        assert "future-timestamps" in {g["reason"] for g in found}
+        assert sum(g["allocated"] for g in found) == allocated(directory)
+    else:
+        reasons = {r["reason"] for r in document["file_systems"][0]["reasons"]}
+        assert ("future-timestamps" in reasons) is (segments == 17)
+        (system,) = document["file_systems"]
+        everything = sum(r["allocated"] for r in system["reasons"] if r["reason"] != "unexplained")
+        assert everything == sum(allocated(p) for d in (host.d1, host.d2) for p in d.iterdir())
+
+
+def test_where_more_than_the_oldest_go_the_middle_is_read(host: CliHost) -> None:
+    directory = host.d1 / "large-0"
+    directory.mkdir()
+    now_ms = int(time.time() * 1000)
+    for number in range(40):
+        base = directory / f"{number * 10:020d}"
+        at_ms = now_ms - (60 * 86_400_000 if number < 20 else 1000)
+        base.with_suffix(".log").write_bytes(b"x" * 5000)
+        base.with_suffix(".timeindex").write_bytes(struct.pack(">qi", at_ms, 9))
+    named = groups(host, "large-0")["large-0"]
+    before = host.run("explain", "--log-dirs-only", "--json").json
+    shutil.rmtree(directory)
+    after = host.run("explain", "--log-dirs-only", "--json").json
+
+    def segments(document: dict[str, Any], reason: str) -> int:
+        return sum(r["segments"] for r in document["file_systems"][0]["reasons"] if r["reason"] == reason)
+
+    assert named["due"]["segments"] == 20
+    assert segments(before, "due") - segments(after, "due") == 20
 
 
 def test_nobody_is_asked(host: CliHost) -> None:
@@ -134,7 +229,7 @@ def test_nobody_is_asked(host: CliHost) -> None:
         host.configure(**{"kafka.bootstrap_servers": address, "assignments.sources": ["admin", "kraft-log"]})
         host.set_property(f"listeners=PLAINTEXT://{address}")
         with lock_held(host.d1), lock_held(host.d2):
-            assert host.spawn("explain", "--json").status == 0
+            assert host.spawn("explain", "--log-dirs-only", "--json").status == 0
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
             server.accept()
@@ -142,7 +237,7 @@ def test_nobody_is_asked(host: CliHost) -> None:
 
 def test_an_offline_log_dir_leaves_the_others_explained(host: CliHost) -> None:
     shutil.rmtree(host.d2)
-    ran = host.run("explain", "--json")
+    ran = host.run("explain", "--log-dirs-only", "--json")
     assert ran.status == Exit.OFFLINE
     document = valid(ran.json, "explain")
     assert [(d["health"], d["waits_for"]) for d in document["log_dirs"]] == [

@@ -260,6 +260,13 @@ LOG_DIRS: list[tuple[str, StartLogDirFacts, list[tuple[str, str, str]]]] = [
     ("low space", seen(room=Room(1000, 19, 1000, 500)), [("warning", "low-space", "/d1")]),
     ("low inodes", seen(room=Room(1000, 500, 1000, 19)), [("warning", "low-inodes", "/d1")]),
     ("no inode count", seen(room=Room(1000, 500, 0, 0)), []),
+    ("below /tmp", seen(canonical="/tmp/kafka-logs"), [("warning", "temporary-log-dir", "/d1")]),
+    ("below /var/tmp", seen(canonical="/var/tmp/k", mount_point="/"), [("warning", "temporary-log-dir", "/d1")]),
+    ("in a /tmp in memory", seen(canonical="/tmp/k", mount_point="/tmp"), [("warning", "temporary-log-dir", "/d1")]),
+    ("mounted below /tmp", seen(canonical="/tmp/disk/k", mount_point="/tmp/disk"), []),
+    ("not below /tmp", seen(canonical="/tmpfs/kafka-logs", mount_point="/tmpfs"), []),
+    ("on the root file system", seen(mount_point="/"), [("warning", "log-dir-on-root", "/d1")]),
+    ("missing below /tmp", seen(canonical="/tmp/k", problem=PathProblem.CLOSED), [("warning", "not-verified", "/d1")]),
     ("free", seen(holder=Holder(HolderState.FREE)), []),
     ("held by another", seen(holder=Holder(HolderState.STARTING, 7)), [("fatal", "lock-held", "/d1/.lock")]),
     (
