@@ -51,7 +51,8 @@ class Fleet:
     ) -> None:
         self.random = random.Random(seed)
         names = ("MkU3OEVBNTcwNTJENDM2Qk", "q8nXh2tPTfW3m0cVbL5RyA", "Zr7eK1dQSJ-uw9GvT4oXpg", "b5YcNf6aQ0mHs8DjPzEktw")
-        self.clusters = list(names[:clusters])
+        more = (f"{number:03d}{'MkU3OEVBNTcwNTJENDM2Qk'[3:]}" for number in range(clusters - len(names)))
+        self.clusters = [*names[:clusters], *more]
         self.host_count, self.orphan_count, self.dates = hosts, orphans, dates
         self.unknown_hosts: int | None = None
         by_host = [self._log_dirs_of(number) for number in range(hosts)]

@@ -13,7 +13,11 @@ from tests.page.conftest import Open, follow
 from tests.page.sample import sample
 from tests.page.test_browser import column
 from tests.page.test_first_screen import FLEETS
+from tests.page.test_render import FULL
 
+# With LOGAGENT_TESTS_FULL=1 also the fleet whose figures nobody can count by eye.
+LARGE = {"large": lambda: sample(clusters=40, hosts=2000, orphans=20_000)} if FULL else {}
+MADE = {**FLEETS, **LARGE}
 SIZE = re.compile(r"[0-9.,]+ (?:B|[KMGTP]iB)")
 # The sum of a column that the line above a table does not have; and names.
 FIGURES = "main > div a, main > p a, #ahead .fillings p a, .panels a"
@@ -29,10 +33,10 @@ def expected_of(text: str) -> tuple[int | None, str | None]:
     return int(number[1].replace(",", "")) if number else None, size[0] if size else None
 
 
-@pytest.mark.parametrize("name", sorted(FLEETS))
+@pytest.mark.parametrize("name", sorted(MADE))
 def test_every_number_that_is_a_link_opens_its_rows(name: str, open_page: Open, tmp_path: Path) -> None:
     path = tmp_path / "index.html"
-    path.write_text(render(*FLEETS[name]()), "utf-8")
+    path.write_text(render(*MADE[name]()), "utf-8")
     page = open_page(path, viewport={"width": 1400, "height": 1000})
     skipped = set(page.locator(NAMES).evaluate_all("all => all.map((one) => one.outerHTML)"))
     links = page.locator(FIGURES)
