@@ -16,8 +16,9 @@ from tests.page.test_first_screen import FLEETS
 from tests.page.test_render import FULL
 
 # With LOGAGENT_TESTS_FULL=1 also the fleet whose figures nobody can count by eye.
-LARGE = {"large": lambda: sample(clusters=40, hosts=2000, orphans=20_000)} if FULL else {}
-MADE = {**FLEETS, **LARGE}
+MADE = dict(FLEETS)
+if FULL:
+    MADE["large"] = lambda: sample(clusters=40, hosts=2000, orphans=20_000)
 SIZE = re.compile(r"[0-9.,]+ (?:B|[KMGTP]iB)")
 # The sum of a column that the line above a table does not have; and names.
 FIGURES = "main > div a, main > p a, #ahead .fillings p a, .panels a"
