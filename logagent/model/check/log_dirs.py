@@ -50,8 +50,8 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
             )
 
 
-# `systemd-tmpfiles` removes what is older than 10 and 30 days there, unless a host's own settings say otherwise; what is
-# mounted below it leaves alone.
+# `systemd-tmpfiles` removes what is older than 10 and 30 days there, unless a host's own settings say otherwise. It
+# leaves alone what is mounted below.
 _TEMPORARY = ("/tmp/", "/var/tmp/")
 ROOT = "/"
 
