@@ -350,8 +350,9 @@ def test_the_newest_arrives_first_after_its_base(publishing: Publishing, store: 
     """After a long time away the state of now is what somebody waits for."""
     publishing.host.configure()
     ids = []
+    midnight_ms = publishing.to_midnight_ms()
     for hour in range(3):
-        publishing.clock.ahead_ms = hour * HOUR_MS
+        publishing.clock.ahead_ms = midnight_ms + hour * HOUR_MS
         ids.append(publishing.look())
     sent = iter((False, False, False, False, True))
     told = publishing.publisher.send(stop=lambda: bool(data_files(store)) and next(sent))
@@ -446,9 +447,10 @@ def test_spooling_ends_when_the_daemon_does(publishing: Publishing) -> None:
 def test_the_spool_is_bounded_and_the_oldest_go_but_not_the_base_of_others(tmp_path: Path) -> None:
     publishing = Publishing(tmp_path, tmp_path / "away")
     publishing.host.configure()
+    publishing.clock.ahead_ms = midnight_ms = publishing.to_midnight_ms()
     first = publishing.look()
     size = publishing.publisher.send().waiting_bytes
-    publishing.clock.ahead_ms = HOUR_MS
+    publishing.clock.ahead_ms = midnight_ms + HOUR_MS
     publishing.look()
     delta = publishing.publisher.send().waiting_bytes - size
     assert delta < size / 2
@@ -456,7 +458,7 @@ def test_the_spool_is_bounded_and_the_oldest_go_but_not_the_base_of_others(tmp_p
     publishing.publisher = publishing.started()
     ids = [first]
     for hour in range(2, 6):
-        publishing.clock.ahead_ms = hour * HOUR_MS
+        publishing.clock.ahead_ms = midnight_ms + hour * HOUR_MS
         ids.append(publishing.look())
     told = publishing.publisher.send()
     assert (told.waiting, told.dropped) == (3, 3)
