@@ -5,7 +5,8 @@
 #
 # Needs Python 3.11 or later with venv, and PyPI. The same checkout gives the same bytes: everything that is taken from
 # outside is pinned by hash (requirements.txt, build-requirements.txt), times are SOURCE_DATE_EPOCH (default: that of the
-# last commit). RELEASE=2 builds the same version again as a newer package.
+# last commit). RELEASE=2 builds the same version again as a newer package. MAINTAINER="NAME <ADDRESS>" and HOMEPAGE=URL
+# name who answers for it; without them no address is in it.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."

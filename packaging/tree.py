@@ -3,12 +3,14 @@
     python packaging/tree.py ARCHITECTURE STAGING WHEELS
 
 ARCHITECTURE is `x86_64` or `aarch64`. The result depends on nothing but the checkout, `requirements.txt`, and VERSION,
-RELEASE and SOURCE_DATE_EPOCH of the environment: no clock, no umask, no order of a directory gets into it.
+RELEASE, SOURCE_DATE_EPOCH, MAINTAINER and HOMEPAGE of the environment: no clock, no umask, no order of a directory gets
+into it.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import shutil
@@ -21,6 +23,8 @@ from lock import HERE, PYTHONS, fetch
 
 ROOT = HERE.parent
 EPOCH = int(os.environ["SOURCE_DATE_EPOCH"])
+# Who answers for the packages, as `NAME <ADDRESS>`, and where the project is found; empty where nobody does.
+MAINTAINER, HOMEPAGE = os.environ.get("MAINTAINER", ""), os.environ.get("HOMEPAGE", "")
 _LICENCE = re.compile(r"(^|/)(licen[cs]es?/.+|(licen[cs]e|copying|notice|authors)[^/]*)$", re.IGNORECASE)
 
 
@@ -80,8 +84,9 @@ _LINK = re.compile(r"\[([^\[\]]+)\]\(([^()\s#]+)(#[^()\s]*)?\)")
 
 def documentation(to: Path, version: str) -> None:
     doc = to / "usr/share/doc/logagent"
-    for name in ("SECURITY.md", "config/logagent.toml"):
-        _write(doc / name.rsplit("/", 1)[-1], (ROOT / name).read_bytes())
+    _write(doc / "logagent.toml", (ROOT / "config/logagent.toml").read_bytes())
+    security = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    _write(doc / "SECURITY.md", security.replace(_REPORTING, _REPORTING + _where_to_report(), 1).encode())
     for page in sorted((ROOT / "docs").rglob("*")):
         if page.suffix in (".md", ".png"):
             _write(doc / page.relative_to(ROOT), page.read_bytes())
@@ -93,6 +98,16 @@ def documentation(to: Path, version: str) -> None:
         _write(to / "doc" / shown / "copyright", _copyright(doc / "licences", to).encode())
     _write(to / "doc/deb/changelog.Debian.gz", _gzip(_debian_changelog(version).encode()))
     _write(doc / "changelog.gz", _gzip((ROOT / "CHANGELOG.md").read_bytes()))
+
+
+_REPORTING = "## Reporting\n\n"
+
+
+def _where_to_report() -> str:
+    """For SECURITY.md: a line for each that is set."""
+    named = {"Maintainer": MAINTAINER, "Project": f"<{HOMEPAGE}>" if HOMEPAGE else ""}
+    lines = [f"- {what}: {value}\n" for what, value in named.items() if value]
+    return "".join(lines) + "\n" if lines else ""
 
 
 def _linked(readme: str, doc: Path) -> str:
@@ -127,13 +142,23 @@ def _debian_changelog(version: str) -> str:
     return (
         f"logagent ({version}-{os.environ['RELEASE']}) stable; urgency=medium\n\n"
         "  * What changed is in changelog.gz beside this file.\n\n"
-        f" -- {_maintainer()}  {formatdate(EPOCH)}\n"
+        f" -- {MAINTAINER or f'{_NOBODY} <>'}  {formatdate(EPOCH)}\n"
     )
 
 
-def _maintainer() -> str:
-    text = (HERE / "nfpm.yaml").read_text()
-    return str(re.findall(r"^maintainer: (.*)$", text, re.MULTILINE)[0]).strip('"')
+# A Debian package has to have a maintainer, and nfpm makes up an address where the field is missing.
+_NOBODY = "logagent maintainers"
+
+
+def _publisher() -> str:
+    """The lines of nfpm.yaml that say whose package it is. JSON strings are YAML strings."""
+    for name, value in (("MAINTAINER", MAINTAINER), ("HOMEPAGE", HOMEPAGE)):
+        if not value.isprintable():
+            sys.exit(f"{name}: one line of text, not {value!r}")
+    if MAINTAINER and not re.fullmatch(r"[^<>]+ <[^<>@\s]+@[^<>@\s]+>", MAINTAINER):
+        sys.exit(f"MAINTAINER: NAME <ADDRESS>, not {MAINTAINER!r}")
+    homepage = f"homepage: {json.dumps(HOMEPAGE)}\n" if HOMEPAGE else ""
+    return f"maintainer: {json.dumps(MAINTAINER or _NOBODY)}\n{homepage}"
 
 
 def _copyright(licences: Path, to: Path) -> str:
@@ -167,7 +192,8 @@ def description(to: Path) -> None:
         if "/man/" in place or "/doc/" in place:
             items += f"  - {{src: '{file}', dst: '{place}', type: {kind}, packager: rpm}}\n"
     text = os.path.expandvars((HERE / "nfpm.yaml").read_text())
-    _write(to / "nfpm.yaml", text.replace("  # @RPM_DOCUMENTATION@\n", items).encode())
+    text = text.replace("# @PUBLISHER@\n", _publisher()).replace("  # @RPM_DOCUMENTATION@\n", items)
+    _write(to / "nfpm.yaml", text.encode())
 
 
 def settle(to: Path) -> None:
