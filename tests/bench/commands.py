@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.bench.contenders import Cost, command
 from tests.bench.jobs import Ratio, Setup, in_turn
-from tests.bench.trees import kafka_dirs, log_dir
+from tests.bench.trees import kafka_dirs, log_dir, served_dirs
 from tests.broker.rig.jars import kafka_jars
 
 # Nothing waits, and no plan is too large.
@@ -99,6 +99,25 @@ def partitions(setup: Setup) -> list[Ratio]:
                 ratio.add(costs["ours"], costs["rm"])
         ratios.append(ratio)
     return ratios
+
+
+def explain(setup: Setup) -> list[Ratio]:
+    """`explain` of every partition of a host, against `scan` of the same."""
+    dirs = setup.sized(10_000, 100_000)
+    whole = Ratio(f"explain of {dirs:,} partitions of 3 segments", "scan", 2.0)
+    memory = Ratio("its memory", "scan", 1.1)
+    path = served_dirs(setup.where / "served", dirs)
+    (path / "meta.properties").write_text(META)
+    where = ("--json", "--log-dir", path, "--state-dir", setup.where / "no-state")
+    contenders: dict[str, Callable[[], Cost]] = {
+        "explain": lambda: ours("explain", "--log-dirs-only", *where),
+        "scan": lambda: ours("scan", *where),
+    }
+    with environment(SETTINGS):
+        for costs in in_turn(setup.rounds, contenders):
+            whole.add(costs["explain"], costs["scan"])
+            memory.wall.append(costs["explain"].memory / costs["scan"].memory)
+    return [whole, memory]
 
 
 def starts(setup: Setup) -> list[Ratio]:
@@ -229,6 +248,7 @@ def environment(settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[None]:
 COMMAND_JOBS: dict[str, Callable[[Setup], list[Ratio]]] = {
     "cleanup": cleanup,
     "partitions": partitions,
+    "explain": explain,
     "starts": starts,
     "beside-broker": beside_broker,
 }

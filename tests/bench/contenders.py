@@ -17,10 +17,11 @@ SOURCE = Path(__file__).with_name("KafkaWay.java")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """cpu: user and system seconds. wall: seconds that passed."""
+    """cpu: user and system seconds. wall: seconds that passed. memory: the most that it had, in KiB; 0 if unknown."""
 
     cpu: float
     wall: float
+    memory: int = 0
 
 
 def command(*words: str | Path) -> Cost:
@@ -32,7 +33,7 @@ def command(*words: str | Path) -> Cost:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise RuntimeError(f"{words} ended with {process.returncode}")
-    return Cost(usage.ru_utime + usage.ru_stime, time.perf_counter() - start)
+    return Cost(usage.ru_utime + usage.ru_stime, time.perf_counter() - start, usage.ru_maxrss)
 
 
 def ours_command(job: str, argument: str | Path) -> list[str]:
@@ -43,7 +44,7 @@ def ours_command(job: str, argument: str | Path) -> list[str]:
 def ours(job: str, argument: str | Path) -> list[Cost]:
     """What `tests.bench.ours` says of itself, a line each."""
     done = subprocess.run(ours_command(job, argument), stdout=subprocess.PIPE, check=True, text=True)
-    return [Cost(*map(float, line.split())) for line in done.stdout.splitlines()]
+    return [Cost(float(cpu), float(wall)) for cpu, wall in map(str.split, done.stdout.splitlines())]
 
 
 @cache
@@ -61,4 +62,5 @@ def kafka_way(job: str, warm_up: Path, path: Path, classes: Path) -> Cost:
         check=True,
         text=True,
     )
-    return Cost(*map(float, done.stdout.split()))
+    cpu, wall = map(float, done.stdout.split())
+    return Cost(cpu, wall)

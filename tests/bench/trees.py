@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
+import time
 from pathlib import Path
 
 SUFFIXES = (".log", ".index", ".timeindex")
@@ -57,6 +59,41 @@ def kafka_dirs(path: Path, partitions: int, *, records: int, segments: int = 3) 
         os.utime(path / name, (1, 1))
     subprocess.run(["sync", "-f", str(path)], check=True)
     return path
+
+
+def served_dirs(path: Path, partitions: int, *, segments: int = 3) -> Path:
+    """A log dir with partitions as a broker serves them: in each segment one batch, a day apart, with an entry in each
+    index of the closed ones; those of the active one are preallocated."""
+    path.mkdir(parents=True)
+    now_ms = int(time.time() * 1000)
+    for number in range(partitions):
+        name = f"topic-{number // 50}-{number % 50}"
+        fd = make_dir(path / name)
+        for segment in range(segments):
+            active, at_ms, base = segment == segments - 1, now_ms - (segments - segment) * 86_400_000, segment * 1000
+            preallocated = PREALLOCATED if active else 0
+            for suffix, content, size in (
+                (".log", _batch(base, 1000, at_ms), 0),
+                (".index", b"" if active else struct.pack(">ii", 999, 0), preallocated),
+                (".timeindex", b"" if active else struct.pack(">qi", at_ms, 999), preallocated),
+                (".snapshot", b"s" * 10, 0),
+            ):
+                make_file(fd, f"{base:020d}{suffix}", content, size)
+        make_file(fd, "leader-epoch-checkpoint", b"0\n1\n0 0\n")
+        make_file(fd, "partition.metadata", METADATA)
+        os.close(fd)
+        os.utime(path / name, (1, 1))
+    subprocess.run(["sync", "-f", str(path)], check=True)
+    return path
+
+
+def _batch(base: int, records: int, at_ms: int) -> bytes:
+    """`DefaultRecordBatch`: its header, and something for the records."""
+    body = b"r" * 200
+    head = struct.pack(
+        ">qiibIhiqqqhii", base, 49 + len(body), 0, 2, 0, 0, records - 1, at_ms, at_ms, -1, -1, -1, records
+    )
+    return head + body
 
 
 def make_dir(path: Path) -> int:
