@@ -32,13 +32,13 @@ class Events:
         self._now_ms = now_ms
         self._form = form
         self._mutex = threading.Lock()
-        self._said: dict[Hashable, object] = {}
+        self._last: dict[Hashable, object] = {}
 
     def say(self, event: str, level: Level = "info", /, **fields: Value) -> None:
         """`None` fields are left out."""
-        told: dict[str, Value] = {"at": rfc3339(self._now_ms()), "level": level, "event": event}
-        told |= {key: value for key, value in fields.items() if value is not None}
-        line = json.dumps(told, ensure_ascii=True) if self._form == "json" else as_text(told)
+        record: dict[str, Value] = {"at": rfc3339(self._now_ms()), "level": level, "event": event}
+        record |= {key: value for key, value in fields.items() if value is not None}
+        line = json.dumps(record, ensure_ascii=True) if self._form == "json" else as_text(record)
         with self._mutex:
             try:
                 self._out.write(line + "\n")
@@ -49,19 +49,19 @@ class Events:
     def changed(self, key: Hashable, value: object) -> bool:
         """Whether `value` differs from the last call with `key` (`None`: as if there was none)."""
         with self._mutex:
-            before = self._said.pop(key, None)
+            before = self._last.pop(key, None)
             if value is not None:
-                self._said[key] = value
-                if len(self._said) > _MOST_KEYS:
-                    del self._said[next((k for k in self._said if _is_of_a_directory(k)), next(iter(self._said)))]
+                self._last[key] = value
+                if len(self._last) > _MOST_KEYS:
+                    del self._last[next((k for k in self._last if _is_of_a_directory(k)), next(iter(self._last)))]
             return before != value
 
     def forget_all_but(self, family: str, keys: Iterable[Hashable]) -> None:
         """Forget the keys of `family` (the first member of tuple keys) except these."""
         kept = set(keys)
         with self._mutex:
-            for key in [k for k in self._said if isinstance(k, tuple) and k[0] == family and k not in kept]:
-                del self._said[key]
+            for key in [k for k in self._last if isinstance(k, tuple) and k[0] == family and k not in kept]:
+                del self._last[key]
 
     def adopt_logging(self) -> None:
         """Libraries' own warnings become events, each once; their other messages are dropped."""

@@ -52,7 +52,7 @@ class Deletions:
     """The requests that the last round has ended."""
     _baselines: dict[str, dict[int, str]] = field(default_factory=dict)
     """What was seen when this process saw a request first."""
-    _said: str = ""
+    _published: str = ""
     _acknowledged: set[str] = field(default_factory=set)
     _runner: str = field(default_factory=lambda: f"{secrets.token_hex(16)}.json")
 
@@ -102,14 +102,14 @@ class Deletions:
     def _say_that_we_run(self) -> None:
         """Renew the file that says so, with what requests wait for: whoever looks is told; and drop what killed runs
         left."""
-        said = {"host": self.setting.host, "by": self.setting.by, "waits": dict(list(self.waits.items())[:100])}
-        control, content = self.setting.control, json.dumps({"schema": "logagent.runner/1", **said})
-        if content != self._said:
+        runner = {"host": self.setting.host, "by": self.setting.by, "waits": dict(list(self.waits.items())[:100])}
+        control, content = self.setting.control, json.dumps({"schema": "logagent.runner/1", **runner})
+        if content != self._published:
             old = (self.setting.clock() - LEFT_BEHIND).timestamp()
             for name in [file.name for file in control.files(RUNNERS) if file.modified < old]:
                 control.remove(RUNNERS, name)
         control.replace(RUNNERS, self._runner, content.encode())
-        self._said = content
+        self._published = content
 
     def stop(self) -> None:
         """No longer say that this process runs."""
@@ -150,17 +150,17 @@ class Deletions:
         """Ask the witnesses, right before what cannot be undone."""
         assert filed.request is not None
         witnesses, known = self.reader.witnesses()
-        now = self.reader.folder.again(number).told(known)
+        now = self.reader.folder.again(number).with_witnesses(known)
         if now.is_over or now.hold is not None:
             self.waits[number] = now.hold or "it was decided otherwise meanwhile, or an agent knows that it was"
             return False
         asker = Asker(self.setting.host, self.setting.silent_after, wrote_it=number in self.setting.wrote)
         files = {node: w.seen for node, w in witnesses.items()}
-        said = testimony(number, filed.request, files, self._baselines[number], asker, self.setting.clock())
-        self.silent = said.silent
-        if said.waits is not None:
-            self.waits[number] = said.waits
-        return said.waits is None
+        testified = testimony(number, filed.request, files, self._baselines[number], asker, self.setting.clock())
+        self.silent = testified.silent
+        if testified.waits is not None:
+            self.waits[number] = testified.waits
+        return testified.waits is None
 
     def _delete(self, filed: Filed, names: Mapping[str, str]) -> None:
         """Own the decision to delete these topics, then have the cluster delete them."""
@@ -187,16 +187,16 @@ class Deletions:
         # What it does not list is asked again by whoever did not see its answer: a cluster that lists no topic at all
         # does not show otherwise that it knows ids. Right after the decision it is what was listed just now.
         sent = {i: n for i, n in names.items() if i not in other and (i in living or decided_before)}
-        said = admin.delete_topics(sent) if sent else {}
-        self._take(filed, sent, said)
+        answers = admin.delete_topics(sent) if sent else {}
+        self._take(filed, sent, answers)
 
-    def _take(self, filed: Filed, sent: Mapping[str, str], said: Mapping[str, TopicAnswerOfCluster]) -> None:
+    def _take(self, filed: Filed, sent: Mapping[str, str], answers: Mapping[str, TopicAnswerOfCluster]) -> None:
         number = filed.request_id
-        self._acknowledged |= {i for i, answer in said.items() if answer.outcome == "deleted"}
-        disabled = {i: answer.why for i, answer in said.items() if answer.outcome == "disabled"}
+        self._acknowledged |= {i for i, answer in answers.items() if answer.outcome == "deleted"}
+        disabled = {i: answer.why for i, answer in answers.items() if answer.outcome == "disabled"}
         if disabled:
             self._close_disabled(number, disabled)
-        waiting = [f"{sent[i]}: {answer.why}" for i, answer in said.items() if answer.outcome in ("again", "refused")]
+        waiting = [f"{sent[i]}: {a.why}" for i, a in answers.items() if a.outcome in ("again", "refused")]
         if waiting:
             self.waits[number] = "; ".join(waiting[:5])
 

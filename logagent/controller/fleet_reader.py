@@ -116,7 +116,7 @@ class FleetReader:
         filed = self.folder.read()
         witnesses, answers, unreadable = self._of_agents(set(filed))
         known = self._known(witnesses)
-        filed = {number: each.told(known) for number, each in filed.items()}
+        filed = {number: each.with_witnesses(known) for number, each in filed.items()}
         self.heard.read(now)
         open_topics = [f for f in filed.values() if _is_open(f, now)]
         return Sightings(
@@ -201,8 +201,8 @@ class FleetReader:
                 times.append(witness.written)
                 if witness.written >= since:
                     hosts.add(witness.seen.host)
-            told = any((number, node) in answers for number in numbers)
-            snapshot = None if told or not wanted else self._snapshot(node, wanted)
+            answered = any((number, node) in answers for number in numbers)
+            snapshot = None if answered or not wanted else self._snapshot(node, wanted)
             found[node] = HostSeen(tuple(sorted(hosts)), max(times, default=None), snapshot)
         return found
 
@@ -276,10 +276,10 @@ class FleetReader:
             live = frozenset(admin.live_brokers())
         except LogAgentError as error:
             return ClusterSeen(why_not=str(error))
-        unsaid = live & {n for f in filed for n in _nodes(f) if (f.request_id, n) not in answers}
-        said_so = sorted(live & {n for f in filed for n in _nodes(f)} - unsaid)
-        asked = [*sorted(unsaid), *said_so[: max(0, REFUTED_BY_BROKERS - len(unsaid))]] if gone else []
-        logs = {n: said for n in asked if (said := admin.logs(n, topics.values())) is not None}
+        unanswered = live & {n for f in filed for n in _nodes(f) if (f.request_id, n) not in answers}
+        answering = sorted(live & {n for f in filed for n in _nodes(f)} - unanswered)
+        asked = [*sorted(unanswered), *answering[: max(0, REFUTED_BY_BROKERS - len(unanswered))]] if gone else []
+        logs = {n: log for n in asked if (log := admin.logs(n, topics.values())) is not None}
         return ClusterSeen(living, gone, moving, live, logs)
 
     def _runners(self) -> tuple[Runner, ...]:

@@ -75,7 +75,7 @@ class TopicProgress:
         return not (set(self.partitions) - {_P.NON_EXISTENT}) and not (set(self.states) - {_R.NON_EXISTENT})
 
 
-class _Told(NamedTuple):
+class _ReplicaState(NamedTuple):
     """What a node is known to have of one topic: `live` partitions that are still there, or a reason why that is not
     known (None, None: nothing of it is there)."""
 
@@ -110,14 +110,14 @@ class TopicDeletionManager:
         decision = filed.decision if filed.decision is not None and filed.decision.decision == "delete" else None
         decided = {t.topic_id: t for t in decision.topics} if decision is not None else {}
         results = {o.topic_id: o for o in filed.outcome.topics} if filed.outcome is not None else {}
-        told = self._told_by_topic(filed) if decision is not None else {}
+        by_topic = self._answers_by_topic(filed) if decision is not None else {}
         nobody: dict[int, TopicAnswer] = {}
         return [
-            self._topic(t, decided.get(t.topic_id), filed, told.get(t.topic_id, nobody), results.get(t.topic_id))
+            self._topic(t, decided.get(t.topic_id), filed, by_topic.get(t.topic_id, nobody), results.get(t.topic_id))
             for t in filed.request.topics
         ]
 
-    def _told_by_topic(self, filed: Filed) -> dict[str, dict[int, TopicAnswer]]:
+    def _answers_by_topic(self, filed: Filed) -> dict[str, dict[int, TopicAnswer]]:
         """What agents answered about each topic after the decision, by topic id and node. Clocks may be apart."""
         assert filed.decision is not None
         first = moment(filed.decision.at) - CLOCKS_APART
@@ -135,16 +135,16 @@ class TopicDeletionManager:
         asked: RequestedTopic,
         decided: RequestedTopic | None,
         filed: Filed,
-        told: Mapping[int, TopicAnswer],
+        answers: Mapping[int, TopicAnswer],
         settled: TopicOutcome | None,
     ) -> TopicProgress:
         """One topic: of whom it has replicas, whether the cluster has deleted it, and what each host has."""
         progress = TopicProgress(asked.topic, asked.topic_id)
-        for t in told.values():
+        for t in answers.values():
             progress.strays_left += t.strays_left
             progress.bytes_quarantined += t.bytes_left
             progress.bytes_back += t.bytes_back
-        replicas = self._replicas(asked, decided, told)
+        replicas = self._replicas(asked, decided, answers)
         decision = filed.decision
         begins = decision is not None and decision.decision == "delete" and decided is not None
         if settled is not None and settled.result != "deleted":
@@ -159,11 +159,11 @@ class TopicDeletionManager:
             return progress
         progress.result = "deleted"
         assert decision is not None
-        self._hosts(progress, replicas, moment(decision.at), told)
+        self._hosts(progress, replicas, moment(decision.at), answers)
         return progress
 
     def _replicas(
-        self, asked: RequestedTopic, decided: RequestedTopic | None, told: Mapping[int, TopicAnswer]
+        self, asked: RequestedTopic, decided: RequestedTopic | None, answers: Mapping[int, TopicAnswer]
     ) -> dict[int, set[int]]:
         """Partitions by node: of the request and the decision, and of every directory that was seen since."""
         found: dict[int, set[int]] = {}
@@ -172,9 +172,9 @@ class TopicDeletionManager:
                 for node in p.replicas:
                     found.setdefault(node, set()).add(p.partition)
         for node, more in self._shown.get(asked.topic_id, {}).items():
-            if node not in told:
+            if node not in answers:
                 found.setdefault(node, set()).update(more)
-        for node, answer in told.items():
+        for node, answer in answers.items():
             if answer.live and node not in found:
                 found[node] = {p.partition for p in asked.partitions}
         return found
@@ -222,25 +222,25 @@ class TopicDeletionManager:
         progress: TopicProgress,
         replicas: Mapping[int, set[int]],
         decided_at: datetime,
-        told: Mapping[int, TopicAnswer],
+        answers: Mapping[int, TopicAnswer],
     ) -> None:
         """After the cluster has deleted the topic: what each host still has of it."""
         left: Counter[int] = Counter()
         for node, partitions in replicas.items():
-            said = self._told(progress, node, decided_at, told.get(node))
+            host = self._replica_state(progress, node, decided_at, answers.get(node))
             for partition in partitions:
-                there = said.live is None or partition in said.live
+                there = host.live is None or partition in host.live
                 if not there:
                     progress.states[
                         ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.STARTED, _R.SUCCESSFUL)
                     ] += 1
                     continue
-                end = _R.INELIGIBLE if said.live is None else None
+                end = _R.INELIGIBLE if host.live is None else None
                 path = (_R.OFFLINE, _R.STARTED) + ((end,) if end is not None else ())
                 state = ReplicaStateMachine.state_after(_R.ONLINE, *path)
                 progress.states[state] += 1
                 left[partition] += 1
-                progress.missing.append(Missing(partition, node, state, said.reason or Reason("it is being deleted")))
+                progress.missing.append(Missing(partition, node, state, host.reason or Reason("it is being deleted")))
         numbers = {p for each in replicas.values() for p in each}
         done = not left
         if done:
@@ -250,39 +250,43 @@ class TopicDeletionManager:
         steps = (_P.OFFLINE, _P.NON_EXISTENT) if done else (_P.OFFLINE,)
         progress.partitions[PartitionStateMachine.state_after(_P.ONLINE, *steps)] += len(numbers)
 
-    def _told(self, topic: TopicProgress, node: int, decided_at: datetime, answer: TopicAnswer | None) -> _Told:
+    def _replica_state(
+        self, topic: TopicProgress, node: int, decided_at: datetime, answer: TopicAnswer | None
+    ) -> _ReplicaState:
         """What a node has of a deleted topic, by the best witness there is."""
         hosts, two = self.seen.hosts.get(node), self._two_hosts(node)
         if two is not None:
-            return _Told(None, two)
+            return _ReplicaState(None, two)
         logs = self.seen.cluster.logs.get(node)
         listed = {p for name, p in logs.current if name == topic.topic} if logs is not None else set()
         # It answers by name: what another topic has under that name by now says nothing of the old replica.
         another = logs is not None and logs.ids.get(topic.topic, topic.topic_id) != topic.topic_id
         if listed and not another:
-            return _Told(frozenset(listed), Reason(f"broker {node} still has it", "it deletes its own; look again"))
+            return _ReplicaState(
+                frozenset(listed), Reason(f"broker {node} still has it", "it deletes its own; look again")
+            )
         if answer is not None:
             if answer.live == 0:
-                return _Told()
+                return _ReplicaState()
             where = self._offline(node) if answer.live is None else None
             if answer.live is None:
                 reason = Reason(where or answer.words or "not every log dir could be read",
                                 "repair the log dir, or take it out of log.dirs", "online")  # fmt: skip
-                return _Told(None, reason)
+                return _ReplicaState(None, reason)
             words = answer.words or f"{answer.live} directories of it are there"
             # Its agent answers although its broker is stopped, and then nothing goes on until that is back.
             down = f"broker {node} is down: " if self._is_down(node) else ""
-            return _Told(None, Reason(down + words, None, next_try_at=answer.next_try_at))
+            return _ReplicaState(None, Reason(down + words, None, next_try_at=answer.next_try_at))
         if logs is not None and not logs.offline and not listed:
-            return _Told()
+            return _ReplicaState()
         snapshot = hosts.snapshot if hosts is not None else None
         if snapshot is not None and snapshot.taken_at > decided_at:
             if node in self._shown.get(topic.topic_id, {}):
                 hint = "its broker deletes or renames it when it starts"
-                return _Told(None, Reason(f"it was there at {instant(snapshot.taken_at)}", hint))
+                return _ReplicaState(None, Reason(f"it was there at {instant(snapshot.taken_at)}", hint))
             if not snapshot.offline:
-                return _Told()
-        return _Told(None, self._unknown(node, logs))
+                return _ReplicaState()
+        return _ReplicaState(None, self._unknown(node, logs))
 
     def _is_down(self, node: int) -> bool:
         live = self.seen.cluster.live_brokers

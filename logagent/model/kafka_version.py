@@ -133,8 +133,8 @@ class KafkaVersion:
             return Doubt(self.last_run.unread, f"{hint} kafka.version is right")
         if not self.newer or self.version is None or self.source is None:
             return None
-        newer = " and ".join(self._said(source, version) for source, version in self.newer)
-        fact = f"{self._said(self.source, self.version)}, but {newer}: the older one counts"
+        newer = " and ".join(self._described(source, version) for source, version in self.newer)
+        fact = f"{self._described(self.source, self.version)}, but {newer}: the older one counts"
         if self.source is VersionSource.LAST_RUN:
             hint = (
                 "correct kafka.version if it is left over; after an upgrade this ends once the new version has started"
@@ -149,7 +149,7 @@ class KafkaVersion:
             hint = "this ends once the broker has started as what it is to be, and logagent has seen it serve"
         return Doubt(fact, hint)
 
-    def _said(self, source: VersionSource, version: Version) -> str:
+    def _described(self, source: VersionSource, version: Version) -> str:
         match source:
             case VersionSource.RUNNING:
                 words = f"process {self.pid} runs"

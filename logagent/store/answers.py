@@ -221,9 +221,9 @@ class Answers(Control):
 
 def as_words(text: str) -> str:
     """`text` as an answer can carry it: UTF-8 (other bytes of a name as `\\udcXX`), a long path without its middle."""
-    said = text.encode("utf-8", "backslashreplace").decode()
+    words = text.encode("utf-8", "backslashreplace").decode()
     end = LONGEST_WORDS // 4
-    return said if len(said) <= LONGEST_WORDS else f"{said[: LONGEST_WORDS - end - 3]} … {said[-end:]}"
+    return words if len(words) <= LONGEST_WORDS else f"{words[: LONGEST_WORDS - end - 3]} … {words[-end:]}"
 
 
 def _head(schema: str) -> bytes:

@@ -54,8 +54,8 @@ def deletion_progress(store: str, cluster_id: str, keys: tuple[PublicKey, ...], 
     topics: dict[str, _Topic] = {}
     nodes = answers.nodes()
     for filed in RequestFolder(Control(store, cluster_id), keys).read().values():
-        if _is_shown(filed.told(known), now):
-            _add(filed.told(known), dict(_answers(answers, nodes, filed.request_id)), topics)
+        if _is_shown(filed.with_witnesses(known), now):
+            _add(filed.with_witnesses(known), dict(_answers(answers, nodes, filed.request_id)), topics)
     return [_row(cluster_id, name, topic) for name, topic in sorted(topics.items()) if topic.marked]
 
 
@@ -86,16 +86,16 @@ def _add(filed: Filed, answers: dict[int, Answer], topics: dict[str, _Topic]) ->
         topic.marked_bytes += next((a.bytes for a in request.topics if a.topic_id == t.topic_id), 0)
         for node in {n for p in t.partitions for n in p.replicas}:
             count = sum(node in p.replicas for p in t.partitions)
-            said = (
+            host = (
                 next((s for s in answers[node].topics if s.topic_id == t.topic_id), None) if node in answers else None
             )
-            done = deleted is not None or (said is not None and said.live == 0)
+            done = deleted is not None or (host is not None and host.live == 0)
             topic.add(node, count, 0 if done else count)
-            topic.back_bytes += said.bytes_back if said is not None else 0
-    said_of = {(n, d.log_dir, d.name): d for n, a in answers.items() for d in a.directories}
+            topic.back_bytes += host.bytes_back if host is not None else 0
+    answer_by_dir = {(n, d.log_dir, d.name): d for n, a in answers.items() for d in a.directories}
     for d in request.directories:
         topic = topics.setdefault(d.topic, _Topic(request.at))
-        answer = said_of.get((d.node_id, d.log_dir, d.name))
+        answer = answer_by_dir.get((d.node_id, d.log_dir, d.name))
         done = answer is not None and answer.state == "done"
         topic.marked_bytes += d.bytes
         topic.add(d.node_id, 1, 0 if done else 1)

@@ -216,7 +216,7 @@ def has_recent_assignments(store: SharedStore, claim: Claim, since: float, now: 
             continue
         if since < seen.modified <= now + CLOCKS_APART.total_seconds():
             with suppress(OSError, UnreadableError):
-                said = claim_of(store.read([*place(claim), name], _MANIFEST_FILE), name)
-                if (said.cluster_id, said.kind) == (claim.cluster_id, ASSIGNMENTS):
+                claimed = claim_of(store.read([*place(claim), name], _MANIFEST_FILE), name)
+                if (claimed.cluster_id, claimed.kind) == (claim.cluster_id, ASSIGNMENTS):
                     return True
     return False

@@ -38,11 +38,11 @@ class When(NamedTuple):
         return (self.arrived_at if self.taken_at == LONG_AGO else self.taken_at, self.arrived_at)
 
 
-def taken_at_of(said: object, arrived: datetime) -> datetime:
+def taken_at_of(at_text: object, arrived: datetime) -> datetime:
     """When a snapshot was taken: by its host's clock, as it may be sent hours later, but before it arrived. Without a
     valid time, or with one that shows that the clock is wrong, `LONG_AGO`: then it proves nothing."""
     try:
-        at = datetime.fromisoformat(said) if isinstance(said, str) else LONG_AGO
+        at = datetime.fromisoformat(at_text) if isinstance(at_text, str) else LONG_AGO
         return min(at, arrived) if at <= arrived + CLOCKS_APART else LONG_AGO
     except (ValueError, TypeError, OverflowError):
         return LONG_AGO
@@ -103,7 +103,7 @@ class FleetPublications:
     _folders: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict)
     _read: set[tuple[str, ...]] = field(default_factory=set)
     _read_back: set[int] = field(default_factory=set)
-    _told: set[int | tuple[str, ...]] = field(default_factory=set)
+    _warned: set[int | tuple[str, ...]] = field(default_factory=set)
 
     def read(self, now: datetime) -> None:
         """Read what arrived within `window` before `now`. Raises ServiceUnreachable if the store cannot be read."""
@@ -217,7 +217,7 @@ class FleetPublications:
     def _tell_of_clock(self, node_id: int, taken_at: datetime) -> None:
         """Warn if the newest snapshot has no valid time; again only after one that has."""
         if taken_at != LONG_AGO:
-            self._told.discard(node_id)
+            self._warned.discard(node_id)
         else:
             self._warn_once(
                 node_id,
@@ -226,8 +226,8 @@ class FleetPublications:
             )
 
     def _warn_once(self, about: int | tuple[str, ...], line: str) -> None:
-        if about not in self._told:
-            self._told.add(about)
+        if about not in self._warned:
+            self._warned.add(about)
             self.warn(line)
 
     def directories(self, node_id: int, topic_ids: Collection[str]) -> Iterator[dict[str, Any]]:

@@ -186,7 +186,7 @@ class Filed:
     hold: str | None = None
     signed: tuple[bytes, ...] = ()
 
-    def told(self, known: Known) -> Filed:
+    def with_witnesses(self, known: Known) -> Filed:
         """With what witnesses have seen: a decision or outcome that the store has lost counts as if it were there."""
         others = known.decisions.get(self.request_id, ())
         first = self.decision or next(iter(others), None)

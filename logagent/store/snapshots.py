@@ -55,10 +55,10 @@ def line_of(kind: str, row: Mapping[str, Any]) -> bytes:
     return json.dumps({"row": kind, **row}, separators=(",", ":")).encode()
 
 
-def dir_line(row: Mapping[str, Any], said: Mapping[str, object]) -> bytes:
-    """The line of a directory: its row as `logagent scan` has it, with times in milliseconds since 1970, and `said`,
+def dir_line(row: Mapping[str, Any], planned: Mapping[str, object]) -> bytes:
+    """The line of a directory: its row as `logagent scan` has it, with times in milliseconds since 1970, and `planned`,
     what the agent's plan says about it. Fields without a value are left out."""
-    found = {**row, **{name: _millis(row.get(name)) for name in _TIMES}, **said}
+    found = {**row, **{name: _millis(row.get(name)) for name in _TIMES}, **planned}
     first = {name: value for name, value in found.items() if value is not None and name not in NUMBERS}
     return line_of("dir", first | {name: found[name] for name in NUMBERS if found.get(name) is not None})
 
@@ -235,10 +235,10 @@ def base_of(head: bytes) -> Base | None:
 def base_named(row: Mapping[str, Any]) -> Base | None:
     """The base that a head or a manifest names. Raises ValueError for one that cannot be: another file than one beside
     it is never read."""
-    said = row.get("base")
-    if said is None:
+    base = row.get("base")
+    if base is None:
         return None
-    name, sha256 = (said.get("snapshot_id"), said.get("sha256")) if isinstance(said, dict) else (None, None)
+    name, sha256 = (base.get("snapshot_id"), base.get("sha256")) if isinstance(base, dict) else (None, None)
     if not isinstance(name, str) or not is_plain(name) or not isinstance(sha256, str):
         raise ValueError("its base is not named")
     return Base(name, sha256.lower())

@@ -243,8 +243,8 @@ def inspect_daemon(state_dir: str) -> DaemonFacts:
     )
 
 
-def _error_in(said: object) -> str | None:
-    return str(said.get("error")) if isinstance(said, dict) else None
+def _error_in(document: object) -> str | None:
+    return str(document.get("error")) if isinstance(document, dict) else None
 
 
 def inspect_port(listen: str | None, identity: Identity | None, daemon_pid: int | None) -> PortFacts | None:

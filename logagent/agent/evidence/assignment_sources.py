@@ -40,9 +40,9 @@ from logagent.model.assignments.lineage import (
     LogPoint,
     Remembered,
     other_history,
-    said_with_hint,
     why_not_our_lineage,
     why_other_log_dirs,
+    with_lineage_hint,
 )
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
 from logagent.model.claims import Claim, Held, Proof, Witness
@@ -186,7 +186,7 @@ class Assignments:
     `own_log`: that log, however old, where it was read: as a source, or as evidence of what the others are about.
     `lineage`: what the state dir remembers of it; `lineage_problem`: why it is not the log that is remembered, and
     proves nothing; `other_history`: why its cluster has another history than that, so that nobody's answer proves
-    anything; `newest_committed`: what to remember of it. `ours`: this host's broker by that log, if nobody
+    anything; `newest_committed`: what to remember of it. `stopped_broker`: this host's broker by that log, if nobody
     holds its log dirs; `nobody`: why no other broker could be asked in its place; `tried_others`: the addresses that
     the log names were tried.
     """
@@ -209,7 +209,7 @@ class Assignments:
     other_history: str | None = None
     mode_known: bool = False
 
-    ours: StoppedBroker | None = None
+    stopped_broker: StoppedBroker | None = None
     nobody: str | None = None
     tried_others: bool = False
 
@@ -228,8 +228,8 @@ class Assignments:
         elif image.source is Source.ADMIN:
             own = Witness.OWN_DISK if answering is not None and answering.own else Witness.CLUSTER
             lineage = own if answering is not None else None
-        said = ((Claim.OUR_LINEAGE, lineage), (Claim.IN_THIS_MODE, mode))
-        return tuple(Held(claim, witness, image.at_ms) for claim, witness in said if witness is not None)
+        witnesses = ((Claim.OUR_LINEAGE, lineage), (Claim.IN_THIS_MODE, mode))
+        return tuple(Held(claim, witness, image.at_ms) for claim, witness in witnesses if witness is not None)
 
     @property
     def ends_at_stop(self) -> str | None:
@@ -237,7 +237,7 @@ class Assignments:
         stopped: it says what was assigned then."""
         own, shown = self.own_log, self.shown
         # What is wrong with a log of another history is not that it ends.
-        if self.ours is None or own is None or shown is not own or self.lineage_problem is not None:
+        if self.stopped_broker is None or own is None or shown is not own or self.lineage_problem is not None:
             return None
         return as_of_stop(own.at_ms, usable=bool(self.usable), nobody=self.nobody)
 
@@ -379,7 +379,7 @@ def load_assignments(query: AssignmentQuery) -> Assignments:
             found.sort_in(image, _unusable(image, query.host, query.now_ms) or doubt)
     _read_own_log_aside(query, found)
     if query.stopped:
-        found.ours = _stopped_broker(query, found)
+        found.stopped_broker = _stopped_broker(query, found)
     _compare_file_with_own_log(query, found)
     _believe_nobody_of_another_history(query, found)
     return found
@@ -434,10 +434,10 @@ def _not_our_file(file: AssignmentImage, query: AssignmentQuery, found: Assignme
     registration = file.brokers.get(query.host.node_id) if query.host.node_id is not None else None
     if (why := why_other_log_dirs(registration, query.directory_ids)) is not None:
         return why
-    if found.ours is None or file.at_ms <= found.ours.forgotten_ms:
+    if found.stopped_broker is None or file.at_ms <= found.stopped_broker.forgotten_ms:
         return None
     live = [node_id for node_id, broker in file.brokers.items() if broker.fenced is False]
-    return why_live(live, found.ours, file.at_ms)
+    return why_live(live, found.stopped_broker, file.at_ms)
 
 
 def _believe_nobody_of_another_history(query: AssignmentQuery, found: Assignments) -> None:
@@ -447,7 +447,7 @@ def _believe_nobody_of_another_history(query: AssignmentQuery, found: Assignment
     own = found.own_log
     registration = own.brokers.get(query.host.node_id) if own is not None and query.host.node_id is not None else None
     of_log = found.lineage_problem if why_other_log_dirs(registration, query.directory_ids) is None else None
-    of_memory = said_with_hint(found.other_history, found.lineage) if found.other_history is not None else None
+    of_memory = with_lineage_hint(found.other_history, found.lineage) if found.other_history is not None else None
     why = of_log or of_memory
     if why is None:
         return

@@ -169,7 +169,7 @@ class BrokersToAsk:
         """Not those of a copy: the disks of a stopped clone name the original's brokers, of which one has our id."""
         if self.assignments.tried_others and self.assignments.nobody is not None:
             return with_hint(self.assignments.nobody)
-        own_log, ours = self.assignments.own_log, self.assignments.ours
+        own_log, ours = self.assignments.own_log, self.assignments.stopped_broker
         if own_log is None or ours is None:
             return f"no metadata log on this host says where the other brokers are: {SET_BOOTSTRAP}"
         try:
@@ -234,12 +234,12 @@ class ServingQuestions:
         if all(f.holder.state is not HolderState.STARTING for f in log_dirs.values()):
             return log_dirs
         known = self.journal.serving()
-        told, noted = mark_serving(
+        marked, noted = mark_serving(
             log_dirs, known, self._who_says_serving, self.settle_ms, self.now_ms, self.registration
         )
         if self.acting and noted != known:
             self.journal.note_serving(noted)
-        return told
+        return marked
 
     def _who_says_serving(self, where: LogDirFacts) -> Witness | NotServing:
         if registered_by(where.holder, self.registration, self.journal.incarnations(), where.directory_id):

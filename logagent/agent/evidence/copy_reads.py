@@ -75,7 +75,7 @@ class CopyReads:
         if not self.known:
             return {}
         jobs = {path: partial(job, 0, _always) for path, job in self._jobs(asked, opened).items()}
-        return _said({key: r.defect for key, r in _by_key(asked, calls.call_each(jobs)).items()})
+        return _kept_problems({key: r.defect for key, r in _by_key(asked, calls.call_each(jobs)).items()})
 
     def read(self, asked: Mapping[K, Overlap], opened: Mapping[str, OpenLogDir], calls: DiskCalls) -> dict[K, str]:
         """The same, to act, after reading what has not been read: what was not read does not count."""
@@ -88,7 +88,7 @@ class CopyReads:
         read = sum(r.read for r in found.values())
         self.left -= read
         self._bytes_read += read
-        return _said({key: r.problem for key, r in found.items()})
+        return _kept_problems({key: r.problem for key, r in found.items()})
 
     def _jobs(self, asked: Mapping[K, Overlap], opened: Mapping[str, OpenLogDir]) -> dict[str, _Job[K]]:
         if len(self.known) > _MOST_SEGMENTS:
@@ -131,5 +131,5 @@ def _by_key(
     return found
 
 
-def _said(problems: Mapping[K, str | None]) -> dict[K, str]:
-    return {key: said for key, said in problems.items() if said is not None}
+def _kept_problems(problems: Mapping[K, str | None]) -> dict[K, str]:
+    return {key: problem for key, problem in problems.items() if problem is not None}

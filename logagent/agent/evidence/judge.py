@@ -63,8 +63,8 @@ def identify(
     """
     held = any(f.holder.state is not HolderState.FREE for f in log_dirs.values() if not f.quarantine)
     if held:
-        found.ours = None
-    if found.ours is not None:
+        found.stopped_broker = None
+    if found.stopped_broker is not None:
         identify_stopped(found, seen, now_ms)
         return
     image, node_id = found.of(Source.ADMIN), host.node_id
@@ -102,7 +102,7 @@ def identify_stopped(found: Assignments, seen: AbstractSet[BrokerPlace], now_ms:
 
     What that log says is older than the answer of a broker that is known to be up to date; it may contradict it still
     (`verdict.contradict`), but it does not decide any more."""
-    image, ours, reader = found.of(Source.ADMIN), found.ours, found.reader
+    image, ours, reader = found.of(Source.ADMIN), found.stopped_broker, found.reader
     if found.answering is not None or image is None or reader is None or ours is None:
         return
     try:
@@ -134,8 +134,8 @@ def _another_broker(
     """Our own broker is down, and another one answers in its place. Returns why none may.
 
     `known`: those that were seen in our cluster before; `live`: others, of which the quorum has to show that they are
-    of our cluster (`found.ours`)."""
-    reader, ours = found.reader, found.ours if live else None
+    of our cluster (`found.stopped_broker`)."""
+    reader, ours = found.reader, found.stopped_broker if live else None
     assert reader is not None
     images: list[AssignmentImage] = []
     known_until: int | None = None

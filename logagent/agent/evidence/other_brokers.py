@@ -115,11 +115,11 @@ def first_of(
 
 @dataclass(slots=True)
 class OtherBrokers:
-    """`own_log`: the metadata log on this host; `ours`: its broker, which is stopped. `client`: the settings of
+    """`own_log`: the metadata log on this host; `stopped_broker`: its broker. `client`: the settings of
     `kafka.client`."""
 
     own_log: AssignmentImage
-    ours: StoppedBroker
+    stopped_broker: StoppedBroker
     target: Target
     client: Mapping[str, Any] | None
     now_ms: int
@@ -137,14 +137,16 @@ class OtherBrokers:
                 addresses.append((address(endpoint), config, False))
             else:
                 self.problems.append(f"node {node_id} ({address(endpoint)}): {why}")
-        found = first_of(addresses, self.connect, lambda r, _: why_not_ours(r, self.ours, self.now_ms), self.problems)
+        found = first_of(
+            addresses, self.connect, lambda r, _: why_not_ours(r, self.stopped_broker, self.now_ms), self.problems
+        )
         if found is not None:
             return found
         return "; ".join(dict.fromkeys(self.problems)) or "the metadata log on this host names no other broker"
 
     def _candidates(self) -> Iterator[tuple[int, Endpoint, Mapping[str, Any] | None]]:
         wanted, tried = inter_broker_listener(self.target.server.props), 0
-        others = (b for b in self.own_log.brokers.values() if b.node_id != self.ours.node_id)
+        others = (b for b in self.own_log.brokers.values() if b.node_id != self.stopped_broker.node_id)
         for broker in sorted(others, key=_live_first):
             endpoints = sorted(broker.endpoints, key=lambda e: e.listener != wanted)
             way = next(((e, c) for e in endpoints for c in _ways(e, self.client)), None)

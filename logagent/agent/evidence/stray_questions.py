@@ -40,7 +40,7 @@ _UNKNOWN = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")
 class StrayQuestions:
     """Rules on strays that are about to be removed, and on orphans that are about to be marked.
 
-    `opened`: every log dir that can be read, `ours`: those that have this broker's ids; `dirs`: all directories of the
+    `opened`: every log dir that can be read, `own`: those that have this broker's ids; `dirs`: all directories of the
     host; `marks`: what the journal knows about their renames; `ask_leaders`: whether leaders elsewhere may be asked
     (before a broker's start there is no time); `reads`: reads the copies here that a removal rests on, if it is about
     to come (`to_act`); `brokers`: who can be asked."""
@@ -49,7 +49,7 @@ class StrayQuestions:
     host: Host
     absent: Absent
     opened: Mapping[str, OpenLogDir]
-    ours: Mapping[str, OpenLogDir]
+    own: Mapping[str, OpenLogDir]
     calls: DiskCalls
     dirs: Sequence[PartitionDir]
     marks: Mapping[DirKey, Mark]
@@ -146,7 +146,7 @@ class StrayQuestions:
         shown = {
             d.key
             for d, other, end in pairs
-            if other.log_dir in self.ours
+            if other.log_dir in self.own
             and (last := found.get((d.key, end))) is not None
             and last == found.get((other.key, end))
         }
@@ -172,7 +172,7 @@ class StrayQuestions:
             if (own := logs.get(d.key)) is not None and own.last_epoch is not None
             for other in self._beside(d)
         }
-        copies = read_as_loaded([other for _, _, other in asked.values()], self.ours, self.calls)
+        copies = read_as_loaded([other for _, _, other in asked.values()], self.own, self.calls)
 
         def answer(pair: tuple[DirKey, DirKey], problem: str | None = None) -> EpochEnd:
             _, epoch, _ = asked[pair]
@@ -184,7 +184,7 @@ class StrayQuestions:
             if pair[1] in copies and covers(answer(pair), own)
         }
         read = self.reads.read if self.to_act else self.reads.problems
-        problems = read(resting, self.ours, self.calls)
+        problems = read(resting, self.own, self.calls)
         for pair in asked:
             if pair[1] in copies:
                 answers[pair[0]].append(answer(pair, problems.get(pair)))

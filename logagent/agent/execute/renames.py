@@ -201,7 +201,7 @@ class RenameBatch:
         except BrokerHoldsLogDir as e:
             outcome, error = Outcome.YIELDED, str(e)
         except LogAgentError as e:
-            outcome, error = Outcome.FAILED, _said(e)
+            outcome, error = Outcome.FAILED, _error_text(e)
             if _lacks_room(e) and not any(p.action is ActionKind.RESTORE for p in proposals):
                 stopped = [p for p in proposals if self._has_entry(p, entries)]
         else:
@@ -262,7 +262,7 @@ class RenameBatch:
             failed = ActionResult(Outcome.FAILED, str(e))
             return failed, failed
         except LogAgentError as e:
-            return ActionResult(Outcome.FAILED, _said(e)), None
+            return ActionResult(Outcome.FAILED, _error_text(e)), None
         done = ActionResult(Outcome.DONE)
         try:
             self.interlock.after_rename()
@@ -287,16 +287,16 @@ def _lacks_room(error: LogAgentError) -> bool:
     return isinstance(error, ItemFailed) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def _said(error: LogAgentError) -> str:
+def _error_text(error: LogAgentError) -> str:
     return f"{error}; {error.hint}" if _lacks_room(error) and error.hint else str(error)
 
 
 def _not_put_back(result: ActionResult, entries: Sequence[CheckpointEntry], error: LogAgentError) -> ActionResult:
     """The result of an action whose checkpoint entries could not be put back: never plain "done"."""
     what = ", ".join(f"{e.file} {e.topic} {e.partition} {e.offset}" for e in entries)
-    said = f"{result.error}; " if result.error else "renamed, but "
+    cause = f"{result.error}; " if result.error else "renamed, but "
     outcome = Outcome.FAILED if result.outcome is Outcome.DONE else result.outcome
-    return ActionResult(outcome, f"{said}its checkpoint entries could not be put back ({what}): {error}")
+    return ActionResult(outcome, f"{cause}its checkpoint entries could not be put back ({what}): {error}")
 
 
 class Replacement(RenameBatch):

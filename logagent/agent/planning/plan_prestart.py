@@ -107,8 +107,8 @@ def _making_room(
     renamed = [p for p in whole.actions if p.action is not ActionKind.REMOVE]
     gains = room_given_back(session, facts, [p.dir for p in passed.values()])
     found = to_make_room([p for p in due if p.key in passed], renamed, lacking, gains, facts, session.limits)
-    told = {p.key for p in due} - {p.key for p in renames}
-    refusals = [r for r in whole.refusals if r.key in told]
+    refused = {p.key for p in due} - {p.key for p in renames}
+    refusals = [r for r in whole.refusals if r.key in refused]
     if found.stop is not None:
         fact = f"{found.stop.fact}; only what makes room for a start is removed"
         refusals.append(replace(found.stop, fact=fact, hint=_NO_APPROVAL))
@@ -123,8 +123,8 @@ def _without_approval(plan: Plan) -> Plan:
     stop = plan.needs_approval
     if stop is None:
         return plan
-    told = replace(stop, hint=_NO_APPROVAL)
-    return replace(plan, needs_approval=told, refusals=tuple(told if r == stop else r for r in plan.refusals))
+    refusal = replace(stop, hint=_NO_APPROVAL)
+    return replace(plan, needs_approval=refusal, refusals=tuple(refusal if r == stop else r for r in plan.refusals))
 
 
 def room_for_start(session: Session) -> dict[int, StartRoom]:

@@ -312,10 +312,10 @@ class Publisher:
         for number, d in enumerate(sorted(session.dirs, key=lambda d: d.key)):
             if number % 512 == 0 and stop():
                 raise Stopped("the snapshot was not finished: the daemon is stopping")
-            said = planned.get(d.key)
+            due = planned.get(d.key)
             row = dir_row(d, facts, marks.get(d.key), sightings.get(d.key), ruling_on(d, facts, strays))
             row |= {"inode": d.inode, "end_offset": ends.get(d.key)}
-            yield d.key, dir_line(row, said.row() if said else {})
+            yield d.key, dir_line(row, due.row() if due else {})
 
     def _spool_assignments(self, image: AssignmentImage, cluster_id: str, node_id: int) -> None:
         # Two hosts never write the same file, and one host never writes a file twice: that would mix the data of one

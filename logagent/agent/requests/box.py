@@ -79,7 +79,7 @@ class RequestBox:
     _topics: dict[str, tuple[TopicAnswer, ...]] = field(default_factory=dict)
     _rows: dict[str, dict[str, Row]] = field(default_factory=dict)
     _noted: str = ""
-    _told: frozenset[str] = frozenset()
+    _announced: frozenset[str] = frozenset()
     """The requests that our seen file names, whole or as open: before that we do nothing about one."""
     _baselines: dict[str, dict[int, str]] = field(default_factory=dict)
     _testimonies: dict[str, tuple[float, Testimony]] = field(default_factory=dict)
@@ -106,18 +106,18 @@ class RequestBox:
         found = self.folder.read()
         contents = ((n, base64.b64decode(text)) for n, r in memory.requests.items() for text in r.contents)
         known = known_in(contents, self.folder.keys, self.cluster_id)
-        told = {number: f.told(known) for number, f in found.items()}
+        filed = {number: f.with_witnesses(known) for number, f in found.items()}
         if ask_witnesses:
-            told |= self._ask_witnesses(told, memory)
+            filed |= self._ask_witnesses(filed, memory)
         with self._mutex:
-            self.filed, self._read_at = told, at
-        return self._has_work(told, memory)
+            self.filed, self._read_at = filed, at
+        return self._has_work(filed, memory)
 
     def read_before_start(self) -> bool:
         """`read` for `prestart`, which removes nothing and writes nothing to the store: what the daemon wrote there
         last must not be from the future."""
         work = self.read(ask_witnesses=False)
-        self._told = frozenset(self.filed or ())
+        self._announced = frozenset(self.filed or ())
         by_store = self.answers.modified(str(self.node_id), SEEN)
         if by_store is not None and by_store <= self._now() + CLOCKS_APART:
             self._problem = None
@@ -160,9 +160,9 @@ class RequestBox:
             f = filed[number]
             contents = [c for s in seen.values() for c in s.contents().get(number, ())]
             known = known_in(((number, c) for c in contents), self.folder.keys, self.cluster_id)
-            told = f.told(known)
-            if told.decision is not None or told.outcome is not None:
-                learned[number] = replace(told, signed=(*f.signed, *contents))
+            witnessed = f.with_witnesses(known)
+            if witnessed.decision is not None or witnessed.outcome is not None:
+                learned[number] = replace(witnessed, signed=(*f.signed, *contents))
             baseline = self._baselines.setdefault(number, baseline_of(seen))
             assert f.request is not None
             found = testimony(number, f.request, seen, baseline, asker, self._now())
@@ -220,7 +220,7 @@ class RequestBox:
         """Also compare our clock with the store's."""
         try:
             self.answers.write_seen(self._seen(memory, filed, looked))
-            self._told = frozenset(filed)
+            self._announced = frozenset(filed)
             by_store, now = self.answers.modified(str(self.node_id), SEEN), self._now()
         except LogAgentError as error:
             self._problem = f"what it has seen cannot be written to the store: {error}"
@@ -293,7 +293,7 @@ class RequestBox:
             memory.save(self.state_dir)
         gone, runs, self._store_hangs = set(touched), list[DirectoryRun](), False
         for number, f in sorted(filed.items(), key=_oldest_first):
-            rows = [row for row in self._mine(f) if row.inode not in gone and number in self._told]
+            rows = [row for row in self._mine(f) if row.inode not in gone and number in self._announced]
             if not rows or self._settled(memory, number, f):
                 continue
             if self._store_hangs or stop():
@@ -380,8 +380,10 @@ class RequestBox:
             if r.rows and n in filed and (request := filed[n].request) is not None
         }
         if plan is None:  # what the last plan said of them still holds
-            said = {(n, t.topic_id): t for n, each in self._topics.items() for t in each}
-            topics = {n: tuple(_as_planned(t, said.get((n, t.topic_id))) for t in each) for n, each in topics.items()}
+            planned = {(n, t.topic_id): t for n, each in self._topics.items() for t in each}
+            topics = {
+                n: tuple(_as_planned(t, planned.get((n, t.topic_id))) for t in each) for n, each in topics.items()
+            }
         with self._mutex:
             self._log_dirs = SeenLogDirs(at, online, since if online else None, offline)
             self._topics, self._rows, self._noted = topics, rows, at

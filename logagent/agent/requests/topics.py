@@ -107,8 +107,8 @@ def answer_of(topic_id: str, left: Left, word: Word | None, why_no_word: str, pl
     if gone and (word is None or why_no_word):
         words = "; ".join(filter(None, (words, why_no_word)))
     elif gone and plan is not None:
-        said, next_try = _said_of(gone, plan)
-        words = "; ".join(filter(None, (words, said)))
+        why, next_try = _why_left(gone, plan)
+        words = "; ".join(filter(None, (words, why)))
     size = sum(d.allocated for d in left.dirs)
     return TopicAnswer(
         topic_id, None if left.hidden is not None else len(live), len(gone), min(size, LARGEST_COUNT),
@@ -116,7 +116,7 @@ def answer_of(topic_id: str, left: Left, word: Word | None, why_no_word: str, pl
     )  # fmt: skip
 
 
-def _said_of(dirs: Iterable[PartitionDir], plan: Plan) -> tuple[str, str | None]:
+def _why_left(dirs: Iterable[PartitionDir], plan: Plan) -> tuple[str, str | None]:
     """What the plan for the host says of these strays: the first refusal, else the first that falls due."""
     keys = {d.key for d in dirs}
     refusal = next((r for r in plan.refusals if r.key in keys), None)

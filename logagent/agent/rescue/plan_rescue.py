@@ -249,7 +249,7 @@ def _due_first(now: Part, whole: Part, past: Step, within: Step, setting: str) -
 def _duplicates(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], Duplicates]:
     """Checked only if there are any, because it reads logs. The guard checks again right before each is set aside. Also
     returns what is known of all."""
-    logs = read_as_loaded([d for pair in pairs(session.dirs) for d in pair], session.ours(), session.calls)
+    logs = read_as_loaded([d for pair in pairs(session.dirs) for d in pair], session.own_log_dirs(), session.calls)
     free = {path: room for paths, room in file_systems(session) for path in paths} if logs else {}
     decided = duplicates(session.dirs, facts, logs, session.spared, free)
     found = decided.found

@@ -479,7 +479,7 @@ class Session:
             # With the current directories, for canaries.
             absent_ids([*strays, *self.of_kind(Kind.CURRENT)], self.assignments, host, now_ms, proven),
             self.log_dirs.opened(),
-            self.ours(),
+            self.own_log_dirs(),
             self.calls,
             self.dirs,
             self.marks(),
@@ -496,9 +496,9 @@ class Session:
         asked = [(d, other) for d in dirs if (other := self.duplicates.get(d.key)) is not None]
         if not asked:
             return {}
-        return rule_on_duplicates(asked, self.ours(), self.calls, self.reads, to_act=to_act, now_ms=now_ms)
+        return rule_on_duplicates(asked, self.own_log_dirs(), self.calls, self.reads, to_act=to_act, now_ms=now_ms)
 
-    def ours(self) -> dict[str, OpenLogDir]:
+    def own_log_dirs(self) -> dict[str, OpenLogDir]:
         """The readable log dirs that have this broker's ids, and that it uses as far as we know: nothing may rest on a
         copy in another one."""
         others = {*self.log_dirs.cluster.problems, *self.log_dirs.cluster.copied, *self.target.unconfigured}

@@ -505,9 +505,9 @@ def _systemctl(verb: str, seconds: float, *units: str) -> bool:
     except OSError as e:
         raise LogAgentError(f"systemctl: {e.strerror}", hint="what was to be written is written") from e
     if done.returncode != 0:
-        said = next(iter(done.stderr.decode("utf-8", "replace").splitlines()), f"exit status {done.returncode}")
+        error = next(iter(done.stderr.decode("utf-8", "replace").splitlines()), f"exit status {done.returncode}")
         logs = f"; journalctl -u {units[0]} -n 20 says why" if units else ""
         raise LogAgentError(
-            f"systemctl {' '.join((verb, *units))}: {said}", hint=f"what was to be written is written{logs}"
+            f"systemctl {' '.join((verb, *units))}: {error}", hint=f"what was to be written is written{logs}"
         )
     return True

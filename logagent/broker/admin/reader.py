@@ -367,5 +367,5 @@ def _sure(answers: dict[str, IdAnswer], alive: list[str]) -> dict[str, IdAnswer]
     knows = IdAnswer.KNOWN in answers.values() and all(answers.get(i) is IdAnswer.KNOWN for i in alive)
     if knows:
         return answers
-    told = (IdAnswer.UNKNOWN, IdAnswer.NO_TOPIC)
-    return {i: IdAnswer.CANNOT_TELL if answer in told else answer for i, answer in answers.items()}
+    unproven = (IdAnswer.UNKNOWN, IdAnswer.NO_TOPIC)
+    return {i: IdAnswer.CANNOT_TELL if answer in unproven else answer for i, answer in answers.items()}

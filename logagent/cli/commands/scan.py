@@ -136,11 +136,11 @@ def _show_totals(
         verdict = _verdict_of(d, facts, strays)
         verdicts[verdict] += 1
         allocated[verdict] += d.allocated
-    said = [f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: KINDS.index(item[0]))]
+    counts = [f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: KINDS.index(item[0]))]
     where = "1 log dir" if len(head["log_dirs"]) == 1 else f"{len(head['log_dirs'])} log dirs"
     what = "1 directory" if len(dirs) == 1 else f"{len(dirs)} directories"
     total = human_bytes(sum(d.allocated for d in dirs))
-    line = f"{where}, {what}, {total} allocated" + (f": {', '.join(said)}" if said else "")
+    line = f"{where}, {what}, {total} allocated" + (f": {', '.join(counts)}" if counts else "")
     found = [
         f"{verdicts[v.value]} {words} ({human_bytes(allocated[v.value])})"
         for v, words in (
@@ -191,9 +191,9 @@ def _show_dirs(
     """What matters first: what is not assigned, then what nobody can tell, then the rest."""
     sections: dict[str, list[PartitionDir]] = {"Not assigned": [], "Unknown": [], "Assigned": []}
     for d in dirs:
-        said = verdict(d)
-        lies = said == Verdict.ORPHAN.value or (d.kind in _SET_ASIDE and said != Verdict.ASSIGNED.value)
-        sections["Not assigned" if lies else "Unknown" if said == Verdict.UNKNOWN.value else "Assigned"].append(d)
+        value = verdict(d)
+        lies = value == Verdict.ORPHAN.value or (d.kind in _SET_ASIDE and value != Verdict.ASSIGNED.value)
+        sections["Not assigned" if lies else "Unknown" if value == Verdict.UNKNOWN.value else "Assigned"].append(d)
     left = 0
     for title, members in sections.items():
         shown = members if show_all else members[:SHOWN]
@@ -236,12 +236,12 @@ def _show_section(
 def _verdict(row: Mapping[str, Any]) -> str:
     detail = row.get("detail")
     # What was asked as before a removal begins with the reason.
-    said = (
+    words = (
         row["verdict"],
         None if detail and row["reason"] and row["reason"] in detail else row["reason"],
         row["error"],
     )
-    return ": ".join(filter(None, (" ".join(filter(None, said)), detail)))
+    return ": ".join(filter(None, (" ".join(filter(None, words)), detail)))
 
 
 def _shared_file_systems(log_dirs: Sequence[Mapping[str, Any]]) -> list[list[str]]:

@@ -46,7 +46,7 @@ def standing(deletions: Deletions) -> Standing:
     witnesses, known = deletions.reader.witnesses()
     requests = [f.request for f in filed if f.request is not None]
     at = setting.clock()
-    still = [f.request for f in filed if f.request is not None and not f.told(known).is_over]
+    still = [f.request for f in filed if f.request is not None and not f.with_witnesses(known).is_over]
     others = heard((w.seen for w in witnesses.values()), Asker(setting.host, setting.silent_after), at)
     return Standing(
         tuple(r for r in still if at < r.ends_at),

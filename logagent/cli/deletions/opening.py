@@ -212,11 +212,11 @@ class Admin:
 
         def ask(reader: AdminReader) -> set[str]:
             node = reader.nodes()[0]
-            said = reader.topic_ids_known(node, topics)
-            unsaid = {i: topics[i] for i, answer in said.items() if answer is IdAnswer.CANNOT_TELL}
-            now = reader.ids_of_names(node, unsaid.values())
-            recreated = {i for i, name in unsaid.items() if now.get(name, i) != i}
-            return {i for i, answer in said.items() if answer in gone} | recreated
+            answers = reader.topic_ids_known(node, topics)
+            unanswered = {i: topics[i] for i, answer in answers.items() if answer is IdAnswer.CANNOT_TELL}
+            now = reader.ids_of_names(node, unanswered.values())
+            recreated = {i for i, name in unanswered.items() if now.get(name, i) != i}
+            return {i for i, answer in answers.items() if answer in gone} | recreated
 
         return self._asked(ask) if topics else ()
 

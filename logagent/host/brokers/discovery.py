@@ -442,7 +442,7 @@ def _with_processes(
     """
     known = [b.log_dirs for b in on_host if not b.sample and not b.controller]
     judge = GenuineBrokers(units, known, time_limits)
-    left, told, ignored = list(on_host), list[BrokerConfigRead](), list[BrokerConfigRead]()
+    left, named, ignored = list(on_host), list[BrokerConfigRead](), list[BrokerConfigRead]()
     for b in running:
         assert b.named is not None and b.user is not None
         same = next((host for host in on_host if _same_file(host, b)), None)
@@ -451,10 +451,10 @@ def _with_processes(
             ignored.append(replace(b, ignored=why))
         elif same in left:
             left.remove(same)
-            told.append(replace(b, config=same.config, unit=same.unit, usual=same.usual))
+            named.append(replace(b, config=same.config, unit=same.unit, usual=same.usual))
         else:  # two processes with one file are two brokers
-            told.append(b)
-    return told + left + ignored
+            named.append(b)
+    return named + left + ignored
 
 
 def _files(root: str, patterns: Iterable[str]) -> Iterator[str]:

@@ -29,13 +29,13 @@ _LIMITS = {
 class DirWatch:
     """Calls `hint(log_dir, name)` when a directory appears in a log dir or gets a name there.
 
-    Called in watchdog's thread, so it must return at once. `told()` is called when the result of `problems` has
+    Called in watchdog's thread, so it must return at once. `on_events()` is called when the result of `problems` has
     changed.
     """
 
-    def __init__(self, hint: Callable[[str, str], None], told: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, hint: Callable[[str, str], None], on_events: Callable[[], None] = lambda: None) -> None:
         self._hint = hint
-        self._told = told
+        self._on_events = on_events
         self._mutex = threading.Lock()
         self._wanted: dict[str, Hashable] = {}
         self._watched: dict[str, tuple[Hashable, ObservedWatch]] = {}
@@ -62,7 +62,7 @@ class DirWatch:
             else:
                 self._changing = changing
                 return
-        self._told()
+        self._on_events()
 
     def renew(self, paths: Iterable[str]) -> None:
         """Discard any watches on these: the next `follow` adds new ones."""
@@ -105,7 +105,7 @@ class DirWatch:
                 if (wanted == self._wanted and not self._stale) or self._ended:
                     self._changing = None
                     break
-        self._told()
+        self._on_events()
 
     def _update_watches(self, wanted: Mapping[str, Hashable], stale: Collection[str]) -> None:
         for path, (identity, watch) in list(self._watched.items()):

@@ -75,10 +75,10 @@ def write_lineage(state_dir: str, cluster_id: str, node_id: int, known: Remember
     if known.point is None:
         return
     point = known.point
-    said = {"cluster_id": cluster_id, "node_id": node_id, "offset": point.offset, "epoch": point.epoch}
-    said |= {"crc": point.crc, "topic_ids": sorted(known.topic_ids), "other_history": known.other_history}
+    document = {"cluster_id": cluster_id, "node_id": node_id, "offset": point.offset, "epoch": point.epoch}
+    document |= {"crc": point.crc, "topic_ids": sorted(known.topic_ids), "other_history": known.other_history}
     with suppress(OSError), whole_file(os.path.join(state_dir, LINEAGE_FILE_NAME), mode=0o640) as file:
-        file.write(json.dumps(said).encode())
+        file.write(json.dumps(document).encode())
 
 
 LOG_DIRS_FILE_NAME = "log-dirs-seen.json"
@@ -108,9 +108,9 @@ def read_log_dirs_seen(state_dir: str | None, cluster_id: str | None, node_id: i
 
 def write_log_dirs_seen(state_dir: str, cluster_id: str, node_id: int, dirs: Mapping[str, str | None]) -> None:
     """Replace the whole file. If it cannot be written, what was known before counts; nothing else follows."""
-    said = {"cluster_id": cluster_id, "node_id": node_id, "log_dirs": dict(dirs)}
+    document = {"cluster_id": cluster_id, "node_id": node_id, "log_dirs": dict(dirs)}
     with suppress(OSError), whole_file(os.path.join(state_dir, LOG_DIRS_FILE_NAME), mode=0o640) as file:
-        file.write(json.dumps(said).encode())
+        file.write(json.dumps(document).encode())
 
 
 def forget_other_log_dirs(state_dir: str, named: Collection[str]) -> list[str]:

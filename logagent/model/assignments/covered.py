@@ -201,8 +201,9 @@ def why_not_covered(own: LogExtent, answers: tuple[EpochEnd, ...]) -> str:
     """The reason in words, with all figures, for a refusal."""
     if own.log_end is None or own.last_epoch is None:
         return f"cannot tell where its own log ends ({own.problem or 'it has no leader epochs'})"
-    said = [_why_not(own, answer) for answer in answers]
-    return f"it ends at offset {own.log_end} in leader epoch {own.last_epoch}; {'; '.join(said) or 'nobody was asked'}"
+    reasons = [_why_not(own, answer) for answer in answers]
+    why = "; ".join(reasons) or "nobody was asked"
+    return f"it ends at offset {own.log_end} in leader epoch {own.last_epoch}; {why}"
 
 
 def _why_not(own: LogExtent, answer: EpochEnd) -> str:
@@ -214,12 +215,12 @@ def _why_not(own: LogExtent, answer: EpochEnd) -> str:
         return f"{answer.where} leads its partition, and no copy here has all of it"
     if answer.epoch != own.last_epoch:
         return f"{answer.where} does not know that epoch"
-    said = f"{answer.where} ends it at {answer.end_offset}"
+    end = f"{answer.where} ends it at {answer.end_offset}"
     if answer.end_offset is not None and answer.end_offset >= (own.log_end or 0):
         committed = answer.high_watermark
         if committed is None or committed < (own.log_end or 0):
-            return f"{said}, but only {'nothing' if committed is None else f'what is below {committed}'} is committed"
+            return f"{end}, but only {'nothing' if committed is None else f'what is below {committed}'} is committed"
     gap = answer.lacks(own)
     if gap is None:
-        return said
-    return f"{said}, but has no records from offset {gap[0]} to {gap[1]}: a segment may be missing"
+        return end
+    return f"{end}, but has no records from offset {gap[0]} to {gap[1]}: a segment may be missing"

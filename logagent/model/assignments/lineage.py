@@ -138,11 +138,11 @@ def why_not_our_lineage(
     `registration`: this node's in it; `directory_ids`: those of our log dirs, which it must have registered (3.7 on).
     """
     if known.unread is not None:
-        return said_with_hint(known.unread, known)
+        return with_lineage_hint(known.unread, known)
     if (why := why_other_log_dirs(registration, directory_ids)) is not None:
         return why
     why = other_history(history, known) or (history.is_behind(known.point) if known.point is not None else None)
-    return None if why is None else said_with_hint(why, known)
+    return None if why is None else with_lineage_hint(why, known)
 
 
 def why_other_log_dirs(registration: BrokerRegistration | None, directory_ids: Collection[str]) -> str | None:
@@ -153,7 +153,7 @@ def why_other_log_dirs(registration: BrokerRegistration | None, directory_ids: C
     return None
 
 
-def said_with_hint(why: str, known: Remembered) -> str:
+def with_lineage_hint(why: str, known: Remembered) -> str:
     """`why`, with what the operator does who knows better."""
     return f"{why}; if it is the true one all the same, remove {known.file}" if known.file is not None else why
 

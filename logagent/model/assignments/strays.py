@@ -93,31 +93,31 @@ def decide_stray(
     other copies, as of `at_ms`. `nobody`: why no leader could be asked, with what to do about it. `proof_ms`: when
     `proof` was noted.
     """
-    said = ruling.reason or ruling.verdict.value
+    reason = ruling.reason or ruling.verdict.value
     if ruling.detail:
-        said += f": {ruling.detail}"
+        reason += f": {ruling.detail}"
     if needs_cover(ruling):
         here = is_assigned_here(ruling)
         if not here and own is not None and own.has_no_records:
             covered_by = Held(Claim.COVERED, Witness.NO_RECORDS, at_ms)
-            return StrayRuling(True, f"{said}; it has no records", "yes", proof=(*ruling.proof, covered_by))
+            return StrayRuling(True, f"{reason}; it has no records", "yes", proof=(*ruling.proof, covered_by))
         covering = next((answer for answer in answers if own is not None and covers(answer, own)), None)
         if own is not None and covering is not None:
             covered_by = Held(Claim.COVERED, Witness.LED_HERE if covering.here else Witness.LEADER, at_ms)
-            fact = f"{said}; {what_it_has(covering, own)}"
+            fact = f"{reason}; {what_it_has(covering, own)}"
             return StrayRuling(True, fact, "yes", proof=(*ruling.proof, covered_by))
         why = why_not_covered(own, tuple(answers)) if own is not None else "its own log was not read"
-        whose = "its partition is assigned to this node" if here else said
+        whose = "its partition is assigned to this node" if here else reason
         covered: Literal["no", "unknown"] = "no" if own is not None and answers else "unknown"
         fact = f"{whose}, and no copy is known to cover it: {why}"
         return StrayRuling(False, fact, covered, nobody, proof=ruling.proof)
     if ruling.verdict is Verdict.ORPHAN:
-        return StrayRuling(True, said, proof=ruling.proof)
+        return StrayRuling(True, reason, proof=ruling.proof)
     if proof is not None and rests_on(proof, ruling):
         noted = tuple(
             Held(claim, Witness.JOURNAL, proof_ms) for claim in (Claim(proof), Claim.OUR_LINEAGE, Claim.IN_THIS_MODE)
         )
         agreed = Held(Claim.NOT_CONTRADICTED, Witness.EVERY_SOURCE, at_ms)
-        fact = f"{proof} when it was set aside (journal); now {said}"
+        fact = f"{proof} when it was set aside (journal); now {reason}"
         return StrayRuling(True, fact, proof=(*noted, agreed))
-    return StrayRuling(False, f"its owner is unknown now ({said})")
+    return StrayRuling(False, f"its owner is unknown now ({reason})")

@@ -88,12 +88,12 @@ def by_rulings(p: Proposal, facts: Facts) -> Ask:
         # Whose a current directory is, its verdict says, which knows its log dir and spares internal topics.
         proof = [held for held in proof if held.claim is Claim.COVERED]
         proof += () if p.duplicate else facts.ruling(p.dir).proof
-    said = (
+    claims = (
         (p.removal_started, Claim.REMOVAL_STARTED, Witness.MARK_AND_COUNT),
         (p.flags.allow_assigned, Claim.ALLOWED, Witness.OPERATOR),
         (is_given_up(p, facts), Claim.GIVEN_UP, Witness.OPERATOR),
     )
-    proof += [Held(claim, witness, facts.now_ms) for yes, claim, witness in said if yes]
+    proof += [Held(claim, witness, facts.now_ms) for yes, claim, witness in claims if yes]
     if p.flags.only_deleted:
         # A word that the fleet deleted its topic says nothing of a topic that lives.
         proof = [held for held in proof if held.claim not in (Claim.COVERED, Claim.GIVEN_UP)]
@@ -102,12 +102,12 @@ def by_rulings(p: Proposal, facts: Facts) -> Ask:
 
 def by_holder(holder: Holder, p: Proposal, facts: Facts) -> Ask:
     """Whether a log dir is nobody's, or its holder says that it serves it."""
-    said: list[Held] = []
+    held: list[Held] = []
     if holder.state not in (HolderState.HELD, HolderState.STARTING):
-        said.append(Held(Claim.STOPPED, Witness.LOCK, facts.now_ms))
+        held.append(Held(Claim.STOPPED, Witness.LOCK, facts.now_ms))
     if holder.state is HolderState.HELD and holder.serving is not None:
-        said.append(holder.serving)
-    return from_proof(said, facts.moment(p.dir)._replace(process_started_ms=holder.start_time_ms))
+        held.append(holder.serving)
+    return from_proof(held, facts.moment(p.dir)._replace(process_started_ms=holder.start_time_ms))
 
 
 def proof_of(p: Proposal, facts: Facts) -> Proof:

@@ -175,12 +175,12 @@ def _assigned_mark(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
     """A living ISR is not enough: after an unclean election, all of its members can have none of these records."""
     if unmet.claim is not Claim.COVERED:
         return _by_verdict(p, facts, unmet)
-    said, ruling = facts.strays.get(p.dir.key), facts.ruling(p.dir)
-    why = said.detail if said is not None else "nobody checked whether another copy has all of it"
+    stray, ruling = facts.strays.get(p.dir.key), facts.ruling(p.dir)
+    why = stray.detail if stray is not None else "nobody checked whether another copy has all of it"
     fact = f"its verdict is {ruling.verdict.value}{f' ({ruling.reason})' if ruling.reason is not None else ''}; {why}"
     hint = "add --even-last-copy if the data may be lost forever"
-    if said is not None and said.hint is not None:
-        hint = f"its leader could not be asked: {said.hint}; or {hint}"
+    if stray is not None and stray.hint is not None:
+        hint = f"its leader could not be asked: {stray.hint}; or {hint}"
     return _refuse(p, "assigned", fact, hint, unmet.claim)
 
 

@@ -162,7 +162,7 @@ class SmallFleet:
         for number, each in filed.items():
             memory.setdefault(number, set()).update(each.signed)
         known = known_in(((n, c) for n, cs in memory.items() for c in cs), self.keys, CLUSTER)
-        told = {number: each.told(known) for number, each in filed.items()}
+        told = {number: each.with_witnesses(known) for number, each in filed.items()}
         at, name = instant(self.now), host or f"kafka-{node}"
         born = instant(self.born[node])
         open_now = tuple(n for n, each in told.items() if each.is_open(self.now))

@@ -147,10 +147,10 @@ def test_what_the_store_has_lost_its_witnesses_still_know(control: Control) -> N
     assert looked(control, number).is_open(NOON)
     known = known_in(((number, content) for content in kept[number]), KEYS, CLUSTER)
     assert [d.decision for d in known.decisions[number]] == ["cancelled"]
-    assert not looked(control, number).told(known).is_open(NOON)
+    assert not looked(control, number).with_witnesses(known).is_open(NOON)
     # Decided anew meanwhile: what ends it wins.
     decide(control, decision(number, "delete"), KEY, KEYS)
-    told = looked(control, number).told(known)
+    told = looked(control, number).with_witnesses(known)
     assert told.decision is not None and told.decision.decision == "cancelled"
 
 
@@ -215,7 +215,7 @@ def test_an_outcome_that_the_store_has_lost_still_closes(control: Control) -> No
     write_outcome(control, outcome, KEY)
     kept = [(number, content) for content in looked(control, number).signed]
     place(control, number, "outcome.json").unlink()
-    assert looked(control, number).told(known_in(kept, KEYS, CLUSTER)).outcome == outcome
+    assert looked(control, number).with_witnesses(known_in(kept, KEYS, CLUSTER)).outcome == outcome
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o2770])

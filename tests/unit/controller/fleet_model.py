@@ -86,7 +86,7 @@ class Fleet:
             if filed.outcome is not None:
                 node.outcomes[number] = filed.outcome
         known = Known({i: tuple(d) for i, d in node.decisions.items()}, node.outcomes)
-        told = {number: filed.told(known) for number, filed in self.store.items()}
+        told = {number: filed.with_witnesses(known) for number, filed in self.store.items()}
         still = tuple(number for number, filed in told.items() if filed.is_open(self.now))
         at = instant(self.now)
         dirs = SeenLogDirs(at, not node.log_dir_offline, offline=("/d2",) if node.log_dir_offline else ())
@@ -137,7 +137,7 @@ class Fleet:
         known = self.known()
         return Sightings(
             self.now,
-            {number: filed.told(known) for number, filed in self.store.items()},
+            {number: filed.with_witnesses(known) for number, filed in self.store.items()},
             {n: node.witness for n, node in self.nodes.items() if node.witness is not None},
             {},
             dict(self.answers),

@@ -112,7 +112,7 @@ def named_by_own_log(*endpoints: Endpoint, offset: int = 100) -> Assignments:
         [], AssignmentImage(source=Source.KRAFT_LOG, cluster_id="c", at_ms=0, known_until_ms=0, complete=True,
         offset=offset, brokers={1: own, 2: BrokerRegistration(2, (), False, endpoints)},
     ))  # fmt: skip
-    return Assignments(own_log=image, ours=StoppedBroker(1, "c", offset, 5, stopped_ms=NOW - 600_000))
+    return Assignments(own_log=image, stopped_broker=StoppedBroker(1, "c", offset, 5, stopped_ms=NOW - 600_000))
 
 
 def test_this_hosts_broker_is_asked_at_the_listener_that_its_configuration_names() -> None:
