@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from logagent.broker.exported.file import write_assignments
+from logagent.broker.exported import write_assignments
 from logagent.broker.files.meta_properties import parse_meta_properties
 from logagent.broker.metadata_log.log import read_metadata_log
 from logagent.cli.main import run

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from logagent.agent.status.status import ask_status
+from logagent.agent.status import ask_status
 from logagent.errors import ServiceUnreachable
 
 # However slow the machine: whoever waits for something waits no longer than this.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from logagent.broker.exported.file import write_assignments
+from logagent.broker.exported import write_assignments
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.broker.metadata_log.log import read_metadata_log
 from logagent.errors import LogAgentError, UsageError

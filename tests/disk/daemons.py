@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from logagent.agent.status.status import ask_status
+from logagent.agent.status import ask_status
 from logagent.errors import LogAgentError
 from tests.daemon_process import log_lines
 from tests.disk.failing import LIMIT, wait_until

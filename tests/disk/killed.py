@@ -27,7 +27,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from logagent.broker.exported.file import write_assignments
+from logagent.broker.exported import write_assignments
 from logagent.broker.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, parse_checkpoint
 from logagent.cli import main
 from logagent.errors import Exit

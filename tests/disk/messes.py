@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from logagent.broker.exported.file import write_assignments
+from logagent.broker.exported import write_assignments
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, parse_checkpoint, render_checkpoint
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.assignments.image import (

@@ -14,7 +14,7 @@ from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.open_session import Shared, open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
-from logagent.broker.exported.file import write_assignments
+from logagent.broker.exported import write_assignments
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.bounded_calls import BoundedCalls

@@ -45,7 +45,7 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      "logagent.broker.admin.client logagent.broker.admin.reader logagent.broker.admin.client_properties"
      " logagent.broker.admin.topic_deletion", OFTEN),
     ("`queue` shows what is marked without assignments",
-     "logagent.broker.metadata_log.log logagent.broker.metadata_log.replay logagent.broker.exported.file", OFTEN),
+     "logagent.broker.metadata_log.log logagent.broker.metadata_log.replay logagent.broker.exported", OFTEN),
     ("what only looks does not load what acts",
      "logagent.agent.execute.checkpoint_entries logagent.agent.execute.log_manager logagent.agent.execute.recovery"
      " logagent.agent.session.unchangeable",

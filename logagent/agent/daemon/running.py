@@ -17,7 +17,7 @@ from logagent.agent.daemon.host_jobs import HostJobs
 from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.daemon.scheduling import ApsScheduler, Control, RunConfig
 from logagent.agent.events import Events, Format
-from logagent.agent.status.status import StatusServer
+from logagent.agent.status import StatusServer
 from logagent.errors import Exit
 from logagent.host.brokers.broker_process import BrokerProcess
 from logagent.host.inventory.watch import DirWatch

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from logagent.agent.config import key_lines, load
 from logagent.agent.doctor.broker_inspection import ANSWER_SECONDS
-from logagent.agent.status.status import SOCKET_NAME, ask_status
+from logagent.agent.status import SOCKET_NAME, ask_status
 from logagent.agent.target import resolve_target
 from logagent.errors import LogAgentError, ServiceUnreachable, UsageError
 from logagent.host.brokers.systemd_units import read_unit, show_unit, systemd_runs

@@ -461,7 +461,7 @@ def _read(source: str, query: AssignmentQuery, found: Assignments) -> Assignment
         _kraft_log(query, found)
         return found.own_log
     if source == "file":
-        from logagent.broker.exported.file import read_assignments
+        from logagent.broker.exported import read_assignments
 
         assert query.settings.assignments.file is not None
         return read_assignments(query.settings.assignments.file)

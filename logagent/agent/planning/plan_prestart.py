@@ -24,7 +24,7 @@ from logagent.model.planning.plan import Execution, Plan, Proposal, Waiting
 from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.room import StartRoom, room_to_start, still_lacking, to_make_room, until_it_starts
 from logagent.model.records import ActionKind, DirKey
-from logagent.model.space import NOTHING, Space
+from logagent.model.sizes import NOTHING, Space
 
 # Nobody is asked during a start, so a hint must not say how to approve its plan.
 _NO_APPROVAL = "prestart takes no approval; logagent cleanup shows a plan that can be approved"

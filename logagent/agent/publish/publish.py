@@ -24,7 +24,7 @@ from logagent.agent.evidence.log_ends import log_ends
 from logagent.agent.session.clock_watch import boot_id
 from logagent.agent.session.scan_rows import dir_row, ruling_on, scan_head
 from logagent.agent.session.session import Session
-from logagent.broker.exported.file import landing_lines, landing_stem
+from logagent.broker.exported import landing_lines, landing_stem
 from logagent.errors import LogAgentError, UnreadableError
 from logagent.files.safe_open import read_regular
 from logagent.files.whole_file import PART

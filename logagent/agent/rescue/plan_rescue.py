@@ -47,7 +47,7 @@ from logagent.model.planning.rescue_steps import (
     without_a_stop,
 )
 from logagent.model.records import DirKey, Holder, HolderState, Kind, Outcome, PartitionDir, RemovedFile
-from logagent.model.space import NOTHING, Space
+from logagent.model.sizes import NOTHING, Space
 
 # Sources that need no network: what only a running cluster can prove is unknown here.
 LOCAL_SOURCES = ("kraft-log", "file")

@@ -32,7 +32,7 @@ from logagent.model.planning.topic_retention import (
     loaded,
 )
 from logagent.model.records import DirKey, HolderState, Kind, PartitionDir, Verdict
-from logagent.model.space import Space
+from logagent.model.sizes import Space
 
 T = TypeVar("T")
 # With what `kafka-storage.sh format` writes.

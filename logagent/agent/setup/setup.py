@@ -41,7 +41,7 @@ from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trus
 from logagent.host.linux.mounts import mount_points
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR
 from logagent.model.doctor.doctor_facts import DropInFacts
-from logagent.model.setup.drop_in import (
+from logagent.model.drop_in import (
     NAME,
     PRESTART_NAME,
     PrestartFacts,

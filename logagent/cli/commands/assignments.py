@@ -10,7 +10,7 @@ import click
 
 from logagent.agent.config import load_valid_part
 from logagent.agent.evidence.assignment_sources import mode_unknown
-from logagent.broker.exported.file import document_pieces, write_assignments
+from logagent.broker.exported import document_pieces, write_assignments
 from logagent.cli.host_session import read_assignments, session_of
 from logagent.cli.options import Call, common, reads_assignments, refuse_wrong_user
 from logagent.cli.render import dump, human_ms, table

@@ -34,7 +34,7 @@ from logagent.model.facts import Facts
 from logagent.model.planning.plan import Proposal, action_id
 from logagent.model.planning.room import StartRoom
 from logagent.model.records import ActionKind, DirKey, Outcome, PartitionDir
-from logagent.model.space import NOTHING, Space
+from logagent.model.sizes import NOTHING, Space
 from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 

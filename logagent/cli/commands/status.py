@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from logagent.agent.status.status import ask_status
+from logagent.agent.status import ask_status
 from logagent.cli.options import RUN_AS_BROKER, Call, common
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.errors import Exit, NotPermitted, ServiceUnreachable

@@ -15,7 +15,7 @@ from logagent.files import safe_open as limits
 from logagent.files.safe_open import read_regular
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
 from logagent.model.records import PartitionDir
-from logagent.model.space import NOTHING, Space
+from logagent.model.sizes import NOTHING, Space
 
 
 @dataclass(slots=True)

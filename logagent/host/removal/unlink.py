@@ -24,7 +24,7 @@ from logagent.host.inventory.partition import nested_usage
 from logagent.host.linux.syscalls import is_hole, mount_id
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.work_control import MAX_CHUNK, Progress, WorkControl
-from logagent.model.space import Space
+from logagent.model.sizes import Space
 
 # Without O_NONBLOCK, opening a name that was swapped for a FIFO would wait for its reader.
 _OPEN_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY

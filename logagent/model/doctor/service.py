@@ -13,9 +13,9 @@ from shlex import quote
 
 from logagent.model.doctor.doctor_facts import DoctorFacts, ServiceFacts
 from logagent.model.doctor.storage import toml_change, unit_change, unit_word
+from logagent.model.drop_in import CONFIG_VARIABLE
 from logagent.model.finding import Change, Finding, fatal, info, warning, works
 from logagent.model.health.clock_doubt import TRUST_CLOCK
-from logagent.model.setup.drop_in import CONFIG_VARIABLE
 
 
 def daemon(f: DoctorFacts) -> Iterator[Finding]:

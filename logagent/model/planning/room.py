@@ -13,7 +13,7 @@ from logagent.model.facts import Facts
 from logagent.model.planning.assemble import BlastRadius, blast_radius, within_limits
 from logagent.model.planning.plan import Proposal, Refusal
 from logagent.model.records import DirKey, Kind, PartitionDir
-from logagent.model.space import NOTHING, Space
+from logagent.model.sizes import NOTHING, Space
 
 # A start on xfs with 10 partitions failed with 148 KiB free and succeeded with 276 KiB (2.5.1); with 20 partitions it
 # failed with 84 KiB free and used 168 KiB of 1 MiB (3.9.1). Epochs, indexes, producer snapshots and checkpoints grow

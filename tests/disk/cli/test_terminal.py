@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.status.status import SOCKET_NAME, ask_status
+from logagent.agent.status import SOCKET_NAME, ask_status
 from logagent.errors import Exit, ServiceUnreachable
 from tests.cli_host import CliHost
 

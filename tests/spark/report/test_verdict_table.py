@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.broker.exported.file import landing_lines
+from logagent.broker.exported import landing_lines
 from logagent.errors import UnreadableError
 from logagent.fleet.report.answers import windowed
 from logagent.model.records import Kind

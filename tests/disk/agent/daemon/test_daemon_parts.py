@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from logagent.agent.daemon.scheduling import ApsScheduler, Loop
-from logagent.agent.status.status import SOCKET_NAME, StatusServer, ask_status
+from logagent.agent.status import SOCKET_NAME, StatusServer, ask_status
 from logagent.errors import ServiceUnreachable
 from logagent.host.inventory.watch import DirWatch
 from logagent.host.linux.sd_notify import Notifier

@@ -15,7 +15,7 @@ import pytest
 
 from logagent.agent.metrics.metrics import Metrics
 from logagent.agent.metrics.metrics_server import MetricsServer
-from logagent.agent.status.status import SOCKET_NAME, StatusServer, ask_status
+from logagent.agent.status import SOCKET_NAME, StatusServer, ask_status
 from logagent.errors import ItemFailed, ServiceUnreachable
 from logagent.host.log_dir import bounded_calls
 from logagent.host.log_dir.calls import Stop

@@ -14,7 +14,7 @@ import pytest
 
 from logagent.agent.evidence.assignment_sources import AssignmentQuery, Assignments, load_assignments
 from logagent.agent.target import resolve_target
-from logagent.broker.exported.file import read_assignments, write_assignments
+from logagent.broker.exported import read_assignments, write_assignments
 from logagent.broker.files.meta_properties import parse_meta_properties
 from logagent.errors import ServiceUnreachable
 from logagent.host.state.version_seen import LINEAGE_FILE_NAME

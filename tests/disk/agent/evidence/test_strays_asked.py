@@ -14,7 +14,7 @@ from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.planning.plan_prestart import plan_prestart
 from logagent.agent.session.session import Session
-from logagent.broker.exported.file import write_assignments
+from logagent.broker.exported import write_assignments
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
 from logagent.model.facts import Facts

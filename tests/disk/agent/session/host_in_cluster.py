@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logagent.agent.daemon.scheduling import RunConfig, why_not_switch
-from logagent.broker.exported.file import write_assignments
+from logagent.broker.exported import write_assignments
 from logagent.cli.commands.run import load
 from logagent.cli.options import Call
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image

@@ -9,7 +9,7 @@ import pytest
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.planning.plan_cleanup import plan_cleanup
-from logagent.broker.exported.file import write_assignments
+from logagent.broker.exported import write_assignments
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
 from logagent.model.naming.dir_names import stray_name

@@ -23,7 +23,7 @@ import pytest
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.execute.plan_journal import PlanJournal
-from logagent.broker.exported.file import write_assignments
+from logagent.broker.exported import write_assignments
 from logagent.errors import BrokerHoldsLogDir, RemovalStopped
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.removal.remove import remove_dir

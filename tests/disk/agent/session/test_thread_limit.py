@@ -22,7 +22,7 @@ import pytest
 from logagent.agent.daemon.daemon import Reloader
 from logagent.agent.events import Events
 from logagent.agent.requests.box import bounded
-from logagent.agent.status.status import StatusServer, ask_status
+from logagent.agent.status import StatusServer, ask_status
 from logagent.broker.process.lock import Interlock
 from logagent.errors import Busy, ItemFailed
 from logagent.host.inventory.watch import DirWatch

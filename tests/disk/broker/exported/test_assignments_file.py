@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from logagent.broker.exported.file import (
+from logagent.broker.exported import (
     document_pieces,
     landing_lines,
     landing_stem,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.broker.exported.file import read_assignments, write_assignments
+from logagent.broker.exported import read_assignments, write_assignments
 from logagent.model.assignments.image import AssignmentImage
 from tests.cli_host import CliHost, run_here
 

@@ -11,7 +11,7 @@ from logagent.model.planning.assemble import BlastRadius, blast_radius
 from logagent.model.planning.plan import Proposal
 from logagent.model.planning.room import Removals, still_lacking, to_make_room
 from logagent.model.records import ActionKind
-from logagent.model.space import NOTHING, Space
+from logagent.model.sizes import NOTHING, Space
 from tests.hosts import DEVICE, HEX, directory, facts
 
 FACTS = facts(partition_dirs=1000, partition_bytes=10**6)

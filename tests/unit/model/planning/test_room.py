@@ -9,7 +9,7 @@ from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.plan import Proposal
 from logagent.model.planning.room import needed_to_start, room_to_start, until_it_starts
 from logagent.model.records import ActionKind, DirKey
-from logagent.model.space import NOTHING, Space
+from logagent.model.sizes import NOTHING, Space
 from tests.hosts import DEVICE, HEX, LOG_DIR, directory
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.setup.drop_in import (
+from logagent.model.drop_in import (
     PrestartFacts,
     SetupFacts,
     allowed,

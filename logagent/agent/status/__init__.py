@@ -1,1 +1,0 @@
-"""The socket that serves what a running daemon reports about itself."""

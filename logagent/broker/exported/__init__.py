@@ -1,1 +1,0 @@
-"""The assignments that `logagent assignments export` wrote."""
