@@ -18,7 +18,7 @@ from tests.broker.rig.kafka import ZooKeeperNode
 from tests.broker.rig.ordered_cluster import OrderedCluster, current
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Rig
-from tests.broker.versions import versions
+from tests.broker.versions import long_form, versions
 
 VERSIONS = versions("4.3.1", "3.9.1")
 
@@ -114,6 +114,7 @@ def test_the_last_topic_of_a_cluster_is_closed_by_any_process(
         wait_until(complete, 180, "the request completes", interval=2)
 
 
+@long_form
 def test_the_zookeeper_generation_waits_for_its_broker(rig: Rig, tmp_path: Path) -> None:
     one = rig.kafka("3.5.2", mode="zookeeper", node_id=1)
     assert isinstance(one, ZooKeeperNode)

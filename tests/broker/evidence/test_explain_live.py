@@ -24,7 +24,7 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.jars import version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import FULL, versions
+from tests.broker.versions import FULL, long_form, versions
 
 DAY_MS = 86_400_000
 NEVER_MS = 3_600_000
@@ -238,7 +238,8 @@ def test_what_is_said_is_what_the_broker_deletes(kafka: Callable[..., KafkaNode]
     assert not [g for d in live["dirs"] for g in d["groups"] if g["reason"] in ("due", "below-log-start")]
 
 
-@pytest.mark.parametrize("version", versions("3.9.1", "4.3.1", "3.5.2"))
+@long_form
+@pytest.mark.parametrize("version", ["3.9.1", "4.3.1", "3.5.2"])
 def test_above_the_high_watermark_nothing_goes_until_the_follower_has_fetched(
     kafka_cluster: Callable[..., KafkaCluster], version: str
 ) -> None:

@@ -19,7 +19,7 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.security import Certificates, SecureListener
-from tests.broker.versions import versions
+from tests.broker.versions import long_form, versions
 
 VERSIONS = versions("4.3.1", "3.9.1")
 LOGAGENT = Path(sys.executable).with_name("logagent")
@@ -109,6 +109,7 @@ def test_what_was_deleted_recreated_or_moved_while_it_was_down_is_found_on_a_fre
     assert codes(host.json("doctor", allow=(0, 1)))["assignments-stopped"].startswith("assigned, as of")
 
 
+@long_form
 def test_a_stopped_clone_does_not_believe_the_brokers_of_its_original(
     kafka_cluster: Callable[..., KafkaCluster], tmp_path: Path
 ) -> None:

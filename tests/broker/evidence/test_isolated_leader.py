@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,9 @@ from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.ports import Ports
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.quorum import FETCH_TIMEOUT_MS, OBSERVER, Quorum, wait_leader
+from tests.broker.versions import versions
 
-VERSIONS = os.environ.get("LOGAGENT_TESTS_ISOLATED", "3.5.2 4.3.1").split()
+VERSIONS = versions("4.3.1", "3.5.2")
 SETTLED_MS = 60_000
 
 

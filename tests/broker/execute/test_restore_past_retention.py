@@ -15,6 +15,7 @@ import pytest
 from tests.broker.restores import PROPERTIES, act, logagent, retention_checks, write
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
+from tests.broker.versions import versions
 
 COUNT = 100
 DAY_MS = 86_400_000
@@ -28,7 +29,7 @@ def pasted(node: KafkaNode, command: str) -> None:
     node.jars.run("kafka.admin.ConfigCommand", *words)
 
 
-@pytest.mark.parametrize(("version", "mode"), [("3.5.2", "zookeeper"), ("3.9.1", "kraft"), ("4.3.1", "kraft")])
+@pytest.mark.parametrize(("version", "mode"), versions(("3.9.1", "kraft"), ("3.5.2", "zookeeper"), ("4.3.1", "kraft")))
 def test_what_retention_would_delete_comes_back_once_it_is_kept(
     kafka: Callable[..., KafkaNode], version: str, mode: str
 ) -> None:
