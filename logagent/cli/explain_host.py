@@ -1,4 +1,5 @@
-"""What `logagent explain` shows of a host: its log dirs, their bytes, and why they are still there."""
+"""What `logagent explain` shows of a host: its log dirs, their bytes and why they are still there, and what is beside them
+on their file systems."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from logagent.agent.explain.explain import Explained, Explainer, FileSystem, Sum
 from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target
 from logagent.cli.explain_names import explain_document, last_part, show_names
-from logagent.cli.explain_outside import outside_document, show_outside
 from logagent.cli.host_session import note_health, session_of, take_inventory, unusable_assignments_file
 from logagent.cli.options import Call, refuse_wrong_user
 from logagent.cli.render import dump, human_bytes, human_time, table
@@ -35,6 +35,12 @@ if TYPE_CHECKING:
         ReasonSumDoc,
         SettingDoc,
     )
+from typing import TYPE_CHECKING
+
+from logagent.model.outside import OtherLogDir, Outside, PlaceKind, Whose, whose
+
+if TYPE_CHECKING:
+    from logagent.documents.inventory import OutsideDoc
 
 Role = Literal["leader", "follower"]
 
@@ -333,3 +339,71 @@ def _goes(at_ms: int | None, last_at_ms: int | None, first: str | None, now_ms: 
     if last_at_ms is not None and last_at_ms > max(at_ms, now_ms):
         date += f" to {human_time(last_at_ms)}"
     return f"{date}, {once}" if once else date
+
+
+_WHOSE: Final = {
+    Whose.METADATA_LOG_DIR: "metadata.log.dir of this node",
+    Whose.THIS_NODE: "log dir of this node, not in its log.dirs",
+    Whose.OTHER_NODE: "log dir of node {node} of this cluster",
+    Whose.OTHER_CLUSTER: "log dir of node {node} of cluster {cluster}",
+    Whose.UNKNOWN: "log dir without meta.properties",
+}
+_KINDS: Final = {
+    PlaceKind.DIRECTORY: "{files} files",
+    PlaceKind.REMAINDER: "{files} files (the rest of it)",
+    PlaceKind.FILE: "file",
+}
+
+
+def outside_document(session: Session, outside: Outside) -> OutsideDoc:
+    return {
+        "root": outside.root,
+        "log_dirs": [
+            {
+                "path": d.path,
+                "whose": _whose(session, d),
+                "cluster_id": d.cluster_id,
+                "node_id": d.node_id,
+                "partitions": d.partitions,
+                "allocated": d.allocated,
+                "in_use": d.in_use,
+            }
+            for d in outside.log_dirs
+        ],
+        "places": [
+            {"path": p.path, "kind": p.kind, "allocated": p.allocated, "files": p.files} for p in outside.places
+        ],
+        "rest": outside.rest,
+        "rest_files": outside.rest_files,
+        "unread_directories": outside.unread,
+        "unfinished": outside.unfinished,
+    }
+
+
+def show_outside(call: Call, session: Session, outside: Outside) -> None:
+    """Log dirs and other places in one table, largest first; and what is missing from it."""
+    lines = [(d.allocated, d.path, _of_log_dir(session, d)) for d in outside.log_dirs]
+    lines += [(p.allocated, p.path, _KINDS[p.kind].format(files=f"{p.files:,}")) for p in outside.places]
+    lines.sort(key=lambda line: -line[0])
+    if outside.rest:
+        lines.append((outside.rest, "", f"everything else, {outside.rest_files:,} files"))
+    columns = [("allocated", "right"), ("what", "text"), ("path", "path")]
+    rows = [[human_bytes(allocated), what, path] for allocated, path, what in lines]
+    if rows:
+        table(f"Outside the log dirs, below {outside.root}", columns, rows, color=call.color)
+    if outside.unfinished is not None:
+        where = f" (below {outside.root})" if outside.root else ""
+        call.say(f"not everything outside the log dirs was counted{where}: {outside.unfinished}")
+    if outside.unread:
+        call.say(f"{outside.unread} directories below {outside.root} could not be read, and are not counted")
+
+
+def _of_log_dir(session: Session, d: OtherLogDir) -> str:
+    words = _WHOSE[_whose(session, d)].format(node="?" if d.node_id is None else d.node_id, cluster=d.cluster_id or "?")
+    return f"{words}, {d.partitions} partitions{', in use' if d.in_use else ''}"
+
+
+def _whose(session: Session, d: OtherLogDir) -> Whose:
+    cluster, target = session.log_dirs.cluster, session.target
+    metadata_log_dir = target.server.metadata_log_dir if target.config is not None else None
+    return whose(d, cluster.cluster_id, cluster.node_id, metadata_log_dir)
