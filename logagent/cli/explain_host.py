@@ -1,5 +1,5 @@
-"""What `logagent explain` shows of a host: its log dirs, their bytes and why they are still there, and what is beside them
-on their file systems."""
+"""What `logagent explain` shows of a host: its log dirs, their bytes and why they are still there, and what else is on
+their file systems."""
 
 from __future__ import annotations
 
