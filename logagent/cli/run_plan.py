@@ -185,15 +185,22 @@ def closing(plan: Plan, document: PlanDoc) -> str:
     if totals["actions"]:
         also = f" ({refused} refused)" if refused else ""
         what = "1 directory" if totals["actions"] == 1 else f"{totals['actions']} directories"
-        add = "--execute" if plan.needs_approval is None else f"--execute --approve {plan.plan_id}"
-        needs = "" if plan.needs_approval is None else " it needs approval: read the plan, then"
-        return f"{what}, {human_bytes(totals['bytes'])}{also}: nothing has been done yet;{needs} add {add}"
+        add = what_to_add(plan.plan_id, approval=plan.needs_approval is not None)
+        return f"{what}, {human_bytes(totals['bytes'])}{also}: nothing has been done yet; {add}"
     if totals["refusals"]:
         all_of_it = (
             "everything is refused" if refused == 0 else f"all {refused} are refused" if refused > 1 else "refused"
         )
         return f"nothing was done: {all_of_it}, see above"
     return _closing_of_waiting(plan) if plan.waiting else "nothing to do"
+
+
+def what_to_add(plan_id: str, *, approval: bool, due_without: bool = False) -> str:
+    """The words that carry a plan out. `due_without`: a part of it needs no approval."""
+    whole = f"--execute --approve {plan_id}"
+    if due_without:
+        return f"add --execute for what is due, or {whole} for all of it"
+    return f"it needs approval: read the plan, then add {whole}" if approval else "add --execute"
 
 
 def _closing_of_waiting(plan: Plan) -> str:

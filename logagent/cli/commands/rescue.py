@@ -24,7 +24,7 @@ from logagent.cli.host_session import (
 from logagent.cli.options import Call, common, includes_internal, or_dry_run, reads_assignments
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, table
-from logagent.cli.run_plan import set_status, show_refusals, show_waiting
+from logagent.cli.run_plan import set_status, show_refusals, show_waiting, what_to_add
 from logagent.errors import Exit, UsageError
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Execution
@@ -274,14 +274,12 @@ def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -
 
 
 def _what_to_add(document: PlanDoc, rescue: Rescue) -> str:
-    """The words that carry this plan out: a step that shortens a wait needs approval."""
+    """A step that shortens a wait needs approval."""
     early = [bool(a.get("shortens")) for a in document["actions"]]
     if not early:
         return ""
-    whole = f"--execute --approve {document['plan_id']}"
-    if all(early) or rescue.plan.needs_approval is not None:
-        return f"; it needs approval: read the plan, then add {whole}"
-    return f"; add --execute for what is due, or {whole} for all of it" if any(early) else "; add --execute"
+    whole = all(early) or rescue.plan.needs_approval is not None
+    return f"; {what_to_add(document['plan_id'], approval=whole, due_without=any(early) and not whole)}"
 
 
 # With less, the next segment or checkpoint is one too many.
