@@ -4,7 +4,7 @@ their file systems."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from logagent.agent.clock import SystemClock
@@ -14,7 +14,7 @@ from logagent.agent.target import resolve_target
 from logagent.cli.explain_names import explain_document, last_part, show_names
 from logagent.cli.host_session import note_health, session_of, take_inventory, unusable_assignments_file
 from logagent.cli.options import Call, refuse_wrong_user
-from logagent.cli.render import dump, human_bytes, human_time, table
+from logagent.cli.render import did_you_mean, dump, human_bytes, human_time, table
 from logagent.errors import ConfigError
 from logagent.model.claims import of_ruling, since_when
 from logagent.model.naming.dir_names import classify
@@ -103,7 +103,8 @@ def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
         wanted, unmatched = _named(session, names)
         for name in unmatched:
             places = [path for path, f in facts.log_dirs.items() if f.health is not Health.OFFLINE and not f.quarantine]
-            call.say(f"{name}: there is no such directory, partition or topic in {', '.join(places)}")
+            near = did_you_mean(name, _known_names(session.dirs))
+            call.say(f"{name}: there is no such directory, partition or topic in {', '.join(places)}{near}")
         dirs = explainer.dirs(wanted)
         systems = explainer.file_systems(outside=outside) if not names else []
         if call.json:
@@ -118,6 +119,13 @@ def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
                 call.say(f"{log_dir['path']}: nothing is deleted there until {log_dir['waits_for']}")
             if log_dir["cordoned"]:
                 call.say(f"{log_dir['path']}: it is cordoned: it gets no new partitions, and retention goes on")
+
+
+def _known_names(dirs: Iterable[PartitionDir]) -> Iterator[str]:
+    for d in dirs:
+        yield d.name
+        if d.topic is not None:
+            yield from (d.topic, f"{d.topic}-{d.partition}")
 
 
 def _print_names(call: Call, parsed: Sequence[NameDoc]) -> None:

@@ -7,7 +7,8 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, get_type_hints
 
 import click
 
@@ -16,6 +17,7 @@ from logagent.cli import completion
 from logagent.cli.options import RUN_AS_BROKER
 from logagent.cli.render import did_you_mean, forget_stdout, visible
 from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, NotPermitted, UsageError
+from logagent.settings import Settings
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -165,6 +167,18 @@ def _show_usage(error: click.ClickException) -> None:
     error.show(usage)
     for line in usage.getvalue().splitlines():
         click.echo(visible(line), err=True)
+    if isinstance(error, click.NoSuchOption) and not error.possibilities:
+        _show_setting(error.option_name)
+
+
+def _show_setting(option: str) -> None:
+    """A setting is no option of a command."""
+    wanted = option.lstrip("-").replace("-", "_")
+    hints = get_type_hints(Settings)
+    for section, key in ((s.name, k.name) for s in fields(Settings) for k in fields(hints[s.name])):
+        if wanted in (key, f"{section}_{key}"):
+            variable = f"LOGAGENT_{section}__{key}".upper()
+            click.echo(f"  hint: {section}.{key} is a setting, in logagent.toml or as {variable}", err=True)
 
 
 def _show(error: LogAgentError) -> None:

@@ -13,6 +13,7 @@ from logagent.agent.target import named_target
 from logagent.cli import completion
 from logagent.cli.names import CUT, meant, no_such
 from logagent.cli.options import Call, Consent, carries_out, common, gathered, includes_internal, reads_assignments
+from logagent.cli.render import did_you_mean
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
 from logagent.host.inventory.scan import topics_in
@@ -84,7 +85,10 @@ def delete(
             approve=consent.approve,
         )
         for partition in absent:
-            call.say(f"{partition}: no such {'future ' if future else ''}log here; nothing to do")
+            near = did_you_mean(
+                str(partition), (f"{d.topic}-{d.partition}" for d in session.dirs if d.topic is not None)
+            )
+            call.say(f"{partition}: no such {'future ' if future else ''}log here; nothing to do{near}")
         return plan
 
     run_plan(call, make_plan, execute=consent.execute)
@@ -112,12 +116,15 @@ def _topics(call: Call, expression: str) -> frozenset[str]:
     pattern = _regex(expression)
     known = topics_in(named_target(call.settings(), call.log_dirs).log_dirs)
     try:
-        return work_in_child(lambda: frozenset(t for t in known if pattern.fullmatch(t)), MATCHING_SECONDS)
+        matched = work_in_child(lambda: frozenset(t for t in known if pattern.fullmatch(t)), MATCHING_SECONDS)
     except TimeoutError as e:
         raise UsageError(
             f"--topic {expression!r} was not matched against {len(known)} topics within {MATCHING_SECONDS:g} s",
             hint="write it without nested repetitions such as (a+)+",
         ) from e
+    if not matched:
+        call.say(f"no topic here matches {expression!r} as a whole{did_you_mean(expression, known)}")
+    return matched
 
 
 def _regex(text: str) -> re.Pattern[str]:
