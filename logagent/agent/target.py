@@ -94,6 +94,22 @@ def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
     return Target(path, server, _unique(dirs), version, _unique(left_out), unconfigured=_unique(unconfigured))
 
 
+def why_not_switch(acted_on: Collection[str], new: Target) -> str | None:
+    """Why a reload must not take `new`: it no longer has a log dir that the running daemon acts on.
+
+    A `server.properties` that is being written may be empty (then Kafka's default, /tmp/kafka-logs, is in effect) or
+    end in the middle of `log.dirs`, and is valid all the same; and what is forgotten of a log dir is a copy or a move
+    that nobody sees any more. If it is meant, a restart takes it."""
+    missing = [path for path in acted_on if path not in new.log_dirs]
+    if not missing:
+        return None
+    source = new.config or "the new configuration"
+    return (
+        f"{source} does not name the log dir {missing[0]} any more; if that is meant, and not a file that was being"
+        " written, restart logagent (systemctl restart logagent)"
+    )
+
+
 def _no_log_dirs(real: Collection[str], server: ServerProperties, config: str) -> None:
     """Raise ConfigError for a named path that is not a log dir: "nothing to do" would sound as if all were well."""
     known = {os.path.realpath(d) for d in server.log_dirs}

@@ -27,9 +27,9 @@ from logagent.agent.daemon.scheduling import (
     Scheduler,
     Timetable,
     changed_keys,
-    why_not_switch,
 )
 from logagent.agent.events import Events
+from logagent.agent.target import why_not_switch
 from logagent.errors import ConfigError, Exit, LogAgentError
 from logagent.host.linux.sd_notify import Notifier
 from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary
@@ -271,7 +271,7 @@ class Daemon:
         """Read the configuration and apply it, or keep the current one and say why."""
         try:
             config = self._load()
-            if (why := why_not_switch(self.config, config)) is not None:
+            if (why := why_not_switch(self.config.target.log_dirs, config.target)) is not None:
                 raise ConfigError(why, problems=(why,))
             changes = changed_keys(self.config, config)
             self._jobs.configure(config)

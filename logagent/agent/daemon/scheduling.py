@@ -43,22 +43,6 @@ def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
     return [*changed, *(["log dirs"] if old.target != new.target else [])]
 
 
-def why_not_switch(old: RunConfig, new: RunConfig) -> str | None:
-    """Why a reload must not take `new`: it no longer has a log dir that this daemon acts on.
-
-    A `server.properties` that is being written may be empty (then Kafka's default, /tmp/kafka-logs, is in effect) or
-    end in the middle of `log.dirs`, and is valid all the same; and what is forgotten of a log dir is a copy or a move
-    that nobody sees any more. If it is meant, a restart takes it."""
-    missing = [path for path in old.target.log_dirs if path not in new.target.log_dirs]
-    if not missing:
-        return None
-    source = new.target.config or "the new configuration"
-    return (
-        f"{source} does not name the log dir {missing[0]} any more; if that is meant, and not a file that was being"
-        " written, restart logagent (systemctl restart logagent)"
-    )
-
-
 Tick = Callable[[], None]
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from logagent.agent.config import as_document, key_lines
-from logagent.agent.target import Target, resolve_target
+from logagent.agent.status import ask_status
+from logagent.agent.target import Target, resolve_target, why_not_switch
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, table
-from logagent.errors import ConfigError
+from logagent.errors import ConfigError, ServiceUnreachable
 
 
 @click.group()
@@ -22,8 +24,12 @@ def config() -> None:
 @config.command()
 @common
 def check(call: Call) -> None:
-    """Check logagent.toml, the environment and server.properties; list every error at once (exit status 78)."""
+    """Check logagent.toml, the environment and server.properties; list every error at once (exit status 78).
+
+    What the running daemon would not take in a reload is an error, too.
+    """
     target = _target(call)
+    _ask_the_daemon(call.state_dir, target)
     loaded = call.loaded_settings
     document = {
         "schema": "logagent.config-check/1",
@@ -42,6 +48,26 @@ def check(call: Call) -> None:
         call.say(f"state dir: {call.state_dir}")
         if target.config is not None and call.settings().kafka.config is None:
             call.say("the broker was found, not named: what acts needs kafka.config or --kafka-config FILE")
+
+
+def _ask_the_daemon(state_dir: str, target: Target) -> None:
+    """Raises ConfigError for what the daemon that serves this broker from this state dir would keep out. Where none
+    answers, nothing is kept out."""
+    try:
+        status = ask_status(state_dir)
+    except ServiceUnreachable:
+        return
+    served, config = status.get("log_dirs"), status.get("kafka_config")
+    same = (
+        isinstance(config, str)
+        and target.config is not None
+        and os.path.realpath(config) == os.path.realpath(target.config)
+    )
+    if not same or not isinstance(served, list):
+        return
+    paths = [row["path"] for row in served if isinstance(row, dict) and isinstance(row.get("path"), str)]
+    if (why := why_not_switch(paths, target)) is not None:
+        raise ConfigError(why, problems=(why,))
 
 
 def _target(call: Call) -> Target:

@@ -12,7 +12,7 @@ import pytest
 
 from logagent.errors import Exit
 from logagent.host.state.journal import Journal
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete
+from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete, run_here
 from tests.daemon_process import DaemonProcess, notify_socket, status_of, wait_until
 from tests.documents import assert_promised
 
@@ -117,6 +117,9 @@ def test_a_torn_server_properties_is_refused_until_a_restart_takes_it(host: CliH
         good = host.properties.read_text(encoding="latin-1")
         for torn in ("", f"{good}\nlog.dirs={host.d1}\n"):
             host.properties.write_text(torn, encoding="latin-1")
+            # What `systemctl reload` runs first says it, and the reload fails.
+            checked = run_here("config", "check", "--config", str(host.toml), "--state-dir", str(host.state))
+            assert checked.status == 78 and "does not name the log dir" in checked.err, checked
             daemon.process.send_signal(signal.SIGHUP)
             said = daemon.wait_for("reload-failed", count=1 if torn == "" else 2)["problems"]
             assert "does not name the log dir" in said
@@ -133,6 +136,7 @@ def test_a_torn_server_properties_is_refused_until_a_restart_takes_it(host: CliH
         daemon.process.send_signal(signal.SIGHUP)
         daemon.wait_for("reloaded")
         assert status_of(host.state)["reload_failed"] is None
+        assert run_here("config", "check", "--config", str(host.toml), "--state-dir", str(host.state)).status == 0
         assert daemon.stop()[0] == 0
     host.set_property(f"log.dirs={host.d1}")
     with daemon_of(host) as daemon:

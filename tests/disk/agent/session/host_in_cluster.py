@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logagent.agent.daemon.scheduling import RunConfig, why_not_switch
+from logagent.agent.daemon.scheduling import RunConfig
+from logagent.agent.target import why_not_switch
 from logagent.broker.exported import write_assignments
 from logagent.cli.commands.run import load
 from logagent.cli.options import Call
@@ -179,7 +180,7 @@ class Host:
 
     def why_no_reload(self) -> str | None:
         """Why a daemon that runs with the configuration of the beginning does not take what the files say now."""
-        return why_not_switch(self.configured, self._load())
+        return why_not_switch(self.configured.target.log_dirs, self._load().target)
 
     def _load(self) -> RunConfig:
         return load(Call(None, str(self.toml), (), str(self.state), None, True, False, False), reread=True)
