@@ -119,15 +119,15 @@ class DeltaLog:
         return f"{self.store.uri}/{log_folder(self.table)}"
 
     def follow(self, commits: Mapping[date, Commit]) -> None:
-        """Writes a version if other files count than the newest one says.
+        """Writes a version if other files count than the newest one says. A date that has commits of which none can be
+        read now stays as it is.
 
         Raises `UnreadableError` for a log that is damaged, `Busy` if somebody else writes it, and what file systems
         and Spark raise.
         """
-        commits = {day: commit for day, commit in commits.items() if commit.has_roots}
         for _ in range(MAX_TRIES):
             last = self._last or self._newest()
-            if last is None and not commits:
+            if last is None and not any(commit.has_roots for commit in commits.values()):
                 return
             actions, noted = self._next(last, commits)
             if not actions:
@@ -162,14 +162,14 @@ class DeltaLog:
 
     def _next(self, last: Noted | None, commits: Mapping[date, Commit]) -> tuple[list[Row], Noted]:
         """The actions of the next version, none if nothing has changed; and what it notes."""
-        runs = {day: commit.run for day, commit in commits.items()}
-        schema = schema_string(self.table)
-        mark = zlib.crc32(schema.encode())
         before = {} if last is None else last.runs
+        unread = before.keys() & set(self.store.dates()) - commits.keys()
+        runs = {day: commit.run for day, commit in commits.items() if commit.has_roots}
+        runs |= {day: before[day] for day in unread}
+        mark = zlib.crc32(schema_string(self.table).encode())
         changed = sorted(day for day in before.keys() | runs.keys() if before.get(day) != runs.get(day))
-        at = max(
-            (_ms(commits[day].at) for day in changed if day in commits), default=_ms(datetime.now(UTC).isoformat())
-        )
+        now = _ms(datetime.now(UTC).isoformat())
+        at = max((_ms(commits[day].at) for day in changed if day in commits), default=now)
         if last is None:
             # Not from the content: a log that is begun again is another table to those who have read the old one.
             noted = Noted(0, str(uuid4()), at, mark, runs)
@@ -181,7 +181,7 @@ class DeltaLog:
         for day in changed:
             for path in self._written(day, before[day]) if day in before else ():
                 actions.append({"remove": {"path": path, "deletionTimestamp": at, "dataChange": True}})
-            actions += [{"add": add} for add in (self._adds(commits[day]) if day in commits else ())]
+            actions += [{"add": add} for add in (self._adds(commits[day]) if day in runs else ())]
         if not (actions or changed):
             return [], noted
         info = {"timestamp": at, "operation": "WRITE", "operationParameters": {}, "logagent": noted.document()}
@@ -214,11 +214,11 @@ class DeltaLog:
 
         Without what was removed lately: that is for programs that clean up, and no other may here.
         """
-        before = self._names("checkpoint.parquet")
-        if noted.version - max(before, default=0) < CHECKPOINT_EVERY:
+        if noted.version == 0 or noted.version % CHECKPOINT_EVERY or not noted.runs.keys() <= commits.keys():
             return
+        before = self._names("checkpoint.parquet")
         rows: list[Row] = [{"protocol": PROTOCOL}, {"metaData": self._metadata(noted)}]
-        rows += [{"add": add | {"dataChange": False}} for commit in commits.values() for add in self._adds(commit)]
+        rows += [{"add": add | {"dataChange": False}} for day in noted.runs for add in self._adds(commits[day])]
         files, scratch = self.store.files, f"{self.store.uri}/.scratch-{uuid4().hex}"
         try:
             local_frame(self.store.spark, rows, _CHECKPOINT).coalesce(1).write.parquet(scratch)

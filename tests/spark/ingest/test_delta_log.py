@@ -22,7 +22,7 @@ from logagent.fleet.tables.delta_log import DeltaLog, DeltaLogs
 from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import BELOW_RUNS, Commit, Store
 from tests.spark.hand_made import AT, Kafka, dir_row
-from tests.spark.ingest.delta_reader import by_delta, by_us, versions
+from tests.spark.ingest.delta_reader import by_delta, by_spark, by_us, of_answer, versions
 
 DAY = AT.date()
 BEFORE = DAY - timedelta(days=1)
@@ -174,9 +174,10 @@ def test_who_is_first_has_the_version(life: Life, copy: Store) -> None:
     """The next one is written instead, from what was found there."""
     log, other = DeltaLog(copy, "dirs"), DeltaLog(copy, "dirs")
     log.follow(life.last)
-    other.follow({BEFORE: life.last[BEFORE]})
+    other.follow(life.first)
+    other.follow(life.last)
     log.follow(life.first)
-    assert versions(_folder(copy).parents[2], "dirs") == [0, 1, 2, 3, 4]
+    assert versions(_folder(copy).parents[2], "dirs") == [0, 1, 2, 3, 4, 5]
     assert _files(copy) == _named(life.first)
 
 
@@ -187,6 +188,14 @@ def test_a_date_that_was_dropped(life: Life, copy: Store) -> None:
     copy.refresh()
     assert _warnings(copy, copy.commits()) == []
     assert _files(copy) == _named({BEFORE: life.last[BEFORE]})
+
+
+def test_a_date_whose_commits_cannot_be_read_stays(life: Life, copy: Store) -> None:
+    for path in (_folder(copy).parents[2] / "commits" / str(DAY)).iterdir():
+        path.write_bytes(b"")
+    copy.refresh()
+    assert _warnings(copy, copy.commits()) == [] and copy.commits().keys() == {BEFORE}
+    assert _files(copy) == _named(life.last)
 
 
 def test_commits_from_before_the_tables_had_roots(life: Life, copy: Store) -> None:
@@ -242,3 +251,36 @@ def test_an_empty_store_has_no_log(copy: Store) -> None:
     shutil.rmtree(_folder(copy))
     assert _warnings(copy, {}) == [] or not _folder(copy).exists()
     assert not _folder(copy).exists()
+
+
+@pytest.mark.skipif(os.environ.get("LOGAGENT_TESTS_FULL") != "1", reason="another Spark; LOGAGENT_TESTS_FULL=1 runs it")
+def test_spark_with_delta_reads_what_we_read(
+    life: Life, copy: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tables, one of them from a checkpoint; time travel by version and by time; no statement changes them."""
+    root = _folder(copy).parents[1]
+    monkeypatch.setattr(delta_log, "CHECKPOINT_EVERY", 3)
+    DeltaLog(copy, "others").follow(life.first)
+    for version in (0, 1, 2):
+        (_folder(copy, "others") / f"{version:020}.json").unlink()
+    for version in (0, 1, 2):
+        at = time.time() - (3 - version) * 3600  # Delta refuses to travel back further than a week
+        os.utime(root / "dirs/_delta_log" / f"{version:020}.json", (at, at))
+    dirs, half_past = root / "dirs", f"{datetime.now(UTC) - timedelta(minutes=90):%Y-%m-%d %H:%M:%S}"
+    asked = [(root / table, dict[str, str](), "") for table in STORE]
+    asked += [
+        (dirs, {"versionAsOf": "0"}, ""),
+        (dirs, {"versionAsOf": "1"}, ""),
+        (dirs, {"timestampAsOf": half_past}, ""),
+    ]
+    words = ("delete from delta.`{}`", "vacuum delta.`{}`")
+    asked += [(dirs, {}, word.format(dirs)) for word in words]
+    answers = by_spark(tmp_path, asked)
+    for table, answer in zip(STORE, answers, strict=False):
+        commits = life.first if table == "others" else life.last
+        assert of_answer(answer, table) == by_us(life.store, table, commits), table
+    before, first, then, *refused = answers[len(STORE) :]
+    assert of_answer(before, "dirs") == by_us(life.store, "dirs", {BEFORE: life.first[BEFORE]})
+    assert of_answer(first, "dirs") == of_answer(then, "dirs") == by_us(life.store, "dirs", life.first)
+    assert ["logagent-store" in said for said in refused] == [True, True], refused
+    assert versions(root.parent, "dirs") == [0, 1, 2]
