@@ -196,11 +196,16 @@ def _store() -> str:
     from logagent.fleet.tables.frames import STORE, fields
 
     blocks = [
-        "What `logagent fleet ingest` keeps in the fleet store: Parquet, one folder for each run of each table. A date"
-        " counts once `commits/<date>/<n>.json` names its files; the newest number is the date's. Sizes are in bytes,"
-        " times are timestamps in UTC. `others` has the rows of `dirs` that are not current directories, or that their"
-        " agent does not call assigned. What the columns mean is in [the report's tables](report.md) and in"
-        " `logagent schema snapshot`."
+        "What `logagent fleet ingest` keeps in the fleet store: Parquet, in `tables/<table>/run=<run>/`. A date counts"
+        " once `commits/<date>/<n>.json` names its files; the newest number is the date's. A run that no date needs"
+        " goes 24 hours after it was superseded; dates stay. Sizes are in bytes, times are timestamps in UTC. `others`"
+        " has the rows of `dirs` that are not current directories, or that their agent does not call assigned. What the"
+        " columns mean is in [the report's tables](report.md) and in `logagent schema snapshot`.",
+        "`tables/<table>` is a Delta table, too ([examples](../how-to/fleet-report.md#tables-for-other-programs)): what"
+        " counts for every date, with `date` as the partition column (type date) behind the columns below. Each commit"
+        " of a date is one version of `_delta_log/`; after 50 versions comes a checkpoint, and what is before a"
+        " checkpoint that is 30 days old goes. The protocol is reader version 1, writer version 7 with a feature of our"
+        " own, so that nobody else writes.",
     ]
     for table, ddl in STORE.items():
         rows = "\n".join(f"| `{name}` | {kind.replace('<', ' of ').replace('>', '')} |" for name, kind in fields(ddl))

@@ -45,7 +45,7 @@ def s3(root: Path, *, anonymous: bool = False) -> Iterator[dict[str, str]]:
     artifact = f"-Dartifact=org.gaul:s3proxy:{S3PROXY}:jar:jar-with-dependencies"
     plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
     fetch = ["mvn", "--batch-mode", "--quiet", f"{plugin}:copy", artifact, "-DoutputDirectory=."]
-    home = _fetched(f"s3proxy-{S3PROXY}", fetch)
+    home = fetched(f"s3proxy-{S3PROXY}", fetch)
     (root / BUCKET).mkdir(parents=True)
     port = free_port()
     conf = {
@@ -113,7 +113,7 @@ def azure(root: Path) -> Iterator[dict[str, str]]:
     """The same for Azure's blobs, with one empty container."""
     need_command("npm")
     fetch = ["npm", "install", "--prefix", ".", "--ignore-scripts", "--no-audit", "--no-fund", f"azurite@{AZURITE}"]
-    home = _fetched(f"azurite-{AZURITE}", fetch)
+    home = fetched(f"azurite-{AZURITE}", fetch)
     root.mkdir(parents=True)
     port = free_port()
     command = [str(home / "node_modules/.bin/azurite-blob"), "--silent", "--skipApiVersionCheck"]
@@ -129,7 +129,7 @@ def azure(root: Path) -> Iterator[dict[str, str]]:
         yield environment
 
 
-def _fetched(name: str, command: list[str]) -> Path:
+def fetched(name: str, command: list[str]) -> Path:
     """What `command` puts into its working directory: complete in the cache, or an error that says why not."""
     home = cache_dir() / name
     with locked(cache_dir() / f"{name}.lock"):

@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace) -> tuple[object, dict[str, Any] | None]:
             if options.command == "report":
                 content = report(job)
                 return content, content
-            done = ingest_dates(store, options.day, say=say, pinned=options.assignments_from)
+            done = ingest_dates(store, options.day, say=say, warn=_say, pinned=options.assignments_from)
             made = None if options.out is None else report(job)
             if options.keep_landing is not None:
                 trim_landing(store, (now - options.keep_landing).date(), say=say, warn=_say)

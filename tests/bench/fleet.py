@@ -106,7 +106,7 @@ store, day = sys.argv[1], sys.argv[2]
 duck = duckdb.connect()
 duck.execute(f"set threads = {int(sys.argv[3])}")
 for name in ("dirs", "assignments"):
-    duck.execute(f"create view {name} as select * from read_parquet('{store}/runs/{day}/{name}/*.parquet')")
+    duck.execute(f"create view {name} as select * from read_parquet('{store}/tables/{name}/run={day}/*.parquet')")
 for key in ("cluster_id", "cluster_id, node_id", "cluster_id, node_id, log_dir", "cluster_id, topic, topic_id"):
     duck.execute(f"create table a as select {key}, count(*), sum(bytes), sum(allocated) from dirs group by all")
     duck.execute("drop table a")

@@ -141,7 +141,8 @@ def _tables(store: Path) -> list[str]:
     for table in ("dirs", "others", "parts", "topics"):
         what = "* exclude (inode)" if table in ("dirs", "others") else "*"
         with duckdb.connect() as duck:
-            rows = duck.execute(f"select {what} from read_parquet('{store}/runs/*/{table}/*.parquet')").fetchall()
+            files = f"read_parquet('{store}/tables/{table}/run=*/*.parquet', hive_partitioning = false)"
+            rows = duck.execute(f"select {what} from {files}").fetchall()
         found += [table, *sorted(map(str, rows))]
     return found
 

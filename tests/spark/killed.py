@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from logagent.errors import LogAgentError
@@ -37,6 +38,7 @@ from logagent.fleet.ingest.dates import KEEP_RUNS, ingest_dates, sweep, trim_lan
 from logagent.fleet.job import Job, report
 from logagent.fleet.report.output import Output, run_name
 from logagent.fleet.spark_session import build_session
+from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Commit, Store
 from logagent.store.contract import TABLES
 from tests.spark.hand_made import AT, NOW, Kafka, dir_row
@@ -64,7 +66,7 @@ _NAMES = (
     (r"\.latest\.\d+", ".latest.PID"),
 )
 _TABLES = (
-    (r"/(RUN|\.aside/ID|parquet|\.scratch-ID)/[a-z_]+", r"/\1/TABLE"),
+    (r"/(RUN|\.aside/ID|parquet|\.scratch-ID|tables)/[a-z_]+", r"/\1/TABLE"),
     (r"/[a-z_]+(\.csv|\.jsonl\.gz)", r"/TABLE\1"),
 )
 Verdicts = dict[str, list[tuple[str, ...]]]
@@ -302,8 +304,12 @@ class Judge:
                 found.append(f"latest does not show commit {last['ingested']['commit']}")
         if commit is None:
             return found if self.case.name == "first" and not latest.exists() else [*found, "no commit counts"]
-        runs = state.root / "store/runs" / commit.run
-        files = [(runs / table / f["file"], f["bytes"]) for table, listed in commit.tables.items() for f in listed]
+        root = state.root / "store"
+        files = [
+            (root / commit.folder(table) / f["file"], f["bytes"])
+            for table, listed in commit.tables.items()
+            for f in listed
+        ]
         return found + [f"{path} of commit {commit.number}" for path, size in files if path.stat().st_size != size]
 
     def problems(self, state: State) -> list[str]:
@@ -316,7 +322,7 @@ class Judge:
         store = Store.open(self.spark, str(state.root / "store"))
         root = state.root
         commit = store.commit_of(DAY)
-        found = [] if "/runs" in state.write else self._shows(store, commit)
+        found = [] if re.search("/(runs|tables)", state.write) else self._shows(store, commit)
         number = commit.number if commit is not None else 0
         if self.case.after is _trimmed:
             found += [f"an ingest after it took {one.taken}" for one in ingest_dates(store, None)]
@@ -335,7 +341,11 @@ class Judge:
         sweep(store, datetime.now(UTC) + KEEP_RUNS + timedelta(hours=1))
         left = [path for path in tree(root / "store") if not _belongs(path, trimmed=again.trimmed)]
         runs = len(list((root / "store/runs").iterdir()))
-        return found + ([f"left: {left}"] if left else []) + ([f"{runs} runs"] if runs != 1 else [])
+        found += [f"left: {left}"] if left else []
+        found += [
+            f"the Delta log of {table} has other files" for table in STORE if not _agree(root / "store", again, table)
+        ]
+        return found + ([f"{runs} runs"] if runs != 1 else [])
 
     def _shows(self, store: Store, commit: Commit | None) -> list[str]:
         """Whether a report shows this commit, and says so; without one, that it says that, and leaves nothing."""
@@ -373,13 +383,20 @@ class Judge:
         return found + ([f"left: {left}"] if left else []) + ([f"left: {odd}"] if odd else [])
 
 
+def _agree(store: Path, commit: Commit, table: str) -> bool:
+    """Whether the Delta log of a table has the files of the only commit."""
+    named = {str(store / commit.folder(table) / each["file"]) for each in commit.tables[table] if each["rows"]}
+    return set(DeltaTable(str(store / "tables" / table)).file_uris()) == named
+
+
 def _tomorrow(now: datetime) -> datetime:
     return max(now, datetime.now(UTC)) + timedelta(days=2)
 
 
 def _belongs(path: str, *, trimmed: bool) -> bool:
     """Whether a store has such a name when nobody is at work."""
-    run = r"/runs(/RUN(/[a-z_]+(/(\.?PART|[a-z_]+\.jsonl\.gz))?)?)?"
+    run = r"/runs(/RUN(/[a-z_]+(/[a-z_]+\.jsonl\.gz)?)?)?"
+    run += r"|/tables(/[a-z_]+(/run=RUN(/\.?PART)?|/_delta_log(/\d{20}\.json)?)?)?"
     commit = r"/commits(/\d{4}-\d\d-\d\d(/\d+\.json)?)?"
     landing = "/landing(/[^/]*)?" if trimmed else "/landing(/.*)?"
     return re.fullmatch(rf"{landing}|{run}|{commit}", path) is not None

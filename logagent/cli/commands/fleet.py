@@ -79,7 +79,7 @@ def ingest(store: str, out: str | None, **given: Any) -> None:
     with run_job(store, given, small=has_little_to_ingest(store, wanted)) as (opened, say):
         from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 
-        done = ingest_dates(opened, wanted, say=say, pinned=pinned)
+        done = ingest_dates(opened, wanted, say=say, warn=tell, pinned=pinned)
         content, place = (None, None) if out is None or asked is None else _reported(opened, out, say, asked)
         trimmed = [] if keep is None else trim_landing(opened, (now - keep).date(), say=say, warn=tell)
     if given["as_json"]:
@@ -178,7 +178,7 @@ def demo(wanted: str | None, hosts: int, partitions: int, **spark: Any) -> None:
     with run_job(str(folder), spark, small=has_little_to_ingest(str(folder))) as (opened, say):
         from logagent.fleet.ingest.dates import ingest_dates
 
-        ingest_dates(opened, None, say=say)
+        ingest_dates(opened, None, say=say, warn=tell)
         content, place = _reported(opened, f"{folder}/report", say, {"names": names})
     if spark["as_json"]:
         dump(content)

@@ -17,6 +17,8 @@ from logagent.fleet.ingest.ingest_lock import NAME, IngestLock
 from logagent.fleet.ingest.landing import UNREADABLE, Landed, Landing, Listing, Skipped
 from logagent.fleet.page import text as units
 from logagent.fleet.tables.choice import HEARD_DAYS, Row
+from logagent.fleet.tables.delta_log import DeltaLogs, log_folder
+from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Commit, Store
 from logagent.store.names import ASSIGNMENTS
 
@@ -28,13 +30,20 @@ and one host can make thousands of them."""
 AHEAD = timedelta(days=2)
 """Nor are dates that are later than this from now: the clock of their host is wrong."""
 MOST_LATE = 1000
-_RUN = re.compile(r"([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{12}")
 
 
 def ingest_dates(
-    store: Store, day: date | None, *, say: Say = lambda _: None, pinned: frozenset[int] | None = None
+    store: Store,
+    day: date | None,
+    *,
+    say: Say = lambda _: None,
+    warn: Say = lambda _: None,
+    pinned: frozenset[int] | None = None,
 ) -> list[Ingested]:
     """Ingests `day`, or every date in landing whose files have changed since they were ingested (`in_order`).
+
+    `warn` is told of a Delta log that cannot be written: the ingest goes on. Before anything is removed, these logs
+    follow what an ingest committed that was killed then.
 
     Raises `ServiceUnreachable` if there is no landing, `LogAgentError` for a date that is missing from landing or was
     trimmed, and while another ingest of this store is running.
@@ -42,10 +51,12 @@ def ingest_dates(
     _need_landing(store)
     with IngestLock(store, say) as lock, Landing(store) as landing:
         store.refresh()
+        commits = store.commits()
+        logs = DeltaLogs(store, warn)
+        logs.follow(commits)
         sweep(store, datetime.now(UTC))
         listing = landing.listed(day)
-        commits = {each: store.commit_of(each) for each in store.dates()}
-        trimmed = {each for each, commit in commits.items() if commit is not None and commit.trimmed}
+        trimmed = {each for each, commit in commits.items() if commit.trimmed}
         if day is not None and day in trimmed:
             raise LogAgentError(
                 f"{day} was removed from landing after it was ingested", hint="its result in the store stays"
@@ -62,6 +73,9 @@ def ingest_dates(
                 say(pace(len(done), len(wanted), read, sum(bytes_of.values()), time.monotonic() - began))
             store.spark.sparkContext.setJobDescription(f"logagent fleet ingest {each}")
             done.append(ingest(store, each, landing, listing, say=say, still_ours=lock.check, pinned=pinned))
+            if (commit := store.commit_of(each)) is not None:
+                commits[each] = commit
+                logs.follow(commits)
         for each in sorted(trimmed & listing.landed.keys()):
             _late(store, each, listing.landed[each], say)
         return done
@@ -255,14 +269,13 @@ def sweep(store: Store, now: datetime, say: Callable[[str], None] = lambda _: No
                 if old is not None:
                     idle_since[old.run] = datetime.fromisoformat(last.at)
     gone = []
-    for name in store.files.names(f"{store.uri}/runs"):
-        made = _RUN.fullmatch(name)
-        if made is None or name in in_force:
+    for name in store.runs():
+        if name in in_force:
             continue
-        at = datetime.strptime(made.group(1), "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        at = datetime.strptime(name.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
         if now - idle_since.get(name, at) > KEEP_RUNS:
             say(f"removing run {name}: no date needs it")
-            store.files.delete(f"{store.uri}/runs/{name}")
+            store.delete_run(name)
             gone.append(name)
     _sweep_private(store, now)
     return gone
@@ -272,7 +285,8 @@ def _sweep_private(store: Store, now: datetime) -> None:
     """Removes the private files of killed ingests (`Files.create_new`, a lock that was being taken over), `KEEP_RUNS`
     after their last write."""
     places = {store.uri: rf"{re.escape(NAME)}\.[0-9a-f]{{32}}(\.tmp)?"}
-    places |= {f"{store.uri}/commits/{day}": r"[0-9]+\.json\.[0-9a-f]{32}\.tmp" for day in store.dates()}
+    numbered = [f"commits/{day}" for day in store.dates()] + [log_folder(table) for table in STORE]
+    places |= {f"{store.uri}/{folder}": r"[0-9]+\.(json\.[0-9a-f]{32}|checkpoint\.parquet)\.tmp" for folder in numbered}
     for folder, private in places.items():
         for name in store.files.names(folder):
             if re.fullmatch(private, name):

@@ -1,12 +1,13 @@
 """The fleet store: landing, runs, and the commits that say which run counts for a date.
 
-`landing/` is written by the agents. A run writes its tables below `runs/<run>/`, and they are not read until
-`commits/<date>/<n>.json` names them, one by one, with their bytes and rows. That file is created only if absent and
-never overwritten; the highest valid one of a date counts. So readers list nothing, a killed ingest leaves the last
-complete run in force, and a report uses a single run from its first to its last byte.
+`landing/` is written by the agents. What a run writes is not read until `commits/<date>/<n>.json` names it, file by
+file, with bytes and rows. That file is created only if absent and never overwritten; the highest valid one of a date
+counts. So readers list nothing, a killed ingest leaves the last complete run in force, and a report uses a single run
+from its first to its last byte.
 
-Large tables are Parquet. Tables bounded by hosts and log dirs are JSON lines (`SMALL`), which the driver reads without
-a Spark job.
+Large tables are Parquet, in `tables/<table>/run=<run>/`: each table has a root, beside which `delta_log.py` says for
+other programs which files count. Tables bounded by hosts and log dirs are JSON lines (`SMALL`) in
+`runs/<run>/<table>/`, which the driver reads without a Spark job.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -32,7 +33,9 @@ from logagent.fleet.tables.frames import STORE, local_frame, shaped
 from logagent.store.contract import LEDGER, OWN_LEDGER
 from logagent.store.names import as_date
 
-COMMIT_SCHEMA = "logagent.commit/1"
+COMMIT_SCHEMA = "logagent.commit/2"
+BELOW_RUNS = "logagent.commit/1"
+"""Commits whose Parquet tables are in `runs/<run>/<table>/`, too."""
 SMALL = ("files", "log_dirs", "nodes", "quarantine", "choice")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}")
 Row = dict[str, Any]
@@ -40,7 +43,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Commit:
-    """Which run counts for a date. `tables`: the files of each table, each `{file, bytes, rows}`."""
+    """Which run counts for a date. `tables`: the files of each table, each `{file, bytes, rows}`. `schema`: says where
+    they are."""
 
     day: date
     number: int
@@ -49,10 +53,11 @@ class Commit:
     tables: dict[str, list[Row]]
     trimmed: bool = False
     late: list[Row] = field(default_factory=list)
+    schema: str = COMMIT_SCHEMA
 
     def document(self) -> Row:
         return {
-            "schema": COMMIT_SCHEMA,
+            "schema": self.schema,
             "date": self.day.isoformat(),
             "run": self.run,
             "at": self.at,
@@ -61,8 +66,22 @@ class Commit:
             "late": self.late,
         }
 
+    @property
+    def has_roots(self) -> bool:
+        """Whether its Parquet tables are below `tables/`."""
+        return self.schema != BELOW_RUNS
+
+    def folder(self, table: str) -> str:
+        """Where the files of a table are, below the store."""
+        return folder_of(self.run, table) if self.has_roots else f"runs/{self.run}/{table}"
+
     def rows(self, table: str) -> int:
         return sum(int(each["rows"]) for each in self.tables[table])
+
+
+def folder_of(run: str, table: str) -> str:
+    """Where a run writes a table, below the store."""
+    return f"tables/{table}/run={run}" if table in STORE else f"runs/{run}/{table}"
 
 
 def parsed_commit(content: bytes, day: date, number: int) -> Commit | None:
@@ -79,7 +98,8 @@ def parsed_commit(content: bytes, day: date, number: int) -> Commit | None:
                 return None
         if datetime.fromisoformat(read["at"]).tzinfo is None:
             return None
-        return Commit(day, number, read["run"], read["at"], tables, bool(read["trimmed"]), list(read["late"]))
+        late = list(read["late"])
+        return Commit(day, number, read["run"], read["at"], tables, bool(read["trimmed"]), late, read["schema"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -133,13 +153,19 @@ class Store:
 
     def commit_of(self, day: date, number: int | None = None) -> Commit | None:
         """The commit that counts for a date (or commit `number`), None if the date was not ingested."""
-        for each in self._commits.get(day, []) if number is None else [number]:
+        return next(self._valid(day, self._commits.get(day, []) if number is None else [number]), None)
+
+    def commits_of(self, day: date) -> Iterator[Commit]:
+        """The valid commits of a date, the one that counts first."""
+        return self._valid(day, self._commits.get(day, []))
+
+    def _valid(self, day: date, numbers: Iterable[int]) -> Iterator[Commit]:
+        for each in numbers:
             with suppress(OSError, Py4JError, UnreadableError):
                 content = self.files.read(f"{self.uri}/commits/{day}/{each}.json")
                 commit = parsed_commit(content, day, each)
                 if commit is not None:
-                    return commit
-        return None
+                    yield commit
 
     def add_commit(self, commit: Commit) -> None:
         """Makes a run count, with a number above `commit.number`. Raises `LogAgentError` if another ingest was
@@ -152,6 +178,27 @@ class Store:
     def next_number(self, day: date) -> int:
         return max(self._commits.get(day, []), default=0) + 1
 
+    def commits(self) -> dict[date, Commit]:
+        """The commit that counts for each date, oldest first."""
+        found = ((day, self.commit_of(day)) for day in self.dates())
+        return {day: commit for day, commit in found if commit is not None}
+
+    # Runs
+
+    def runs(self) -> list[str]:
+        """Names of all runs of which there are files, committed or not, sorted."""
+        names = set(self.files.names(f"{self.uri}/runs"))
+        for table in STORE:
+            found = self.files.names(f"{self.uri}/tables/{table}")
+            names |= {name.removeprefix("run=") for name in found if name.startswith("run=")}
+        return sorted(name for name in names if _RUN.fullmatch(name))
+
+    def delete_run(self, run: str) -> None:
+        """Removes all files of a run. Raises OSError, Py4JError."""
+        for table in STORE:
+            self.files.delete(f"{self.uri}/{folder_of(run, table)}")
+        self.files.delete(f"{self.uri}/runs/{run}")
+
     # Tables
 
     def read(self, name: str, commits: Iterable[Commit]) -> DataFrame:
@@ -159,7 +206,7 @@ class Store:
         paths = []
         for commit in commits:
             for each in commit.tables[name]:
-                uri = f"{self.uri}/runs/{commit.run}/{name}/{each['file']}"
+                uri = f"{self.uri}/{commit.folder(name)}/{each['file']}"
                 if self.files.size(uri) != each["bytes"]:
                     raise _damaged(commit.day, f"{name}/{each['file']} of run {commit.run} is gone or changed")
                 if each["rows"]:
@@ -172,7 +219,7 @@ class Store:
         """Rows of a small table. Raises `UnreadableError` as `read` does."""
         (each,) = commit.tables[name]
         try:
-            packed = self.files.read(f"{self.uri}/runs/{commit.run}/{name}/{each['file']}")
+            packed = self.files.read(f"{self.uri}/{commit.folder(name)}/{each['file']}")
             whole = len(packed) == each["bytes"]
             lines = gzip.decompress(packed).splitlines() if whole and packed else []
             rows: list[Row] = parse_json(b"[" + b",".join(lines) + b"]")
@@ -222,12 +269,13 @@ class Run:
 
     @property
     def uri(self) -> str:
+        """Where its small tables are, and what it needs while it is written."""
         return f"{self.store.uri}/runs/{self.name}"
 
     def write(self, table: str, frame: DataFrame) -> DataFrame:
         """Writes a Parquet table (replacing it if it was written before); returns what was written, to continue
         from."""
-        folder = f"{self.uri}/{table}"
+        folder = f"{self.store.uri}/{folder_of(self.name, table)}"
         shaped(frame, STORE[table]).write.mode("overwrite").parquet(folder)
         files = self.store.files
         self.tables[table] = [
@@ -253,4 +301,4 @@ class Run:
     def drop(self) -> None:
         """Removes what was written: it will not be committed."""
         with suppress(OSError, Py4JError):
-            self.store.files.delete(self.uri)
+            self.store.delete_run(self.name)

@@ -18,6 +18,7 @@ from logagent.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable
 from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.job import Job, report
 from logagent.fleet.spark_session import explained
+from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Store
 from tests.needs import need_command, need_root
 from tests.spark.conftest import Told, tell
@@ -149,7 +150,8 @@ def test_all_hosts_too_old(small: Told, tmp_path: Path) -> None:
 
 
 def _files(tmp_path: Path, table: str) -> list[Path]:
-    found = [p for p in (tmp_path / "store" / "runs").glob(f"*/{table}/*") if p.suffix in (".parquet", ".gz")]
+    below = f"tables/{table}/run=*/*.parquet" if table in STORE else f"runs/*/{table}/*.gz"
+    found = list((tmp_path / "store").glob(below))
     assert found
     return found
 

@@ -118,7 +118,7 @@ def duck(zoo: Zoo) -> duckdb.DuckDBPyConnection:
             assert commit is not None
             for each in commit.tables[name]:
                 reader = "read_parquet" if name in STORE else "read_json"
-                path = f"{zoo.path}/runs/{commit.run}/{name}/{each['file']}"
+                path = f"{zoo.path}/{commit.folder(name)}/{each['file']}"
                 if each["rows"]:
                     parts.append(f"select *, date '{day}' as dt from {reader}('{path}')")
         made.execute(f"create view {name} as " + " union all by name ".join(parts))
