@@ -322,7 +322,16 @@ def _directories(tables: Tables) -> tuple[list[Row], int]:
     rows = [{**row, "list": "orphan", "standing": _standing(row), "id": _id_to_ask(row)} for row in orphans]
     leftovers = tables["leftovers"]["rows"]
     others = [row for row in leftovers if row.get("why") != "abandoned"]
-    rows += [{**row, "list": "leftover", "reason": row.get("why"), "id": _id_to_ask(row)} for row in others]
+    rows += [
+        {
+            **row,
+            "list": "leftover",
+            "reason": row.get("why"),
+            "standing": None if row.get("copies_elsewhere") is None else _standing(row),
+            "id": _id_to_ask(row),
+        }
+        for row in others
+    ]
     rows += [{**row, "list": "undecided"} for row in tables["undecided"]["rows"]]
     rows.sort(key=lambda row: -(row.get("bytes") or 0))
     total = sum(tables[name]["total"] for name in ("orphans", "leftovers", "undecided"))

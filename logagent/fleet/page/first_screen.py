@@ -205,7 +205,9 @@ def _risk(report: Report) -> str:
         ),
         _line(
             "only_copies",
-            figure(only["dirs"], "directories", f"{only_words}, {size(only['bytes'])}", standing="only copy"),
+            figure(
+                only["dirs"], "directories", f"{only_words}, {size(only['bytes'])}", list="orphan", standing="only copy"
+            ),
             only["dirs"],
         ),
         _line("full", f"Log dirs full {full}", risk["full_later"], "bad" if risk["full_soon"] else "warn"),
