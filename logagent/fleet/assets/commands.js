@@ -58,7 +58,7 @@ const WINDOWS = new Set(["now", "restart"]);
 const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`);
 // What needs approval is said before the command is run: a plan with only copies is refused without.
 const placeOf = (table, rows) => {
-  const needs = rows.some((row) => table.value(row, "window") === "approval");
+  const needs = rows.some((row) => table.value(row, "window") === "approval" || table.value(row, "standing") === "only copy");
   return `where orders are signed${needs ? "; only copies are among them, so it asks for --approve with the plan's id and the word only-copy" : ""}`;
 };
 const picked = {

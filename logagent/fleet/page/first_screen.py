@@ -12,6 +12,7 @@ from typing import Any
 from logagent.fleet.page import commands
 from logagent.fleet.page.text import day, days, esc, exact, figure, link, name_html, percent, plural, size, visible
 from logagent.fleet.page.words import (
+    MEANT,
     UNKNOWN_WORDS,
     WINDOWS,
     at_least,
@@ -171,7 +172,7 @@ def _window(report: Report, window: str, label: str, found: Mapping[str, Any]) -
         # Marked by a broker, internal, or without an inode: no request names them, so the command plans less.
         dirs += f"; the command: {plural(found['requestable'], 'dir')}, {size(found['asked_bytes'])}"
     figures = f'<b data-answer="{window}">{size_html}</b><small>{dirs}</small>'
-    return f'<li><span>{label}</span>{figures}<span class="act">{act}</span>'
+    return f'<li><span title="{MEANT[window]}">{label}</span>{figures}<span class="act">{act}</span>'
 
 
 def _risk(report: Report) -> str:
