@@ -25,6 +25,8 @@ from logagent.fleet.page.words import (
 from logagent.store.contract import LATER_DAYS, SOON_DAYS
 
 Report = Mapping[str, Any]
+# Of what no broker has in sync the plan wants it, so of every directory of a deleted topic.
+_SIGNED = "where orders are signed; the plan says what wants an approval"
 
 
 def copy_html(command: str | None, where: str = "") -> str:
@@ -160,7 +162,7 @@ def _window(report: Report, window: str, label: str, found: Mapping[str, Any]) -
     act = ""
     if found["dirs"] and window in ("now", "restart"):
         command = commands.by_window(report, window) if found["requestable"] else None
-        act = copy_html(command, "where orders are signed")
+        act = copy_html(command, _SIGNED)
         act = act or link("usage_clusters", "By cluster", sort=f"-reclaim_{window}")
     elif found["dirs"] and window == "approval":
         act = link("directories", "Review", window=window, sort="-bytes")
@@ -272,7 +274,7 @@ def _topic_step(report: Report, step: Mapping[str, Any]) -> str:
     hosts = f", {plural(step['hosts'], 'host')}" if step["hosts"] else ""
     command = commands.of_topic(report, cluster, topic, window) if step["requestable"] else None
     when = "now" if window == "now" else "at restart"
-    act = copy_html(command, "where orders are signed")
+    act = copy_html(command, _SIGNED)
     return f"<span>topic {name}{hosts}, frees <b>{size(step['bytes'])}</b> {when}</span>{act}"
 
 
