@@ -180,7 +180,7 @@ def _directories(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> _
     output.table("orphans", verdicts.orphans(believed, copies))
     gone = _gone(output, output.table("missing_replicas", replicas.missing(chosen, suspects, copies)))
     output.table("duplicates", replicas.duplicates(chosen, suspects))
-    output.table("leftovers", leftovers(chosen, believed))
+    output.table("leftovers", leftovers(chosen, suspects, believed, copies, doubted))
     waste = reclaim(output, scratch)
     output.table("undecided", undecided(believed))
     why = dict(counted["undecided"])

@@ -158,7 +158,8 @@ TABLES: dict[str, Table] = {
         _columns(
             f"""
             {_HOST} log_dir name kind {_PARTITION} bytes:bytes allocated:bytes
-            age_seconds:seconds marked_at:time why window due_at:time covered obstacle directory_id inode:int
+            age_seconds:seconds marked_at:time why copies_elsewhere:int longest_copy:bool only_copy:bool
+            window due_at:time covered obstacle directory_id inode:int
             end_offset:int snapshot_at:time id
             """
         ),
@@ -222,10 +223,11 @@ the first stored date on which the log dir was found so, and on every one after 
 no-topic-id, sources-disagree, wrong-directory, reassigning, internal, uncommitted, stale-assignments,
 assignments-doubted.
 `window` (see `WINDOWS`) and `due_at` are what the agent reported (from `logagent.snapshot/2` on), otherwise derived
-from kind and age; an only copy always needs approval; null if something has to be fixed first. `obstacle`: the guard or
-rule that prevents removal (a guard's name, or why the agent waits). `covered`: whether another copy has all that a
-stray has, according to the agent. `directory_id` (of its log dir), `inode` and `end_offset` say which directory it is;
-`id` names it for `topics purge`; null: it cannot be requested.
+from kind and age; an orphan that is the only copy needs approval, and so does a stray of which nothing shows that its
+host would remove it (its topic id lives and no other copy is longer, or is not proven to be gone); null if something
+has to be fixed first. `obstacle`: the guard or rule that prevents removal (a guard's name, or why the agent waits).
+`covered`: whether another copy has all that a stray has, according to the agent. `directory_id` (of its log dir),
+`inode` and `end_offset` say which directory it is; `id` names it for `topics purge`; null: it cannot be requested.
 """
 
 CHARTS: dict[str, Table] = {

@@ -73,6 +73,9 @@ def leftovers(fleet: Fleet) -> list[Row]:
                 "window": (window := {"stray": "now" if number % 3 else "later"}.get(kind, "restart")),
                 "due_at": "2026-11-23T11:00:00.000Z" if window == "later" else None,
                 "why": {"stray": "stray", "delete": "overdue", "future": "abandoned"}[kind],
+                "copies_elsewhere": number % 4 if kind == "stray" else None,
+                "only_copy": number % 4 == 0 if kind == "stray" else None,
+                "longest_copy": number % 4 == 0 if kind == "stray" else None,
                 "id": f"{1000 + number:016x}" if kind == "stray" else None,
                 "inode": 815 + number,
             }

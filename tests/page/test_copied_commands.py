@@ -198,6 +198,17 @@ def test_what_the_tables_copy_selects_exactly_the_rows_in_view(reported: Reporte
             assert reported.selected(button.get_attribute("title") or "") == keys(rows) and rows
 
 
+def test_the_rows_of_a_window_have_the_command_of_the_first_screen(reported: Reported, open_page: Open) -> None:
+    """In every cluster at once: it said that rows of several clusters have none."""
+    page = open_page(reported.page)
+    for window in ("now", "restart"):
+        page.goto(f"{reported.page.as_uri()}#directories?window={window}&sort=-bytes")
+        expect(page.locator("#found")).to_contain_text(" of ")
+        command = page.locator("#view .picked button.copy").get_attribute("title") or ""
+        assert command in reported.codes()
+        assert reported.selected(command) == keys(reported.rows(window=window)) and reported.rows(window=window)
+
+
 def test_a_row_that_cannot_be_requested_has_no_command(reported: Reported, open_page: Open) -> None:
     page = open_page(reported.page)
     page.goto(f"{reported.page.as_uri()}#directories?topic=ancient")

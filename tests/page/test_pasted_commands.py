@@ -178,6 +178,9 @@ def test_the_hosts_command_removes_what_the_page_says_on_that_host(fleet: Fleet,
     planned = json.loads(fleet.paste(f"{command} --json"))
     assert planned["mode"] == "dry-run"
     assert due <= {one["name"] for one in planned["actions"]} and due
+    # Those that want another copy, which nobody can show here, are on the page's list of approvals, as the host has it.
+    refused = {one["name"] for one in planned["refusals"] if one["guard"] == "assigned" and "-stray" in one["name"]}
+    assert refused == {row["name"] for row in fleet.rows(window="approval", kind="stray")} and refused
     # 3: what lives on other nodes stays, as no leader can be asked here.
     fleet.paste(f"{command} --execute", status=3)
     names = {name for log_dir in (fleet.host.d1, fleet.host.d2) for name in os.listdir(log_dir)}

@@ -44,7 +44,7 @@ const show = async (state, still) => {
   const held = still && view.contains(document.activeElement) ? document.activeElement.dataset.hold : undefined;
   const heading = make("h3", "", table.title);
   heading.tabIndex = -1;
-  const lead = make("p", "lead", table.lead);
+  const lead = aboutOf(table);
   grid = rows.length ? gridOf(table, rows, state) : null;
   const found = countOf(table, rows, state);
   const body = grid ? grid.box : make("p", "empty", emptyOf(table, state));
@@ -70,6 +70,14 @@ const marked = (name) => {
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+};
+
+// What the table shows. On a telephone what it shows comes first.
+const aboutOf = (table) => {
+  const about = make("details", "about");
+  about.append(make("summary", "", "What is this"), make("p", "lead", table.lead));
+  about.open = !isNarrow();
+  return about;
 };
 
 const gridOf = (table, rows, state) => new Grid(table, rows, {
@@ -116,6 +124,8 @@ const labelled = (text, control) => {
   return label;
 };
 
+const isNarrow = () => matchMedia("(max-width: 48rem)").matches;
+
 const toolsOf = (table, state) => {
   const tools = make("div", "tools");
   const input = make("input");
@@ -135,9 +145,8 @@ const toolsOf = (table, state) => {
     if (select) fold.append(labelled(column.l, select));
   }
   // On a telephone they would push the first row off the screen.
-  const narrow = matchMedia("(max-width: 48rem)").matches;
-  fold.open = !narrow || unfolded;
-  fold.addEventListener("toggle", () => { unfolded = narrow && fold.open; });
+  fold.open = !isNarrow() || unfolded;
+  fold.addEventListener("toggle", () => { unfolded = isNarrow() && fold.open; });
   if (fold.querySelector("select")) tools.append(fold);
   const chips = make("ul", "chips");
   chips.setAttribute("aria-label", "Filters from links");
@@ -224,4 +233,13 @@ const emptyOf = (table, state) => {
 };
 
 addEventListener("hashchange", () => show(read()));
-addEventListener("beforeprint", () => grid?.draw(Math.min(grid.rows.length, 60)));
+const PRINTED = 60;
+addEventListener("beforeprint", () => {
+  grid?.draw(Math.min(grid.rows.length, PRINTED));
+  const found = view.querySelector("#found");
+  if (grid && grid.rows.length > PRINTED) found.append(make("span", "onpaper", `. The first ${PRINTED} are printed.`));
+});
+addEventListener("afterprint", () => {
+  for (const each of view.querySelectorAll(".onpaper")) each.remove();
+  grid?.draw();
+});

@@ -58,7 +58,7 @@ const WINDOWS = new Set(["now", "restart"]);
 const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`);
 // What needs approval is said before the command is run: a plan with only copies is refused without.
 const placeOf = (table, rows) => {
-  const needs = rows.some((row) => table.value(row, "window") === "approval");
+  const needs = rows.some((row) => table.value(row, "window") === "approval" || table.value(row, "standing") === "only copy");
   return `where orders are signed${needs ? "; only copies are among them, so it asks for --approve with the plan's id and the word only-copy" : ""}`;
 };
 const picked = {
@@ -126,7 +126,7 @@ const picked = {
         // Directories that a broker marked itself and undecided ones have no id: no command is for them.
         const able = rows.filter((row) => table.value(row, "id"));
         const some = able.length < rows.length ? `${count(able.length)} of these rows` : "these rows";
-        const command = able.length ? this.ofView(table, rows, state) ?? this.ofRows(table, able) : null;
+        const command = able.length ? this.ofWindow(table, state) ?? this.ofView(table, rows, state) ?? this.ofRows(table, able) : null;
         if (command) line.append(copyButton(command, placeOf(table, able), `Copy the command for ${some}`));
         else if (able.length) line.append(`For a command pick rows, or filter down to ${MOST_IDS} of one cluster.`);
       }
@@ -147,7 +147,15 @@ const picked = {
 
   purge(cluster, words) {
     if (told.place === null) return null;
-    return ["logagent", "topics", "purge", "--report", told.place, "--cluster", cluster, ...words].map(quoted).join(" ");
+    const where = cluster === null ? [] : ["--cluster", cluster];
+    return ["logagent", "topics", "purge", "--report", told.place, ...where, ...words].map(quoted).join(" ");
+  },
+
+  // A window alone, in every cluster: the command of the first screen.
+  ofWindow(table, state) {
+    const window = state.wanted.get("window");
+    if (table.rows < table.total || state.q || state.wanted.size !== 1 || !WINDOWS.has(window)) return null;
+    return this.purge(null, ["--window", window]);
   },
 
   // Exactly these rows, if all of them fit into one line that any terminal accepts.

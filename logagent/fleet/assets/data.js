@@ -117,6 +117,7 @@ const placesOf = (texts) => {
 const collator = new Intl.Collator("en", { numeric: true });
 const tables = new Map(Object.entries(told.tables).map(([name, about]) => [name, new Table(name, about)]));
 
+const severalClusters = told.tables.usage_clusters.rows > 1;
 // The topics in each log dir, computed here from the directories: the level between a log dir and a directory.
 const PLACES = {
   title: "Topics of a log dir, with something to reclaim",
@@ -126,13 +127,13 @@ const PLACES = {
   files: ["orphans.csv", "leftovers.csv", "undecided.csv"],
   columns: [
     { k: "topic", l: "Topic", u: "text", mono: true, to: "directories", by: ["cluster_id", "node_id", "log_dir", "topic"] },
+    { k: "cluster_id", l: "Cluster", u: "text", mono: true, pick: true, hidden: !severalClusters },
     { k: "bytes", l: "Bytes", u: "bytes" },
     { k: "dirs", l: "Dirs", u: "int", to: "directories", by: ["cluster_id", "node_id", "log_dir", "topic", "window"] },
     { k: "window", l: "When", u: "badge", pick: true },
     { k: "log_dir", l: "Log dir", u: "text", mono: true },
     { k: "host", l: "Host", u: "text", mono: true },
     { k: "node_id", l: "Node", u: "id" },
-    { k: "cluster_id", l: "Cluster", u: "text", mono: true },
   ],
 };
 class Places extends Table {

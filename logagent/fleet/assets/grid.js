@@ -1,5 +1,6 @@
 // One table of any length: only the visible rows are in the document; the others are blank space above and below.
 const ROW = 32;
+const paper = matchMedia("print");
 // Other figures have four digits on the page; the CSV has all of them.
 const EXACT = /^(bytes|size|reclaim_.*)$/;
 const AHEAD = 12;
@@ -10,7 +11,7 @@ const TONES = {
 // What a word in a cell means, where it stands.
 const MEANINGS = {
   now: "can be freed now", restart: "can be freed at the next start of the broker", later: "not due yet",
-  approval: "the only copy left: freed with an approval alone",
+  approval: "freed only with an approval: the only copy left, or its host refuses it without",
   "topic-absent": "its topic id is not in the cluster", "topic-recreated": "a topic of this name has another id",
   "not-a-replica": "this broker holds none of the partition's replicas",
   "copy-of": "made by hand from a living partition, under another name",
@@ -135,6 +136,8 @@ class Grid {
   }
 
   draw(count) {
+    // On paper nothing scrolls: all that is drawn there was drawn before.
+    if (!count && paper.matches) return;
     const first = count ? 0 : Math.max(0, Math.floor(this.box.scrollTop / ROW) - AHEAD);
     const last = count ?? Math.min(this.rows.length, Math.ceil((this.box.scrollTop + (this.box.clientHeight || 600)) / ROW) + AHEAD);
     if (this.first === first && this.last === last) return;
@@ -172,6 +175,8 @@ class Grid {
       if (column.mono) cell.classList.add("m");
       if (column.k === "cluster_id" && index) cell.classList.add("c");
       if (index === 0) cell.classList.add("first");
+      // Rows of one name are a group: it is told once.
+      if (index === 0 && at && this.table.value(this.rows[at - 1], column.k) === this.table.value(row, column.k)) cell.classList.add("again");
       element.append(cell);
     });
     return element;

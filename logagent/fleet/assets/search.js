@@ -2,12 +2,12 @@
 const TOLD = {
   usage_clusters: ["cluster_id", "hosts", "used_share", "reclaim_now"],
   usage_hosts: ["host", "used_share", "free", "reclaim_now"],
-  usage_log_dirs: ["log_dir", "host", "used_share", "reclaim_now"],
+  usage_log_dirs: ["host", "log_dir", "used_share", "reclaim_now"],
   usage_topics: ["topic", "cluster_id", "bytes", "reclaim_restart"],
   directories: ["name", "host", "window", "bytes"],
   log_dir_health: ["finding", "host", "detail"],
   missing_replicas: ["topic", "host", "partition", "copies_elsewhere"],
-  growth: ["what", "host", "days_to_full", "full_on"],
+  growth: ["what", "log_dir", "days_to_full", "full_on"],
   deletion_progress: ["topic", "cluster_id", "done_share", "remaining"],
 };
 const FEW = 5;
@@ -53,6 +53,7 @@ const search = async (words, mine) => {
   marked("");
   say(summary.textContent);
   heading.focus({ preventScroll: true });
+  document.getElementById("browse").scrollIntoView();
 };
 
 const searchBox = make("input");
@@ -68,7 +69,6 @@ form.addEventListener("submit", (event) => {
   event.preventDefault();
   if (!searchBox.value.trim()) return;
   go({ name: "search", q: searchBox.value.trim(), sort: "", wanted: new Map() });
-  document.getElementById("browse").scrollIntoView();
 });
 // On a narrow screen problems come first, then the search.
 const narrow = matchMedia("(max-width:48rem)");

@@ -22,6 +22,7 @@ from types import NoneType
 from typing import Any
 
 from logagent.fleet.page.text import LONG_AHEAD, parse_time, visible
+from logagent.fleet.page.words import MEANT
 from logagent.model.naming.dir_names import why_spared
 from logagent.store.contract import PageTable
 
@@ -60,18 +61,18 @@ _TOPIC = Show("topic", "Topic", to="directories", by=("cluster_id", "topic"), mo
 _PARTITION = Show("partition", "Part.", "id", "partition number")
 _BYTES = Show("bytes", "Bytes", "bytes", "sum of file sizes")
 _WINDOWS = (
-    ("now", "Now", "can be reclaimed now"),
-    ("restart", "At restart", "can be reclaimed at the next start of the broker"),
-    ("approval", "Approval", "can be reclaimed only with approval: the only copies left"),
-    ("later", "Not yet due", "can be reclaimed when its retention is over"),
+    ("now", "Now"),
+    ("restart", "At restart"),
+    ("approval", "Approval"),
+    ("later", "Not yet due"),
 )
 
 
 def _reclaim(by: tuple[str, ...]) -> tuple[Show, ...]:
     """What can be reclaimed, by window: each figure leads to its directories."""
     return tuple(
-        Show(f"reclaim_{window}", label, "bytes", said, to="directories", by=by, only=(("window", window),))
-        for window, label, said in _WINDOWS
+        Show(f"reclaim_{window}", label, "bytes", MEANT[window], to="directories", by=by, only=(("window", window),))
+        for window, label in _WINDOWS
     )
 
 
@@ -132,8 +133,9 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         _CLUSTER,
     ),
     "usage_log_dirs": (
-        Show("log_dir", "Log dir", mono=True, to="places", by=_LOG_DIR_KEY),
-        Show("host", "Host", mono=True),
+        # Log dirs are called the same on every host: the row is known by its host.
+        Show("host", "Host", mono=True, to="places", by=_LOG_DIR_KEY),
+        _LOG_DIR,
         Show("health", "Health", "badge", pick=True),
         _BYTES,
         *_FULLNESS,
@@ -188,8 +190,8 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         Show("id", "Id", hidden=True),
     ),
     "growth": (
-        Show("what", "What grows", mono=True, help="a log dir or a topic"),
-        _HOST,
+        Show("what", "What grows", mono=True, help="the host of a log dir, or a topic"),
+        _LOG_DIR,
         Show("days_to_full", "Full in", "days", "free bytes at this pace; no number where growth is 0 or less"),
         Show("full_on", "Full on", "date", "the last date, and as many days"),
         Show("bytes_per_day", "Per day", "bytes"),
@@ -201,7 +203,7 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         Show("last_date", "To", "date"),
         _NODE,
         _CLUSTER,
-        Show("log_dir", "Log dir", hidden=True),
+        Show("host", "Host", hidden=True),
         Show("topic", "Topic", hidden=True),
     ),
     "log_dir_health": (
@@ -283,7 +285,7 @@ def page_rows(report: Mapping[str, Any], tables: Tables) -> dict[str, tuple[list
     made["directories"] = _directories(tables)
     made["growth"] = (
         [
-            {**row, "what": row["topic"] if row["scope"] == "topic" else row["log_dir"], "full_on": full_on(row)}
+            {**row, "what": row["topic"] if row["scope"] == "topic" else row["host"], "full_on": full_on(row)}
             for row in tables["growth"]["rows"]
         ],
         tables["growth"]["total"],
@@ -322,7 +324,16 @@ def _directories(tables: Tables) -> tuple[list[Row], int]:
     rows = [{**row, "list": "orphan", "standing": _standing(row), "id": _id_to_ask(row)} for row in orphans]
     leftovers = tables["leftovers"]["rows"]
     others = [row for row in leftovers if row.get("why") != "abandoned"]
-    rows += [{**row, "list": "leftover", "reason": row.get("why"), "id": _id_to_ask(row)} for row in others]
+    rows += [
+        {
+            **row,
+            "list": "leftover",
+            "reason": row.get("why"),
+            "standing": None if row.get("copies_elsewhere") is None else _standing(row),
+            "id": _id_to_ask(row),
+        }
+        for row in others
+    ]
     rows += [{**row, "list": "undecided"} for row in tables["undecided"]["rows"]]
     rows.sort(key=lambda row: -(row.get("bytes") or 0))
     total = sum(tables[name]["total"] for name in ("orphans", "leftovers", "undecided"))

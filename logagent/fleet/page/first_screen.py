@@ -12,6 +12,7 @@ from typing import Any
 from logagent.fleet.page import commands
 from logagent.fleet.page.text import day, days, esc, exact, figure, link, name_html, percent, plural, size, visible
 from logagent.fleet.page.words import (
+    MEANT,
     UNKNOWN_WORDS,
     WINDOWS,
     at_least,
@@ -24,6 +25,8 @@ from logagent.fleet.page.words import (
 from logagent.store.contract import LATER_DAYS, SOON_DAYS
 
 Report = Mapping[str, Any]
+# Of what no broker has in sync the plan wants it, so of every directory of a deleted topic.
+_SIGNED = "where orders are signed; the plan says what wants an approval"
 
 
 def copy_html(command: str | None, where: str = "") -> str:
@@ -159,7 +162,7 @@ def _window(report: Report, window: str, label: str, found: Mapping[str, Any]) -
     act = ""
     if found["dirs"] and window in ("now", "restart"):
         command = commands.by_window(report, window) if found["requestable"] else None
-        act = copy_html(command, "where orders are signed")
+        act = copy_html(command, _SIGNED)
         act = act or link("usage_clusters", "By cluster", sort=f"-reclaim_{window}")
     elif found["dirs"] and window == "approval":
         act = link("directories", "Review", window=window, sort="-bytes")
@@ -171,7 +174,7 @@ def _window(report: Report, window: str, label: str, found: Mapping[str, Any]) -
         # Marked by a broker, internal, or without an inode: no request names them, so the command plans less.
         dirs += f"; the command: {plural(found['requestable'], 'dir')}, {size(found['asked_bytes'])}"
     figures = f'<b data-answer="{window}">{size_html}</b><small>{dirs}</small>'
-    return f'<li><span>{label}</span>{figures}<span class="act">{act}</span>'
+    return f'<li><span title="{MEANT[window]}">{label}</span>{figures}<span class="act">{act}</span>'
 
 
 def _risk(report: Report) -> str:
@@ -205,7 +208,9 @@ def _risk(report: Report) -> str:
         ),
         _line(
             "only_copies",
-            figure(only["dirs"], "directories", f"{only_words}, {size(only['bytes'])}", standing="only copy"),
+            figure(
+                only["dirs"], "directories", f"{only_words}, {size(only['bytes'])}", list="orphan", standing="only copy"
+            ),
             only["dirs"],
         ),
         _line("full", f"Log dirs full {full}", risk["full_later"], "bad" if risk["full_soon"] else "warn"),
@@ -269,7 +274,7 @@ def _topic_step(report: Report, step: Mapping[str, Any]) -> str:
     hosts = f", {plural(step['hosts'], 'host')}" if step["hosts"] else ""
     command = commands.of_topic(report, cluster, topic, window) if step["requestable"] else None
     when = "now" if window == "now" else "at restart"
-    act = copy_html(command, "where orders are signed")
+    act = copy_html(command, _SIGNED)
     return f"<span>topic {name}{hosts}, frees <b>{size(step['bytes'])}</b> {when}</span>{act}"
 
 

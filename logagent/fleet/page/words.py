@@ -49,6 +49,12 @@ WINDOWS = (
     ("later", "Not yet due"),
 )
 """What stands in the way of reclaiming, as the page calls it."""
+MEANT = {
+    "now": "can be reclaimed now: the host would remove it",
+    "restart": "can be reclaimed at the next start of the broker",
+    "approval": "can be reclaimed only with approval: the only copy left, or its host refuses it without",
+    "later": "can be reclaimed when its retention is over",
+}
 
 
 def full_words(ahead: float | None) -> str:
@@ -185,6 +191,12 @@ READING: tuple[tuple[str, str], ...] = (
         "Only copy, longest copy",
         "Among all directories of the same topic id and partition in the fleet, by largest last segment "
         "offset, then newest write. Never remove one without knowing why.",
+    ),
+    (
+        "When",
+        "now: the host would remove it. at restart: when its broker starts next, which loads or sets aside what it has "
+        "open. approval: only if a person approves it, because it is the only copy left, or no other copy is known to "
+        "have all of it. not yet due: when its retention is over.",
     ),
     (
         "Age",

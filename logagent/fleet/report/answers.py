@@ -39,24 +39,25 @@ MOST_TOPICS = 5
 _SPELLED = r"\\udc[89a-f][0-9a-f]"
 
 
-def windowed(rows: DataFrame) -> DataFrame:
+def windowed(rows: DataFrame, held: Column | None = None) -> DataFrame:
     """`rows` with `window` and `due_at` filled in; they have `kind`, `age_seconds`, `marked_at`, `only_copy`.
 
     The agent's answer counts, because it knows the holder of the log dir and its own retention; the fleet knows one
-    thing better: the only copy left needs approval. If the agent does not say, the broker is assumed to be running: at
-    its next start it loads current dirs, moves future dirs and purges marked ones; strays are due after their
-    retention. An obstacle without a window must be repaired first, and stays as it is.
+    thing better: an orphan that is the only copy left needs approval. If the agent does not say, the broker is assumed
+    to be running: at its next start it loads current dirs, moves future dirs and purges marked ones; strays are due
+    after their retention, but for those that are `held`, which their host would not remove unless somebody approves it.
+    An obstacle without a window must be repaired first, and stays as it is.
     """
     kept = fn.coalesce(fn.col("age_seconds") >= KEPT_SECONDS, fn.lit(False))
     stray = fn.col("kind") == "stray"
     derived = (
         fn.when(fn.col("obstacle").isNotNull(), fn.lit(None))
-        .when(stray & kept, "now")
+        .when(stray & kept, "now" if held is None else fn.when(held, "approval").otherwise("now"))
         .when(stray, "later")
         .otherwise("restart")
     )
     said = fn.coalesce("window", derived)
-    only = fn.coalesce("only_copy", fn.lit(False)) & said.isNotNull()
+    only = ~stray & fn.coalesce("only_copy", fn.lit(False)) & said.isNotNull()
     window = fn.when(only, "approval").otherwise(said)
     kept_until = at_most(fn.unix_millis("marked_at") + KEPT_SECONDS * 1000, LAST_MS)
     due = fn.when(fn.col("window") == "later", fn.timestamp_millis(kept_until))

@@ -5,14 +5,24 @@ What is left over, and what could not be decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope
-from logagent.fleet.report.verdicts import HOST, LIVE, WHOSE, SuspectPartitions, directory_ids, images, known_until
+from logagent.fleet.report.verdicts import (
+    HOST,
+    LIVE,
+    WHOSE,
+    SuspectPartitions,
+    directory_ids,
+    images,
+    is_longest,
+    known_until,
+    living_topics,
+)
 from logagent.fleet.tables.frames import at_least, local_frame, whose
 from logagent.settings import CleanupSettings
 
@@ -113,10 +123,13 @@ _COLUMNS = [*HOST, "host", "log_dir", "name", "kind", "topic", "topic_id", "part
 _COLUMNS += ["directory_id", "inode", "end_offset"]
 
 
-def leftovers(scope: Scope, judged: DataFrame) -> DataFrame:
+def leftovers(
+    scope: Scope, suspects: SuspectPartitions, judged: DataFrame, copies: DataFrame, doubted: Collection[str] = ()
+) -> DataFrame:
     """`leftovers`: strays, `-delete` dirs that are overdue, and `-future` dirs that are orphans.
 
-    Ages are on the host's own clock; a `-delete` dir without a known time of marking is listed with unknown age.
+    Ages are on the host's own clock; a `-delete` dir without a known time of marking is listed with unknown age. How
+    many other copies there are is told of strays and of `-future` dirs. `doubted`: clusters whose assignments are.
     """
     rows = scope.others.where(fn.col("kind").isin("stray", "delete")).join(scope.host_frame, HOST, how="inner")
     rows = rows.join(directory_ids(scope), [*HOST, "log_dir"], how="left")
@@ -127,13 +140,47 @@ def leftovers(scope: Scope, judged: DataFrame) -> DataFrame:
     abandoned = judged.where((fn.col("kind") == "future") & (fn.col("fleet_verdict") == "orphan"))
     since = (fn.col("at_ms") - fn.unix_millis(fn.coalesce("first_seen", "newest_mtime"))) / 1000
     abandoned = abandoned.withColumn("age_seconds", at_least(fn.round(since, 3), 0.0))
-    said = ["age_seconds", "marked_at", "why", "window", "due_at", "covered", "obstacle", "snapshot_at", "only_copy"]
-    none = {"only_copy": fn.lit(None).cast("boolean")}
+    said = ["age_seconds", "marked_at", "why", "window", "due_at", "covered", "obstacle", "snapshot_at"]
+    said += ["verdict", "reason", "last_segment_offset", "newest_mtime"]
     moment = {"snapshot_at": fn.timestamp_millis("at_ms")}
-    both = aged.where(due).withColumns(moment | none | {"why": why}).select(*_COLUMNS, *said)
-    gone = abandoned.withColumns(moment | none | {"why": fn.lit("abandoned")}).select(*_COLUMNS, *said)
+    both = aged.where(due).withColumns(moment | {"why": why}).select(*_COLUMNS, *said)
+    gone = abandoned.withColumns(moment | {"why": fn.lit("abandoned")}).select(*_COLUMNS, *said)
+    size = fn.broadcast if not suspects.large else (lambda frame: frame)
+    # Those marked for deletion are no copies (`SuspectPartitions`), and a name alone does not tell of what.
+    counted = copies.select(*WHOSE, "copies", "longest")
+    one = both.unionByName(gone).withColumn("whose", fn.when(fn.col("kind") != "delete", fn.col("topic_id")))
+    told = one.join(size(counted), WHOSE, how="left").withColumns(
+        {
+            "copies_elsewhere": fn.col("copies") - 1,
+            "only_copy": fn.col("copies") == 1,
+            "longest_copy": fn.when(fn.col("copies").isNotNull(), is_longest()),
+        }
+    )
+    judged_strays = _with_held(scope, told, size, doubted)
     # Only strays: no other leftovers can be requested across the fleet.
-    return windowed(both.unionByName(gone)).withColumn("id", fn.when(fn.col("kind") == "stray", row_id()))
+    return windowed(judged_strays, fn.col("held")).withColumn("id", fn.when(fn.col("kind") == "stray", row_id()))
+
+
+def _with_held(
+    scope: Scope, told: DataFrame, size: Callable[[DataFrame], DataFrame], doubted: Collection[str]
+) -> DataFrame:
+    """Adds `held`: nothing that the fleet knows lets the host remove the stray (`strays.decide_stray`). One of a living
+    topic id goes only if another copy has all of it, any other only if it is proven that its id is gone.
+    """
+    ids = told.where((fn.col("kind") == "stray") & fn.col("topic_id").isNotNull()).select("cluster_id", "topic_id")
+    living = living_topics(scope).join(size(ids.distinct()), ["cluster_id", "topic_id"], how="left_semi")
+    living = living.select("cluster_id", "topic_id", fn.lit(True).alias("lives")).distinct()
+    complete = fn.col("complete") & ~fn.col("newer_version")
+    if doubted:
+        complete = complete & ~fn.col("cluster_id").isin(*doubted)
+    known = images(scope).select("cluster_id", complete.alias("tells_absence"))
+    lives, longer = fn.col("lives").isNotNull(), fn.coalesce(~fn.col("longest_copy"), fn.lit(False))
+    absent = fn.coalesce(fn.col("tells_absence"), fn.lit(False)) & fn.col("topic_id").isNotNull()
+    said_gone = fn.col("reason").isin("topic-absent", "topic-recreated")
+    proven = absent | fn.coalesce((fn.col("verdict") == "orphan") & said_gone, fn.lit(False))
+    may_go = fn.when(lives, longer).otherwise(proven)
+    joined = told.join(size(living), ["cluster_id", "topic_id"], how="left").join(known, "cluster_id", how="left")
+    return joined.withColumn("held", ~may_go)
 
 
 def undecided(judged: DataFrame) -> DataFrame:

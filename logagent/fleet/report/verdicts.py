@@ -47,6 +47,8 @@ class SuspectPartitions:
             keys = keys.where(fn.col("twice") | ~fn.col("cluster_id").isin(scope.choice.undecided))
         # And what its agent finds in another directory than assigned: `parts` does not say where a copy lies.
         odd = (fn.col("kind") == "future") | ((fn.col("kind") == "current") & (fn.col("reason") == "wrong-directory"))
+        # And of strays, to tell what else there is of them.
+        odd = odd | ((fn.col("kind") == "stray") & fn.col("topic_id").isNotNull())
         moved = scope.others.where(odd & fn.col("topic").isNotNull())
         columns = [fn.col("cluster_id"), whose().alias("whose"), fn.col("partition")]
         self.keys = scratch.keep("keys", keys.select(*columns).union(moved.select(*columns)).distinct())
@@ -62,6 +64,15 @@ class SuspectPartitions:
         """`cluster_id, whose, partition, copies, longest`: what exists of each, whatever its topic's name."""
         longest = fn.max(_length()).alias("longest")
         return self.found.groupBy(*WHOSE).agg(fn.count("*").alias("copies"), longest)
+
+
+def length_known() -> Column:
+    return fn.col("last_segment_offset").isNotNull() | fn.col("newest_mtime").isNotNull()
+
+
+def is_longest() -> Column:
+    """Whether no other of `SuspectPartitions.copies` is longer; null if its length is not known."""
+    return fn.when(length_known(), _length() >= fn.col("longest"))
 
 
 def _of(frame: DataFrame, keys: DataFrame, *, large: bool) -> DataFrame:
@@ -154,9 +165,7 @@ def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
         fn.bool_or(moving).alias("reassigning"),
     )
     live = decided_frame(scope, suspects.found.where(fn.col("kind").isin(*LIVE)))
-    # `topics` says the same for less, but lacks the topics whose replicas are all on hosts that do not count.
-    living = scope.assignments if scope.choice.silent() else scope.topics.where(fn.col("assigned_partitions") > 0)
-    assigned = decided_frame(scope, living)
+    assigned = living_topics(scope)
     size = fn.broadcast if not suspects.large else (lambda frame: frame)
     ids = size(live.select("cluster_id", "topic_id").where(fn.col("topic_id").isNotNull()).distinct())
     by_id = assigned.join(ids, ["cluster_id", "topic_id"], how="left_semi").groupBy("cluster_id", "topic_id")
@@ -174,6 +183,13 @@ def _with_image(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
         .join(size(namesakes), ["cluster_id", "topic"], how="left")
     )
     return whole.fillna(False, ["has_replicas", "registered", "namesake", "namesake_without_id", "reassigning"])
+
+
+def living_topics(scope: Scope) -> DataFrame:
+    """Rows (several a topic) of `cluster_id, topic, topic_id`: what the images of the decided clusters have."""
+    # `topics` says the same for less, but lacks the topics whose replicas are all on hosts that do not count.
+    living = scope.assignments if scope.choice.silent() else scope.topics.where(fn.col("assigned_partitions") > 0)
+    return decided_frame(scope, living)
 
 
 def images(scope: Scope) -> DataFrame:
@@ -248,7 +264,6 @@ def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
     marked for deletion do not count. Unknown lengths count as shorter, so that in doubt a copy is called the longest.
     """
     found = judged.where(fn.col("fleet_verdict") == "orphan")
-    unknown = fn.col("last_segment_offset").isNull() & fn.col("newest_mtime").isNull()
     age = (fn.col("at_ms") - fn.unix_millis("first_seen")) / 1000
     told = found.join(copies, WHOSE, how="inner").withColumns(
         {
@@ -258,7 +273,7 @@ def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
             "age_seconds": at_least(fn.round(age, 3), 0.0),
             "copies_elsewhere": fn.col("copies") - 1,
             "only_copy": fn.col("copies") == 1,
-            "longest_copy": fn.when(~unknown, _length() >= fn.col("longest")),
+            "longest_copy": is_longest(),
             "snapshot_at": fn.timestamp_millis("at_ms"),
             "id": row_id(),
         }

@@ -151,6 +151,46 @@ def test_a_cluster_is_chosen_by_its_id_and_a_host_without_one_stays(tmp_path: Pa
             server.close()
 
 
+@contextmanager
+def agent_of(root: Path, cluster_id: str) -> Iterator[str]:
+    """A daemon on a real broker's disk that says it is of this cluster; where it serves its metrics."""
+    host = CliHost(root)
+    for meta in host.disk.rglob("meta.properties"):
+        meta.write_text(re.sub(r"(?m)^cluster\.id=.*$", f"cluster.id={cluster_id}", meta.read_text()))
+    often = {"cleanup.interval": "1s", "health.probe_interval": "500ms", "kafka.version": "3.9.1", **NO_LIMITS}
+    host.with_assignments(**often, **{"metrics.listen": "127.0.0.1:0"})
+    command = ("env", "-u", "LOGAGENT_METRICS__LISTEN", *FIRST)
+    with DaemonProcess(root, "--config", host.toml, "--state-dir", host.state, command=command) as daemon:
+        listen = daemon.wait_for("metrics")["listen"]
+        daemon.wait_for("cycle")
+        yield listen
+
+
+def test_the_agents_of_two_clusters_are_told_apart(tmp_path: Path) -> None:
+    """In every panel by host, for each cluster chosen; and every rule of the alerts can be evaluated over both."""
+    ids = ("MkU3OEVBNTcwNTJENDM2Qk", "q8nXh2tPTfW3m0cVbL5RyA")
+    with (
+        agent_of(tmp_path / "a", ids[0]) as first,
+        agent_of(tmp_path / "b", ids[1]) as second,
+        prometheus(tmp_path, first, second) as address,
+    ):
+        both = "count(count_over_time(logagent_plan_actions[1m]) >= 3) by (instance)"
+        wait_until(lambda: answers(address, f"count({both}) == 2"), "three scrapes of both")
+        found: dict[str, set[str]] = {first: set(), second: set()}
+        for cluster_id, instance in zip(ids, (first, second), strict=True):
+            for title, expression in queries(cluster=cluster_id):
+                seen = {sample["metric"].get("instance") for sample in ask(address, expression)} - {None}
+                assert seen <= {instance}, (title, cluster_id, expression)
+                found[instance] |= {title} if seen else set()
+        assert found[first] == found[second] and len(found[first]) >= 8, found
+        wait_until(lambda: answers(address, "logagent:log_dir_hidden_bytes"), "the rules")
+        with urllib.request.urlopen(f"http://{address}/api/v1/rules", timeout=30) as answer:
+            groups = json.load(answer)["data"]["groups"]
+        rules = [rule for group in groups for rule in group["rules"]]
+        assert {rule["health"] for rule in rules} <= {"ok", "unknown"}, rules
+        assert sum(rule["health"] == "ok" for rule in rules) >= 5
+
+
 @pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
 def test_every_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
     assert panel["description"].endswith(".")
