@@ -63,8 +63,8 @@ def _closing(ours: Sequence[QueueEntry], count: int, now_ms: int) -> str:
     later = (
         f"nothing is due: the first in {human_ms(min(e.due_at_ms for e in ours) - now_ms)}" if ours and not due else ""
     )
-    said = f"{due} due: logagent cleanup --execute removes what is due" if due else later
+    sentence = f"{due} due: logagent cleanup --execute removes what is due" if due else later
     if len(ours) == count:
-        return said
+        return sentence
     broker = f"{count - len(ours)} in log dirs of a running broker, which removes them itself when they are due"
-    return f"{said}; {broker}" if said else broker
+    return f"{sentence}; {broker}" if sentence else broker

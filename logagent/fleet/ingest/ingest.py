@@ -360,11 +360,11 @@ def _counted_partitions(written: DataFrame) -> tuple[dict[Key, int], dict[Key, P
     """Rows of each cluster in the written table, what is wrong with a cluster as a whole, the replicas that each of its
     nodes has, and its number of topics."""
     topics_seen = fn.count_distinct(whose()).alias("topics")
-    said = written.groupBy("cluster_id").agg(fn.sum("said").alias("said"), topics_seen).collect()
+    by_cluster = written.groupBy("cluster_id").agg(fn.sum("said").alias("said"), topics_seen).collect()
     nodes = (
         written.select("cluster_id", fn.explode("replicas").alias("node_id")).groupBy("cluster_id", "node_id").count()
     )
-    most = MOST_NODES * len(said)
+    most = MOST_NODES * len(by_cluster)
     found = [row.asDict() for row in nodes.limit(most + 1).collect()]
     per_cluster = Counter(row["cluster_id"] for row in found)
     if len(found) > most:
@@ -376,8 +376,8 @@ def _counted_partitions(written: DataFrame) -> tuple[dict[Key, int], dict[Key, P
         for cluster, count in per_cluster.items()
         if count > MOST_NODES
     }
-    counts: dict[Key, int] = {(row["cluster_id"], None): row["said"] for row in said}
-    return counts, absurd, found, {row["cluster_id"]: row["topics"] for row in said}
+    counts: dict[Key, int] = {(row["cluster_id"], None): row["said"] for row in by_cluster}
+    return counts, absurd, found, {row["cluster_id"]: row["topics"] for row in by_cluster}
 
 
 def _counted_dirs(written: DataFrame, hosts: int) -> tuple[dict[Key, int], dict[Key, Problem], list[Row]]:

@@ -116,14 +116,14 @@ class IngestLock:
 
     def _holder(self) -> dict[str, object]:
         """The content of the lock; empty if it is absent or being written."""
-        return self._said(self._uri) if self._files.exists(self._uri) else {}
+        return self._read(self._uri) if self._files.exists(self._uri) else {}
 
-    def _said(self, uri: str) -> dict[str, object]:
+    def _read(self, uri: str) -> dict[str, object]:
         try:
-            said = parse_json(self._files.read(uri))
+            content = parse_json(self._files.read(uri))
         except ValueError:
             return {}
-        return said if isinstance(said, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def _take_over(self) -> None:
         holder = self._holder()
@@ -142,9 +142,9 @@ class IngestLock:
         self._say(f"taking over from a dead ingest: {_in_words(holder)}")
         # Renamed first: of two that take over, one gets it, and the other finds that it has moved a fresh lock.
         self._files.move(self._uri, probe)
-        said = self._said(probe)
+        current = self._read(probe)
         self._files.delete(probe)
-        if said.get("id") != holder.get("id") or not self._files.create_new(self._uri, self._content()):
+        if current.get("id") != holder.get("id") or not self._files.create_new(self._uri, self._content()):
             raise Busy("another ingest of this store has just started", hint="wait for it")
 
 

@@ -175,7 +175,7 @@ def _browse(report: Mapping[str, Any], made: Sequence[_Packed]) -> str:
     """The tables to browse. Without a script there is a list of the CSV files beside the page."""
     several = len(report["clusters"]) > 1
     described = {one.name: _described(report, one, several=several) for one in made}
-    told = {
+    data = {
         "tables": described,
         "place": place_to_paste(report),
         "clusters": {
@@ -188,7 +188,7 @@ def _browse(report: Mapping[str, Any], made: Sequence[_Packed]) -> str:
         for one in made
     )
     files = ", ".join(path_html(f"{name}.csv") for name in sorted(report["tables"]) if name != "usage_partitions")
-    text = json.dumps(told, ensure_ascii=True).replace("<", "\\u003c")
+    text = json.dumps(data, ensure_ascii=True).replace("<", "\\u003c")
     return (
         '<section id="browse" aria-labelledby="h-browse"><h2 id="h-browse">Browse</h2>'
         f'<nav aria-label="Tables"><ul>{items}</ul></nav>'

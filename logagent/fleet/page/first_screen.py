@@ -34,8 +34,8 @@ def copy_html(command: str | None, where: str = "") -> str:
     text is the command, to the letter."""
     if command is None:
         return ""
-    said = f' data-where="{esc(where)}"' if where else ""
-    return f'<code class="cmd"{said}>{escape(command)}</code>'
+    attribute = f' data-where="{esc(where)}"' if where else ""
+    return f'<code class="cmd"{attribute}>{escape(command)}</code>'
 
 
 def answers_html(report: Report) -> str:
@@ -52,13 +52,13 @@ def answers_html(report: Report) -> str:
 def unknown_html(report: Report) -> str:
     """Hosts about which nothing is known, by cause, and clusters without verdicts. Empty if everything is known."""
     unknown, reporting = unknown_total(report), report["hosts"]["reporting"]
-    told = ""
+    html = ""
     if unknown:
         causes = ", ".join(
             link("log_dir_health", _of_cause(cause), finding="unknown-host", cause=cause["cause"])
             for cause in report["answers"]["risk"]["unknown"]
         )
-        told += (
+        html += (
             f'<p class="banner"><b>{exact(reporting)} of {exact(reporting + unknown)} hosts reporting.</b> '
             f"{exact(unknown)} unknown: {causes}. Not in any figure. "
             f"{link('log_dir_health', 'Show', finding='unknown-host')}</p>"
@@ -67,12 +67,12 @@ def unknown_html(report: Report) -> str:
     if undecided:
         named = ", ".join(name_html(cluster_name(report, cluster["cluster_id"])) for cluster in undecided[:5])
         more = f" and {exact(len(undecided) - 5)} more" if len(undecided) > 5 else ""
-        told += (
+        html += (
             f'<p class="banner"><b>No verdicts for {plural(len(undecided), "cluster")}</b>: {named}{more} '
             f"({esc(str(undecided[0].get('why') or 'no reason given'))}). Nothing there is called an orphan or "
             f"missing; that is not the same as none. {link('usage_clusters', 'Show', verdicts='unknown')}</p>"
         )
-    return told
+    return html
 
 
 def _of_cause(cause: Mapping[str, Any]) -> str:

@@ -140,11 +140,11 @@ def leftovers(
     abandoned = judged.where((fn.col("kind") == "future") & (fn.col("fleet_verdict") == "orphan"))
     since = (fn.col("at_ms") - fn.unix_millis(fn.coalesce("first_seen", "newest_mtime"))) / 1000
     abandoned = abandoned.withColumn("age_seconds", at_least(fn.round(since, 3), 0.0))
-    said = ["age_seconds", "marked_at", "why", "window", "due_at", "covered", "obstacle", "snapshot_at"]
-    said += ["verdict", "reason", "last_segment_offset", "newest_mtime"]
+    columns = ["age_seconds", "marked_at", "why", "window", "due_at", "covered", "obstacle", "snapshot_at"]
+    columns += ["verdict", "reason", "last_segment_offset", "newest_mtime"]
     moment = {"snapshot_at": fn.timestamp_millis("at_ms")}
-    both = aged.where(due).withColumns(moment | {"why": why}).select(*_COLUMNS, *said)
-    gone = abandoned.withColumns(moment | {"why": fn.lit("abandoned")}).select(*_COLUMNS, *said)
+    both = aged.where(due).withColumns(moment | {"why": why}).select(*_COLUMNS, *columns)
+    gone = abandoned.withColumns(moment | {"why": fn.lit("abandoned")}).select(*_COLUMNS, *columns)
     size = fn.broadcast if not suspects.large else (lambda frame: frame)
     # Those marked for deletion are no copies (`SuspectPartitions`), and a name alone does not tell of what.
     counted = copies.select(*WHOSE, "copies", "longest")

@@ -105,8 +105,8 @@ def warnings_of(
         found.append(f"{len(differ)} hosts in all: the agent and the fleet disagree")
     reasons = Counter(row["reason"] for row in scope.quarantine)
     if reasons:
-        said = ", ".join(f"{reason}: {count}" for reason, count in sorted(reasons.items()))
-        found.append(f"{sum(reasons.values())} files or rows were not taken ({said}): see quarantined_input")
+        counts = ", ".join(f"{reason}: {count}" for reason, count in sorted(reasons.items()))
+        found.append(f"{sum(reasons.values())} files or rows were not taken ({counts}): see quarantined_input")
     if not tables["growth"]["rows"]:
         found.append("growth needs two dates on which the same hosts reported")
     return found

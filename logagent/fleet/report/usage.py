@@ -115,9 +115,9 @@ def health(
     def made(key: tuple[str, int], log_dir: str | None, finding: str, detail: str | None) -> Row:
         host = known[key]
         named = {"cluster_id": key[0], "node_id": key[1], "host": host["host"], "snapshot_at": host["at"]}
-        said, since = ill.get((*key, log_dir or ""), (None, None))
+        reported, since = ill.get((*key, log_dir or ""), (None, None))
         made = named | {"log_dir": log_dir, "finding": finding, "detail": detail}
-        return made | {"cause": host["cause"], "since": since.isoformat() if since and said == finding else None}
+        return made | {"cause": host["cause"], "since": since.isoformat() if since and reported == finding else None}
 
     found = [
         made((row["cluster_id"], row["node_id"]), row["log_dir"], row["health"], row.get("reason"))

@@ -265,7 +265,7 @@ def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
     """
     found = judged.where(fn.col("fleet_verdict") == "orphan")
     age = (fn.col("at_ms") - fn.unix_millis("first_seen")) / 1000
-    told = found.join(copies, WHOSE, how="inner").withColumns(
+    with_copies = found.join(copies, WHOSE, how="inner").withColumns(
         {
             "agent_verdict": fn.col("verdict"),
             "agent_reason": fn.col("reason"),
@@ -278,4 +278,4 @@ def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
             "id": row_id(),
         }
     )
-    return windowed(told)
+    return windowed(with_copies)
