@@ -26,7 +26,8 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.security import SecureListener, acl_properties, allow
-from tests.broker.versions import FULL, versions
+from tests.broker.versions import versions
+from tests.long_form import FULL
 
 VERSIONS = versions("4.3.1", "3.9.1", "3.5.2")
 # `one` may describe one topic only, that has no replica on this host; `blind` none at all.

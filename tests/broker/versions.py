@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TypeVar
 
-import pytest
-
-FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
-long_form = pytest.mark.skipif(not FULL, reason="a long form: LOGAGENT_TESTS_FULL=1")
-"""Minutes of waiting for what shorter tests show in part."""
-
+from tests.long_form import FULL
 
 Release = TypeVar("Release")
 

@@ -14,9 +14,10 @@ from playwright.sync_api import Page, expect
 
 from logagent.fleet.page import render
 from logagent.fleet.page import text as units
+from tests.long_form import FULL
 from tests.page.conftest import Open, follow
 from tests.page.sample import empty, sample
-from tests.page.test_render import FULL, HOSTILE, altered
+from tests.page.test_render import HOSTILE, altered
 
 VIEW = "#view tbody tr:not(.room)"
 

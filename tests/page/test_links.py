@@ -9,11 +9,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from logagent.fleet.page import render
+from tests.long_form import FULL
 from tests.page.conftest import Open, follow
 from tests.page.sample import sample
 from tests.page.test_browser import column
 from tests.page.test_first_screen import FLEETS
-from tests.page.test_render import FULL
 
 # With LOGAGENT_TESTS_FULL=1 also the fleet whose figures nobody can count by eye.
 MADE = dict(FLEETS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import base64
 import hashlib
-import os
 import random
 import re
 import shlex
@@ -27,6 +26,7 @@ from logagent.fleet.page.document import path_html
 from logagent.fleet.page.text import link, visible
 from logagent.fleet.page.words import NAVIGATION, WORDS
 from logagent.store.contract import TABLES, PageTable, column_units
+from tests.long_form import FULL
 from tests.page.markup import Page, read, unpacked
 from tests.page.sample import empty, sample
 
@@ -83,7 +83,6 @@ TAGS = {
         "small",
     ],
 }
-FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
 HOSTILE = (
     "</script><script>hacked()</script>",
     "\"><img src=x onerror='hacked()'>",

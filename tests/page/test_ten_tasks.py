@@ -17,10 +17,10 @@ from playwright.sync_api import Locator, Page, expect
 
 from logagent.fleet.page import render
 from logagent.fleet.page import text as units
+from tests.long_form import FULL
 from tests.page.conftest import Open, follow
 from tests.page.sample import sample
 from tests.page.test_browser import column
-from tests.page.test_render import FULL
 
 pytestmark = pytest.mark.skipif(not FULL, reason="LOGAGENT_TESTS_FULL=1 does the tasks on a large page")
 MOST_CLICKS, MOST_SECONDS = 4, 30.0

@@ -25,7 +25,7 @@ from tests.broker.rig.security import (
     add_scram_user,
     allow,
 )
-from tests.broker.versions import FULL
+from tests.long_form import FULL
 
 AT_MS = 1_800_000_000_000
 

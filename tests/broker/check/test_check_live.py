@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -23,9 +22,9 @@ from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.disk.conftest import run, unmount
 from tests.hosts import OF_PLACES
+from tests.long_form import FULL
 from tests.needs import need_root
 
-FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
 BOTH = ["3.9.1", "4.3.1"]
 OLDER = BOTH if FULL else BOTH[:1]
 NEWER = BOTH if FULL else BOTH[1:]

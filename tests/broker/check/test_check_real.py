@@ -7,7 +7,6 @@ default run takes the versions that a case names as quick; LOGAGENT_TESTS_FULL=1
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,9 +19,8 @@ from logagent.model.check import linter
 from tests.broker.check.corpus import CORPUS
 from tests.broker.check.start_cases import ACCESS, CASES, ZOOKEEPER, Case
 from tests.broker.check.starts import NOBODY, Disk, Kind, Outcome, Prepared, outcome, reachable_root
+from tests.long_form import FULL
 from tests.needs import need_command, need_root
-
-FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
 
 Preparer = Callable[[str], Prepared]
 

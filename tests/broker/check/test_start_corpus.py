@@ -6,7 +6,6 @@ came of each, `python -m tests.broker.check`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -16,9 +15,8 @@ import pytest
 from tests.broker.check.corpus import CORPUS, EVERYWHERE, Damage
 from tests.broker.check.starts import Kind, Prepared
 from tests.broker.check.tried import try_damage
+from tests.long_form import FULL
 from tests.needs import need_root
-
-FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
 
 Preparer = Callable[[str, Kind, bool], Prepared]
 

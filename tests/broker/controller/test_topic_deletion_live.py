@@ -18,7 +18,8 @@ from tests.broker.rig.kafka import ZooKeeperNode
 from tests.broker.rig.ordered_cluster import OrderedCluster, current
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Rig
-from tests.broker.versions import long_form, versions
+from tests.broker.versions import versions
+from tests.long_form import long_form
 
 VERSIONS = versions("4.3.1", "3.9.1")
 

@@ -24,7 +24,8 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.jars import version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import FULL, long_form, versions
+from tests.broker.versions import versions
+from tests.long_form import FULL, long_form
 
 DAY_MS = 86_400_000
 NEVER_MS = 3_600_000

@@ -19,7 +19,8 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.security import Certificates, SecureListener
-from tests.broker.versions import long_form, versions
+from tests.broker.versions import versions
+from tests.long_form import long_form
 
 VERSIONS = versions("4.3.1", "3.9.1")
 LOGAGENT = Path(sys.executable).with_name("logagent")

@@ -15,7 +15,7 @@ from logagent.model.naming.topic_ids import to_text
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import FULL
+from tests.long_form import FULL
 
 VERSIONS = ["3.3.2", "3.6.0", "3.7.0", "3.9.1", "4.1.0", "4.3.1"] if FULL else ["3.9.1", "4.3.1"]
 # Snapshots, new segments and the deletion of old ones every few moments, where the defaults are hours.

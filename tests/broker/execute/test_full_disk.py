@@ -21,10 +21,10 @@ from tests.broker.rig.process import wait_until
 from tests.disk.conftest import loop_fs
 from tests.disk.messes import fill_bytes, free
 from tests.hosts import HEX
+from tests.long_form import FULL
 
 __all__ = ["loop_fs"]
 
-FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
 CASES = [(v, kind) for v in ("2.5.1", "3.9.1", "4.3.1") for kind in ("ext4", "xfs")] if FULL else [("3.9.1", "ext4")]
 MIB = 1 << 20
 GONE = "GoneGoneGoneGoneGoneGA"

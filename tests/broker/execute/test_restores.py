@@ -7,7 +7,6 @@ three brokers, 12 with one; two thirds of that on 3.5.2, which sets nothing asid
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from itertools import product
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.broker.restores import PROPERTIES, End, Host, Life, live
 from tests.broker.rig.cluster import KafkaCluster
+from tests.long_form import FULL
 
 QUICK = [Life("4.3.1", 1, "clean", "clean"), Life("3.9.1", 3, "kill", "clean")]
 HOW: tuple[End, End] = ("clean", "kill")
@@ -32,7 +32,7 @@ ALL = [
         for second in HOW
     ),
 ]
-LIVES = ALL if os.environ.get("LOGAGENT_TESTS_FULL") == "1" else QUICK
+LIVES = ALL if FULL else QUICK
 
 
 @pytest.mark.parametrize("life", LIVES, ids=str)

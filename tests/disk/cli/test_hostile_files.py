@@ -23,6 +23,7 @@ from logagent.errors import Exit
 from logagent.store.shared import init_store
 from tests.cli_host import CliHost, Ran, run_here
 from tests.disk.hostile_files import FILES, KINDS, Opened, changing
+from tests.long_form import FULL
 from tests.needs import need_root
 
 # capset(2): two words of each set, version 3; CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
@@ -34,7 +35,7 @@ _STATUSES = {int(status) for status in Exit}
 # On busy machines any process may wait that long for a core; what hangs does so each time.
 _ATTEMPTS = 3
 # The first command of each file; the others with LOGAGENT_TESTS_FULL=1.
-_COMMANDS = None if os.environ.get("LOGAGENT_TESTS_FULL") else 1
+_COMMANDS = None if FULL else 1
 
 
 def host_with(path: Path, name: str, file: Opened) -> CliHost:

@@ -22,6 +22,7 @@ from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from tests.fleets import planted
+from tests.long_form import FULL
 from tests.spark.conftest import Told
 from tests.spark.hand_made import AT, GIB, NOW, Kafka, dir_row, log_dir_row
 
@@ -56,7 +57,7 @@ def instant_ms(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-FLEETS = ("demo", "planted")
+FLEETS = ("planted", "demo") if FULL else ("planted",)
 
 
 @pytest.fixture(scope="module", params=FLEETS)
