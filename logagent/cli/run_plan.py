@@ -116,10 +116,15 @@ def show_plan(call: Call, done: Done) -> None:
         ]  # fmt: skip
         title = f"Plan {plan.plan_id}" + ("" if executed else " (not carried out)")
         table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
-        sources = [f"{witness.value} as of {at}" for witness, at in document["as_of"].items()]
-        call.detail(f"it rests on: {', '.join(sources)}" if sources else "it rests on nothing that changes")
+        said = [f"{witness.value} as of {at}" for witness, at in document["as_of"].items()]
+        call.detail(f"it rests on: {', '.join(said)}" if said else "it rests on nothing that changes")
     show_waiting(call, plan)
     show_refusals(call, document)
+    say_how_it_ends(call, plan, document)
+
+
+def say_how_it_ends(call: Call, plan: Plan, document: PlanDoc) -> None:
+    """What went wrong with single directories, and the closing sentence."""
     for a in document["actions"]:
         if a["error"]:
             call.say(f"{a['outcome']}: {a['log_dir']}/{a['name']}: {a['error']}")
@@ -185,32 +190,21 @@ def closing(plan: Plan, document: PlanDoc) -> str:
     if totals["actions"]:
         also = f" ({refused} refused)" if refused else ""
         what = "1 directory" if totals["actions"] == 1 else f"{totals['actions']} directories"
-        add = what_to_add(plan.plan_id, approval=plan.needs_approval is not None)
-        return f"{what}, {human_bytes(totals['bytes'])}{also}: nothing has been done yet; {add}"
+        add = "--execute" if plan.needs_approval is None else f"--execute --approve {plan.plan_id}"
+        needs = "" if plan.needs_approval is None else " it needs approval: read the plan, then"
+        size = human_bytes(document["rescue"]["gives_back"] if "rescue" in document else totals["bytes"])
+        return f"{what}, {size}{also}: nothing has been done yet;{needs} add {add}"
     if totals["refusals"]:
         all_of_it = (
             "everything is refused" if refused == 0 else f"all {refused} are refused" if refused > 1 else "refused"
         )
         return f"nothing was done: {all_of_it}, see above"
-    return _closing_of_waiting(plan) if plan.waiting else "nothing to do"
+    return nothing_is_due([w.until_ms for w in plan.waiting]) if plan.waiting else "nothing to do"
 
 
-def what_to_add(plan_id: str, *, approval: bool, due_without: bool = False) -> str:
-    """The words that carry a plan out. `due_without`: a part of it needs no approval."""
-    whole = f"--execute --approve {plan_id}"
-    if due_without:
-        return f"add --execute for what is due, or {whole} for all of it"
-    return f"it needs approval: read the plan, then add {whole}" if approval else "add --execute"
-
-
-def _closing_of_waiting(plan: Plan) -> str:
-    count = len(plan.waiting)
-    first = min((w.until_ms for w in plan.waiting if w.until_ms is not None), default=None)
-    when = (
-        ""
-        if first is None
-        else f", until {human_time(first)}"
-        if count == 1
-        else f", the first until {human_time(first)}"
-    )
-    return f"nothing is due: {count} {'waits' if count == 1 else 'wait'}{when}"
+def nothing_is_due(until_ms: Sequence[int | None]) -> str:
+    """The sentence where everything waits; `until_ms`: for what, by directory, where that is known."""
+    first = min((ms for ms in until_ms if ms is not None), default=None)
+    waits, the_first = ("waits", "") if len(until_ms) == 1 else ("wait", "the first ")
+    when = "" if first is None else f", {the_first}until {human_time(first)}"
+    return f"nothing is due: {len(until_ms)} {waits}{when}"

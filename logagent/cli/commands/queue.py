@@ -10,6 +10,7 @@ from logagent.cli.host_session import note_health, session_of
 from logagent.cli.options import Call, common
 from logagent.cli.plan_documents import queue_document
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
+from logagent.cli.run_plan import nothing_is_due
 from logagent.model.naming.dir_names import DELETE_SUFFIX
 from logagent.model.planning.queue import QueueEntry
 from logagent.model.records import HolderState
@@ -58,13 +59,12 @@ def queue(call: Call) -> None:
 
 
 def _closing(ours: Sequence[QueueEntry], count: int, now_ms: int) -> str:
-    """Who removes them, and when."""
-    due = sum(e.due_at_ms <= now_ms for e in ours)
-    later = (
-        f"nothing is due: the first in {human_ms(min(e.due_at_ms for e in ours) - now_ms)}" if ours and not due else ""
-    )
-    sentence = f"{due} due: logagent cleanup --execute removes what is due" if due else later
-    if len(ours) == count:
-        return sentence
-    broker = f"{count - len(ours)} in log dirs of a running broker, which removes them itself when they are due"
-    return f"{sentence}; {broker}" if sentence else broker
+    """Who removes them, and when: not `closing` of a plan, which leaves out what a running broker does itself."""
+    said = []
+    if due := sum(e.due_at_ms <= now_ms for e in ours):
+        said.append(f"{due} due: logagent cleanup --execute removes what is due")
+    elif ours:
+        said.append(nothing_is_due([e.due_at_ms for e in ours]))
+    if theirs := count - len(ours):
+        said.append(f"{theirs} in log dirs of a running broker, which removes them itself when they are due")
+    return "; ".join(said)

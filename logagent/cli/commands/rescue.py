@@ -24,13 +24,13 @@ from logagent.cli.host_session import (
 from logagent.cli.options import Call, common, includes_internal, or_dry_run, reads_assignments
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, table
-from logagent.cli.run_plan import set_status, show_refusals, show_waiting, what_to_add
+from logagent.cli.run_plan import say_how_it_ends, set_status, show_refusals, show_waiting
 from logagent.errors import Exit, UsageError
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Execution
 from logagent.model.planning.topic_retention import LOCAL_RETENTION, RetentionAdvice
 from logagent.model.records import DirKey, Health
-from logagent.model.sizes import Space
+from logagent.model.space import Space
 from logagent.settings import parse_size
 
 if TYPE_CHECKING:
@@ -254,32 +254,11 @@ def _show_kept(call: Call, rescue: Rescue) -> None:
 def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -> None:
     for room in document["rescue"]["room_after"] if executed else document["rescue"]["room"]:
         call.say(f"{room['log_dir']}: {human_bytes(room['free'])} and {room['inodes_free']} inodes free")
-    for a in document["actions"]:
-        if a["error"]:
-            call.say(f"{a['outcome']}: {a['log_dir']}/{a['name']}: {a['error']}")
-    freed = (
-        f"{human_bytes(rescue.gives_back)} can be freed"
-        if not executed
-        else f"{human_bytes(document['totals']['freed_bytes'])} freed"
-    )
-    more = f", {human_bytes(rescue.more)} more if needed" if rescue.more else ""
-    missing = rescue.missing(document["totals"]["freed_bytes"] if executed else rescue.gives_back)
-    short = f"; {human_bytes(rescue.need or 0)} needed, {human_bytes(missing)} missing" if missing else ""
-    waiting = sum(w.allocated for w in rescue.plan.waiting)
-    later = f"; {human_bytes(waiting)} wait, see above" if waiting else ""
-    call.say(
-        f"{freed}{more}{short}{later}"
-        + ("" if executed else f": nothing has been done yet{_what_to_add(document, rescue)}")
-    )
-
-
-def _what_to_add(document: PlanDoc, rescue: Rescue) -> str:
-    """A step that shortens a wait needs approval."""
-    early = [bool(a.get("shortens")) for a in document["actions"]]
-    if not early:
-        return ""
-    whole = all(early) or rescue.plan.needs_approval is not None
-    return f"; {what_to_add(document['plan_id'], approval=whole, due_without=any(early) and not whole)}"
+    if missing := rescue.missing(document["totals"]["freed_bytes"] if executed else rescue.gives_back):
+        call.say(f"{human_bytes(rescue.need or 0)} needed, {human_bytes(missing)} missing")
+    if rescue.more and rescue.need is not None:
+        call.say(f"{human_bytes(rescue.more)} more can be freed, if needed")
+    say_how_it_ends(call, rescue.plan, document)
 
 
 # With less, the next segment or checkpoint is one too many.

@@ -76,10 +76,28 @@ def test_the_queue_says_who_removes_it_and_when(host: CliHost) -> None:
     entries = len(host.find("", "-delete"))
     assert last(host.run("queue")) == f"{entries} due: logagent cleanup --execute removes what is due"
     host.configure(**{**NO_LIMITS, "cleanup.leftover_grace": "9999d"})
-    assert re.fullmatch(r"nothing is due: the first in \d+d.*", last(host.run("queue")))
+    waits = last(host.run("queue"))
+    assert re.fullmatch(rf"nothing is due: {entries} wait, the first until [\d-]+ [\d:]+Z", waits), waits
     with process(LOCKER, host.d1, host.d2):
         said = last(host.run("queue"))
     assert said == f"{entries} in log dirs of a running broker, which removes them itself when they are due"
+
+
+def test_rescue_closes_as_every_other_plan_does(host: CliHost) -> None:
+    host.configure(**{**NO_LIMITS, "cleanup.leftover_grace": "0s"})
+    due = host.run("rescue")
+    said = re.fullmatch(
+        r"(\d+) directories, ([\d.]+ KiB)( \(\d+ refused\))?: nothing has been done yet; it needs approval: read the "
+        r"plan, then add --execute --approve [0-9a-f]{16}",
+        last(due),
+    )
+    assert said is not None and due.status == Exit.APPROVAL, due.err
+    short = host.run("rescue", "--need", "1TiB").err.splitlines()
+    assert re.fullmatch(r"1\.0 TiB needed, .* missing", short[-2]) and "nothing has been done yet" in short[-1], short
+    assert re.fullmatch(r"nothing was done: all \d+ are refused, see above", last(host.run("rescue", "--execute")))
+    host.with_assignments(**{**ALL_DUE, **NO_LIMITS})
+    done = host.run("rescue", "--execute")
+    assert re.fullmatch(r"(\d+) of \1 done, [\d.]+ KiB freed; \d+ refused, see above", last(done)), done.err
 
 
 def test_status_never_says_that_nothing_was_due_of_a_plan_that_needs_approval_or_is_refused() -> None:
