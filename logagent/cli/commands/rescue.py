@@ -23,7 +23,7 @@ from logagent.cli.host_session import (
 )
 from logagent.cli.options import Call, common, includes_internal, or_dry_run, reads_assignments
 from logagent.cli.plan_documents import plan_document
-from logagent.cli.render import dump, human_bytes, human_ms, table
+from logagent.cli.render import dump, human_bytes, human_ms, show_line, table
 from logagent.cli.run_plan import say_how_it_ends, set_status, show_refusals, show_waiting
 from logagent.errors import Exit, UsageError
 from logagent.model.facts import Facts
@@ -141,15 +141,20 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
         call.say(f"{what} of other users cannot be read, nor what removed files they keep open{more}")
     if document["actions"]:
         rows = [
-            [a.get("step", ""), f"{a['log_dir']}/{a['name']}", human_bytes(a.get("gives_back", 0)), a.get("cost", ""),
-             a.get("shortens") or "", *([a["outcome"] or ""] if executed else [])]
+            [a.get("step", ""), f"{a['log_dir']}/{a['name']}", human_bytes(a.get("gives_back", 0)),
+             "early" if a.get("shortens") else "due", *([a["outcome"] or ""] if executed else [])]
             for a in document["actions"]
             if call.verbose or a["action"] != "drop-checkpoint-entry"
         ]  # fmt: skip
-        columns = [("step", "left"), ("directory", "dir"), ("frees", "right"), ("cost", "text")]
-        columns += [("early because", "text"), *([("outcome", "left")] if executed else [])]
+        columns = [("step", "left"), ("directory", "dir"), ("frees", "right"), ("when", "left")]
+        columns += [("outcome", "left")] if executed else []
         title = f"Plan {document['plan_id']}" + ("" if executed else " (not carried out)")
         table(title, columns, rows, color=call.color)
+        # Once for each step: in the table they would be most of it.
+        costs = ((a["step"], a["cost"], a["shortens"]) for a in document["actions"] if "step" in a)
+        for step, cost, waits in dict.fromkeys(costs):
+            show_line(f"cost of {step}: {cost}" + (f"; early, without waiting for {waits}" if waits else ""))
+        click.echo()
     _show_files(call, document)
     show_waiting(call, rescue.plan)
     _show_by_broker(call, rescue.by_broker)
@@ -213,13 +218,15 @@ def _show_advice(call: Call, advice: Sequence[RetentionAdvice], title: str, what
             _present(a.now_ms),
             f"{'up to ' if a.now_ms is None or a.setting == LOCAL_RETENTION else ''}"
             f"{human_bytes(a.gives_back[a.retention_ms])}",
-            a.policy or "unknown: nothing, if it is compact",
+            a.policy or "unknown",
         ]
         for a in advice
     ]
-    columns = [("topic", "dir"), ("has", "right"), (what, "right"), ("now", "text"), ("frees", "right")]
-    columns += [("cleanup.policy", "text")]
+    columns = [("topic", "dir"), ("has", "right?"), (what, "right"), ("now", "left"), ("frees", "right")]
+    columns += [("cleanup.policy", "left")]
     table(title, columns, rows, color=call.color)
+    if any(a.now_ms is None or not a.policy for a in advice):
+        show_line("It frees nothing of a topic whose retention is lower already, or whose policy is compact.")
     # Not in the table, where they would be folded: they are to be pasted.
     for a in advice:
         click.echo(f" {a.command}")
@@ -228,7 +235,7 @@ def _show_advice(call: Call, advice: Sequence[RetentionAdvice], title: str, what
 
 def _present(retention_ms: int | None) -> str:
     if retention_ms is None:
-        return "unknown: nothing, if it is lower already"
+        return "unknown"
     return "unlimited" if retention_ms < 0 else human_ms(retention_ms)
 
 

@@ -210,7 +210,7 @@ def _show_plan(call: Call, document: TopicsPlanDoc) -> None:
     title = f"Plan {document['plan_id']} ({asked})"
     if document["topics"]:
         rows = [[t["topic"], t["topic_id"], str(t["partitions"]), str(t["replicas"])] for t in document["topics"]]
-        columns = [("topic", "left"), ("topic id", "left"), ("partitions", "right"), ("replicas", "right")]
+        columns = [("topic", "dir"), ("topic id", "left"), ("partitions", "right"), ("replicas", "right")]
         table(title, columns, rows, color=call.color)
     if document["directories"]:
         rows = [

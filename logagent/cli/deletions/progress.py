@@ -170,11 +170,11 @@ def show_progress(call: Call, document: TopicsDoc) -> None:
     if not rows:
         call.say("no deletion has been requested yet")
         return
-    columns = [("request", "left"), ("kind", "left"), ("state", "left"), ("topic", "left"), ("replicas", "text"),
-               ("quarantined", "right"), ("back", "right"), ("since", "left")]  # fmt: skip
+    columns = [("request", "left"), ("kind", "left?"), ("state", "left"), ("topic", "dir"), ("replicas", "text"),
+               ("quarantined", "right?"), ("back", "right?"), ("since", "left?")]  # fmt: skip
     table(f"Deletions of cluster {document['cluster_id']}", columns, rows, color=call.color)
     if missing:
-        columns = [("replica", "left"), ("node", "right"), ("directory", "dir"), ("state", "left"), ("why", "text"),
+        columns = [("replica", "dir"), ("node", "right"), ("directory", "path?"), ("state", "left?"), ("why", "text"),
                    ("what ends it", "text")]  # fmt: skip
         table("Not done", columns, missing, color=call.color)
     for r in document["requests"]:

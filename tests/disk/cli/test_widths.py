@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
 from tests.daemon_process import DaemonProcess
 from tests.terminal import on_a_terminal, plain
 
-WIDTHS = (80, 200)
+WIDTHS = (80, 120, 200)
 LONG = "plant.north-line.sensors.temperature.raw.readings.by-minute.of-the-{}-hall.kept-for-a-year"
 
 
@@ -71,6 +72,26 @@ def test_cleanup_shows_what_goes_and_how_much(host: CliHost, columns: int) -> No
     assert any("; add --execute" in line for line in lines)
 
 
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_rescue_shows_every_directory_on_its_line(host: CliHost, columns: int) -> None:
+    for hall in ("east", "west"):
+        shutil.copytree(next(host.disk.glob("d*/orders-1")), host.d1 / f"{LONG.format(hall)}-0")
+    lines = plain(on_a_terminal(host.arguments("rescue"), columns=columns))
+    sentences = {line for line in lines if not line.startswith(" ")}
+    assert (
+        max(len(line) for line in lines if line not in sentences and not is_a_name(line) and " kafka-" not in line)
+        <= columns
+    )
+    rows = section(lines, "Plan ")
+    assert all(re.search(r"-[0-9]+(\.[0-9a-f]{4,}…?-\w+)?$", row.split()[1]) for row in rows), rows
+    assert all(re.match(r" \S+ +\S+( +[\d.]+ KiB +(due|early))?$", row) for row in rows), "nothing wraps"
+    assert len({row.split()[1] for row in rows}) == len(rows) > 10
+    assert any(line.startswith("cost of stray-past-retention: it can no longer be") for line in lines)
+    advised = section(lines, "What only a running broker can do")
+    assert {row.split()[0] for row in advised} >= {"shipments", "clicks", "orders", "eu.west_payments-v2"}
+    assert "add --execute --approve" in " ".join(lines[-5:])
+
+
 def test_what_a_terminal_shows_can_be_pasted_back(host: CliHost) -> None:
     """A marked directory as the queue prints it at 80 columns."""
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
@@ -85,10 +106,10 @@ def test_what_a_terminal_shows_can_be_pasted_back(host: CliHost) -> None:
 def test_a_pipe_gets_the_full_names(host: CliHost) -> None:
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
     host.configure(**NO_LIMITS)
-    for command in ("scan --all", "queue", "cleanup", "history"):
+    for command in ("scan --all", "queue", "cleanup", "rescue", "history"):
         out = host.spawn(*command.split(), COLUMNS="").out
         assert "…" not in out, command
-    for command in ("scan --all", "cleanup"):
+    for command in ("scan --all", "cleanup", "rescue"):
         out = host.spawn(*command.split(), COLUMNS="").out
         for name in host.find("plant.", "-delete"):
             assert re.search(rf"^ .*/{re.escape(name)} .*KiB", out, re.MULTILINE), (command, name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from logagent.store.signing import PrivateKey, load_private_key, public_key, ver
 from logagent.store.tree import StoreTree
 from tests.disk.controller.small_fleet import CLUSTER, NODES, TOPIC_ID, SmallFleet
 from tests.documents import assert_promised
+from tests.terminal import plain
 
 ORPHAN = ["cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes",
           "window", "inode", "directory_id", "end_offset"]  # fmt: skip
@@ -480,3 +483,38 @@ def test_a_request_of_which_it_is_not_known_whether_it_was_written_is_named(
     commands.run("purge", "--report", str(commands.report), "--execute", status=status)
     (request,) = commands.requests()
     assert "a request may have been made" in commands.said and request
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200, None])
+def test_no_topic_is_cut_or_takes_a_block_of_lines(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, columns: int | None
+) -> None:
+    """None: a pipe. Names of 80 characters that differ in the middle, beside short ones."""
+    halls = [f"plant.north-line.sensors.temperature.raw.by-minute.of-the-{hall}-hall.kept" for hall in ("east", "west")]
+    topics = {"clicks": "A" * 22, "orders": "B" * 22, halls[0]: "D" * 22, halls[1]: "E" * 22}
+    commands.write_report(())
+    rows = [[CLUSTER, 1, "kafka-1", "/data/kafka-1", f"{topic}-0", topic, topic_id, 0, "not-a-replica", 9, "now", n, "",
+             5] for n, (topic, topic_id) in enumerate(topics.items())]  # fmt: skip
+    with (commands.report / "orphans.csv").open("a", newline="") as file:
+        csv.writer(file).writerows(rows)
+    monkeypatch.setenv("COLUMNS", "" if columns is None else str(columns))
+
+    def shown(*words: str, status: int = 0) -> list[str]:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: columns is not None)
+        return plain(commands.run(*words, status=status))
+
+    asked = shown("purge", "--report", str(commands.report), status=4)
+    key = load_private_key(commands.key)
+    for topic in halls:
+        commands.fleet.request(topics=(commands.fleet.topic(topic_id=topics[topic], name=topic),), key=key)
+    plan = commands.purge(status=4)
+    commands.purge("--execute", "--timeout", "0", "--approve", f"{plan['plan_id']}:only-copy,limit")
+    status = shown("status")
+    assert any("Not done" in line for line in status)
+    for lines in (asked, status):
+        for topic in topics:
+            assert any(re.search(rf"(^|[ /]){re.escape(topic)}(-0)?( |$)", line) for line in lines), (topic, lines)
+        heads = [line for line in lines if line.strip().startswith("─")]
+        assert heads and not any(line.startswith(" topic  ") for line in lines), "a table, not a line for each cell"
+        too_long = [line for line in lines if columns is not None and len(line) > columns]
+        assert all(line.endswith((*halls, f"{halls[0]}-0", f"{halls[1]}-0")) for line in too_long if line[0] == " ")
