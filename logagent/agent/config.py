@@ -114,12 +114,17 @@ def _read_toml(file: Path) -> dict[str, Any]:
     raise ConfigError(f"cannot read the configuration: {problem}", problems=(problem,), hint=hint) from cause
 
 
+def known_settings() -> set[tuple[str, str]]:
+    """(section, key) of each setting that there is."""
+    hints = get_type_hints(Settings)
+    return {(s.name, k.name) for s in fields(Settings) for k in fields(hints[s.name])}
+
+
 def _overlay_environment(
     raw: dict[str, Any], environ: Mapping[str, str], problems: list[str]
 ) -> dict[tuple[str, str], str]:
     """Put `LOGAGENT_SECTION__KEY` values into `raw`; the result maps (section, key) to the variable's name."""
-    hints = get_type_hints(Settings)
-    known = {(s.name, k.name) for s in fields(Settings) for k in fields(hints[s.name])}
+    known = known_settings()
     names: dict[tuple[str, str], str] = {}
     for variable, text in environ.items():
         if _OURS.match(variable) is None or _NO_SETTINGS.fullmatch(variable) is not None:

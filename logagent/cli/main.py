@@ -7,8 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, get_type_hints
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +16,6 @@ from logagent.cli import completion
 from logagent.cli.options import RUN_AS_BROKER
 from logagent.cli.render import did_you_mean, forget_stdout, visible
 from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, NotPermitted, UsageError
-from logagent.settings import Settings
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -167,18 +165,26 @@ def _show_usage(error: click.ClickException) -> None:
     error.show(usage)
     for line in usage.getvalue().splitlines():
         click.echo(visible(line), err=True)
-    if isinstance(error, click.NoSuchOption) and not error.possibilities:
-        _show_setting(error.option_name)
+    if isinstance(error, click.NoSuchOption) and not error.possibilities and (place := _place_of(error.option_name)):
+        click.echo(f"  hint: {place}", err=True)
 
 
-def _show_setting(option: str) -> None:
-    """A setting is no option of a command."""
-    wanted = option.lstrip("-").replace("-", "_")
-    hints = get_type_hints(Settings)
-    for section, key in ((s.name, k.name) for s in fields(Settings) for k in fields(hints[s.name])):
-        if wanted in (key, f"{section}_{key}"):
-            variable = f"LOGAGENT_{section}__{key}".upper()
-            click.echo(f"  hint: {section}.{key} is a setting, in logagent.toml or as {variable}", err=True)
+def _place_of(option: str) -> str | None:
+    """Where there is what this command has no option for: a setting of that name, or other commands."""
+    from logagent.agent.config import known_settings
+
+    key = option.lstrip("-").replace("-", "_")
+    settings = sorted(section for section, its_key in known_settings() if its_key == key)
+    if settings:
+        variables = " or ".join(f"LOGAGENT_{section}__{key}".upper() for section in settings)
+        return f"{' or '.join(f'{s}.{key}' for s in settings)} is a setting, of logagent.toml or in {variables}"
+    context = click.Context(cli)
+    commands = {name: command for name in COMMANDS if (command := cli.get_command(context, name)) is not None}
+    for name, group in list(commands.items()):
+        if isinstance(group, click.Group):
+            commands |= {f"{name} {sub}": command for sub, command in group.commands.items()}
+    have = [name for name, command in commands.items() if any(option in p.opts for p in command.params)]
+    return f"{option} is an option of {', '.join(have)}" if have else None
 
 
 def _show(error: LogAgentError) -> None:

@@ -256,12 +256,22 @@ _COMMON = options(
 _OF_CALL = ("kafka_config", "config_file", "log_dirs", "state_dir_named", "assignments", "json", "verbose")
 
 
+def _refuse_options_as_values(context: click.Context) -> None:
+    """Raise UsageError for `--approve --execute`: what was left out must not make the next option its value."""
+    for option in context.command.params:
+        given = context.params.get(option.name or "")
+        for value in given if isinstance(given, tuple) else (given,):
+            if isinstance(option, click.Option) and isinstance(value, str) and value.startswith("--"):
+                raise UsageError(f"{option.opts[0]} needs a value, and {value} is an option", hint="see --help")
+
+
 def common(command: F) -> F:
     """Add the common options to a click command, which gets them as a `Call`, its first argument."""
 
     @wraps(command)
     def with_call(**kwargs: Any) -> Any:
         color = not kwargs.pop("no_color") and "NO_COLOR" not in os.environ
+        _refuse_options_as_values(click.get_current_context())
         words = click.get_current_context().find_root().obj or ()
         call = Call(**{name: kwargs.pop(name, None) for name in _OF_CALL}, color=color, words=words)
         try:

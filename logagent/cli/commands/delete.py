@@ -85,10 +85,8 @@ def delete(
             approve=consent.approve,
         )
         for partition in absent:
-            near = did_you_mean(
-                str(partition), (f"{d.topic}-{d.partition}" for d in session.dirs if d.topic is not None)
-            )
-            call.say(f"{partition}: no such {'future ' if future else ''}log here; nothing to do{near}")
+            near = did_you_mean(str(partition), (d.name for d in session.of_kind(Kind.CURRENT)))
+            call.say(f"{partition}: no such {'future ' if future else ''}log here{near}")
         return plan
 
     run_plan(call, make_plan, execute=consent.execute)
@@ -116,15 +114,15 @@ def _topics(call: Call, expression: str) -> frozenset[str]:
     pattern = _regex(expression)
     known = topics_in(named_target(call.settings(), call.log_dirs).log_dirs)
     try:
-        matched = work_in_child(lambda: frozenset(t for t in known if pattern.fullmatch(t)), MATCHING_SECONDS)
+        found = work_in_child(lambda: frozenset(t for t in known if pattern.fullmatch(t)), MATCHING_SECONDS)
     except TimeoutError as e:
         raise UsageError(
             f"--topic {expression!r} was not matched against {len(known)} topics within {MATCHING_SECONDS:g} s",
             hint="write it without nested repetitions such as (a+)+",
         ) from e
-    if not matched:
-        call.say(f"no topic here matches {expression!r} as a whole{did_you_mean(expression, known)}")
-    return matched
+    if not found:
+        call.say(f"no topic here matches {expression!r}{did_you_mean(expression, known)}")
+    return found
 
 
 def _regex(text: str) -> re.Pattern[str]:

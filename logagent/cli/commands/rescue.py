@@ -30,7 +30,7 @@ from logagent.model.facts import Facts
 from logagent.model.planning.plan import Execution
 from logagent.model.planning.topic_retention import LOCAL_RETENTION, RetentionAdvice
 from logagent.model.records import DirKey, Health
-from logagent.model.space import Space
+from logagent.model.sizes import Space
 from logagent.settings import parse_size
 
 if TYPE_CHECKING:

@@ -98,26 +98,6 @@ def test_delete_takes_a_stray_as_printed_and_never_guesses(host: CliHost) -> Non
         assert ran.status == Exit.USAGE and ran.out == "", text
 
 
-MISTYPED = {
-    "clenup": "did you mean cleanup?",
-    "histroy": "did you mean history?",
-    "resotre x": "did you mean restore?",
-    "docter": "did you mean doctor?",
-    "config chekc": "Did you mean 'check'?",
-    "topics staus": "Did you mean 'status'?",
-    "scan --al": "Did you mean",
-    "cleanup --exceute": "Did you mean '--execute'?",
-    "restore --repalce x": "Did you mean '--replace'?",
-    "schema paln": "did you mean plan?",
-}
-
-
-@pytest.mark.parametrize("line", MISTYPED)
-def test_ten_mistypings(line: str) -> None:
-    ran = run_here(*line.split())
-    assert ran.status == Exit.USAGE and MISTYPED[line] in ran.err, ran.err
-
-
 def test_a_document_is_found_by_the_name_that_it_bears() -> None:
     assert run_here("schema", "logagent.plan/1").out == run_here("schema", "plan").out != ""
     other = run_here("schema", "logagent.plan/99")

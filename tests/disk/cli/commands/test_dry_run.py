@@ -158,7 +158,7 @@ def test_what_is_not_there_is_no_error_and_no_deed(host: CliHost) -> None:
     """`asyncDelete` of a log that is not there does nothing and raises nothing."""
     before = host.partitions()
     ran = delete(host, "--partition", "orders-77", *FREELY)
-    assert ran.status == 0 and "orders-77: no such log here; nothing to do" in ran.err
+    assert ran.status == 0 and "orders-77: no such log here" in ran.err
     assert host.partitions() == before
 
 
