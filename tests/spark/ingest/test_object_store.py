@@ -18,6 +18,7 @@ from typing import Any
 
 import pyspark
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 
 from logagent.files.safe_open import FileLimit
 from logagent.fleet.demo import Fleet
@@ -96,6 +97,13 @@ def test_a_fleet_on_s3(server: dict[str, str], tmp_path: Path, monkeypatch: pyte
         commits = [json.loads(store.read(["commits", day, n], LARGE))["run"] for n in store.names(["commits", day])]
         assert len(commits) == len(set(commits)) == 1 + sum(run.result() for run in runs)
         assert not store.exists([".ingest-lock"])
+        newest = max(store.names(["commits", day]), key=lambda name: int(name.removesuffix(".json")))
+        parts = json.loads(store.read(["commits", day, newest], LARGE))["tables"]["dirs"]
+
+    table = DeltaTable(f"{STORE}/tables/dirs", storage_options={**server, "AWS_ALLOW_HTTP": "true"})
+    assert table.version() == len(commits), "the other date, and each commit of this one"
+    counted = QueryBuilder().register("dirs", table).execute(f"select 1 as n from dirs where date = '{day}'").read_all()
+    assert counted.num_rows == sum(each["rows"] for each in parts)
 
 
 def _ingest_again(server: dict[str, str], day: str) -> bool:
