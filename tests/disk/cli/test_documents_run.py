@@ -9,25 +9,17 @@ for anything.
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli_host import CliHost
-from tests.markdown import PAGES, Block, blocks, name_of
-from tests.private_host import KAFKA_UID, REPOSITORY, PrivateHost, private_host
+from tests.markdown import PAGES, blocks, name_of
+from tests.pasted import HOME, Plans, compare, is_pasted_into, run
+from tests.private_host import KAFKA_UID, PrivateHost, private_host
 
 SHOWN = [page for page in PAGES if any(block.language == "sh" for block in blocks(page))]
-HOME, STORE = "/home/kafka", "/mnt/logagent-fleet"
-LAUNCHER = f"""#!/bin/sh
-exec {sys.executable} -P -c 'import sys
-sys.path.insert(0, "{REPOSITORY}")
-from logagent.cli.main import main
-main()' "$@"
-"""
 
 
 @pytest.fixture
@@ -40,10 +32,10 @@ def host(tmp_path: Path) -> Iterator[PrivateHost]:
         one.write("/etc/kafka/server.properties", properties)
         one.write("/var/lib/logagent/assignments.json", (disk.root / "assignments.json").read_text())
         one.write("/etc/logagent/logagent.toml", _toml())
-        one.write("/usr/local/bin/logagent", LAUNCHER, 0o755)
-        one.run("mkdir", "-p", HOME, STORE)
-        one.run("chmod", "1777", STORE)
+        is_pasted_into(one)
+        one.run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")  # /dev is this machine's
         one.run("chown", "-R", f"{KAFKA_UID}:{KAFKA_UID}", "/data", "/var/lib/logagent", HOME)
+        one.run("cp", "-a", "/data", "/data.before")
         yield one
 
 
@@ -60,55 +52,81 @@ def test_there_is_something_to_run() -> None:
     assert "README.md" in names and "docs/index.md" in names and len(how_to) > 8
 
 
+def _full_again(host: PrivateHost) -> None:
+    """The disk as it was, before what the page has freed."""
+    host.run("sh", "-c", "rm -rf /data && cp -a /data.before /data")
+
+
+def _nothing_is_known(host: PrivateHost) -> None:
+    """As on a host before 2.4: nobody says what is assigned here (the disk's own metadata log is too old)."""
+    host.write("/etc/logagent/logagent.toml", _toml().replace('sources = ["file"]', 'sources = ["kraft-log"]'))
+
+
+# What the text before a block supposes, by the beginning of the block.
+GIVEN: dict[str, Callable[[PrivateHost], None]] = {
+    "logagent rescue --state-dir /dev/shm": _full_again,
+    "logagent queue    ": _nothing_is_known,
+}
+
+
+# The ```bash blocks, by page and beginning: where they are run, or why not.
+LIVE = "tests/broker/test_documents_run_live.py runs it as it is, with a real broker and Spark"
+ELSEWHERE = {
+    ("README.md", "python3 -m venv"): ".ci/run ends with it",
+    ("README.md", "packaging/build.sh"): "tests/package/booted.py installs it on a machine that boots",
+    ("README.md", "logagent fleet ingest"): LIVE,
+    ("docs/how-to/containers.md", "kubectl exec"): "not ours but `logagent status` and `scan`, which others run",
+    ("docs/how-to/delete-a-topic.md", "export LOGAGENT_ORDERS_KEY_FILE"): LIVE,
+    ("docs/how-to/delete-a-topic.md", "logagent topics purge"): LIVE,
+    ("docs/how-to/fleet-report.md", "logagent fleet ingest"): LIVE,
+    ("docs/how-to/fleet-report.md", "logagent fleet demo"): ".ci/run ends with it",
+    (
+        "docs/how-to/install.md",
+        "packaging/build.sh",
+    ): "tests/package/booted.py installs it on a machine that boots",
+    ("docs/how-to/install.md", "python3 -m venv"): ".ci/run ends with it",
+    (
+        "docs/how-to/install.md",
+        "logagent setup NAME",
+    ): "tests/package/test_installed.py: it wants the package, and root",
+    (
+        "docs/how-to/long-topic-names.md",
+        "zookeeper-shell.sh",
+    ): "Kafka's own, in tests/broker/execute/test_before_2_4.py",
+    (
+        "docs/how-to/object-stores.md",
+        "logagent fleet ingest",
+    ): "600 MB; tests/spark/ingest/test_object_store.py has less",
+    (
+        "docs/how-to/take-away.md",
+        "kafka-reassign-partitions.sh",
+    ): "Kafka's own, in tests/broker/check/test_leave_live.py",
+    ("docs/how-to/take-away.md", "kafka-cluster.sh"): "Kafka's own: nothing of it is ours",
+}
+
+
+def test_of_every_other_block_it_is_known_where_it_is_run_or_why_not() -> None:
+    others = [(name_of(page), block.text) for page in PAGES for block in blocks(page) if block.language == "bash"]
+    listed = {key for key in ELSEWHERE for page, text in others if page == key[0] and text.startswith(key[1])}
+    assert len(others) == len(ELSEWHERE) and listed == ELSEWHERE.keys()
+
+
+def test_every_given_is_of_a_block() -> None:
+    texts = [block.text for page in SHOWN for block in blocks(page) if block.language == "sh"]
+    assert all(sum(text.startswith(given) for text in texts) == 1 for given in GIVEN)
+
+
 @pytest.mark.parametrize("page", SHOWN, ids=name_of)
 def test_every_shell_block_works_as_pasted(page: Path, host: PrivateHost) -> None:
     printed, plans = "", Plans()
     for block in blocks(page):
         if block.language == "sh":
             printed = ""
+            for _, prepare in filter(lambda given: block.text.startswith(given[0]), GIVEN.items()):
+                prepare(host)
             for line in filter(str.strip, block.text.splitlines()):
                 out = run(host, plans.named(line))
                 plans.remember(out)
                 printed += out
         elif block.language == "text" and block.follows:
             compare(block, printed)
-
-
-class Plans:
-    """The plans that a page has shown: `--approve PLAN_ID` is about the last one that was not carried out, `--plan
-    PLAN_ID` about the last one that was."""
-
-    def __init__(self) -> None:
-        self._shown, self._done = "", ""
-
-    def remember(self, out: str) -> None:
-        for plan, rest in re.findall(r"^Plan ([0-9a-f]{16})(.*)$", out, re.MULTILINE):
-            if "not carried out" in rest:
-                self._shown = plan
-            else:
-                self._done = plan
-
-    def named(self, line: str) -> str:
-        for option, plan in (("--approve", self._shown), ("--plan", self._done)):
-            assert plan or f"{option} PLAN_ID" not in line, f"no such plan was shown before: {line}"
-            line = line.replace(f"{option} PLAN_ID", f"{option} {plan}")
-        return line
-
-
-def run(host: PrivateHost, line: str) -> str:
-    """What the line printed; it has to end with the status that its comment says, else 0."""
-    script = f"PATH=/usr/local/bin:$PATH COLUMNS=120 HOME={HOME}; export PATH COLUMNS HOME\n{line}"
-    done = host.run("sh", "-c", script, user="kafka", check=False)
-    said = re.search(r"#.*\bexit status (\d+)", line)
-    shown = f"$ {line}\n{done.stdout}{done.stderr}"
-    assert done.returncode == (int(said[1]) if said else 0), shown
-    assert "Traceback" not in shown, shown
-    return done.stdout + done.stderr
-
-
-def compare(block: Block, printed: str) -> None:
-    """Sizes differ from file system to file system."""
-    lines = [re.sub(r"\s+", " ", line) for line in printed.splitlines()]
-    for line in block.text.splitlines():
-        words = [re.escape(word).replace("…", r"\S*") for word in re.sub(r"[\d.]+ [KMG]?i?B\b", "…", line).split()]
-        assert any(re.search(r"\b.*?".join(words), there) for there in lines), f"{line!r}\n{printed}"

@@ -1,0 +1,68 @@
+"""Lines of a page, run as they are pasted into a shell of the broker's user on a private host."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+
+from tests.markdown import Block
+from tests.private_host import KAFKA_UID, REPOSITORY, PrivateHost
+
+HOME, STORE = "/home/kafka", "/mnt/logagent-fleet"
+LAUNCHER = f"""#!/bin/sh
+exec {sys.executable} -P -c 'import sys
+sys.path.insert(0, "{REPOSITORY}")
+from logagent.cli.main import main
+main()' "$@"
+"""
+
+
+def is_pasted_into(host: PrivateHost) -> None:
+    """The host has the command, a home for the broker's user, and a directory that is to be a fleet store."""
+    host.write("/usr/local/bin/logagent", LAUNCHER, 0o755)
+    host.run("mkdir", "-p", HOME, STORE)
+    host.run("chmod", "1777", STORE)
+    host.run("chown", f"{KAFKA_UID}:{KAFKA_UID}", HOME)
+
+
+class Plans:
+    """The plans that a page has shown: `--approve PLAN_ID` is about the last one that was not carried out, `--plan
+    PLAN_ID` about the last one that was."""
+
+    def __init__(self) -> None:
+        self._shown, self._done = "", ""
+
+    def remember(self, out: str) -> None:
+        for plan, rest in re.findall(r"^Plan ([0-9a-f]{16})(.*)$", out, re.MULTILINE):
+            if "not carried out" in rest:
+                self._shown = plan
+            else:
+                self._done = plan
+
+    def named(self, line: str) -> str:
+        for option, plan in (("--approve", self._shown), ("--plan", self._done)):
+            assert plan or f"{option} PLAN_ID" not in line, f"no such plan was shown before: {line}"
+            line = line.replace(f"{option} PLAN_ID", f"{option} {plan}")
+        return line
+
+
+def run(host: PrivateHost, line: str, exported: Sequence[str] = ()) -> str:
+    """What the line printed; it has to end with the status that its comment says, else 0. `exported`: the `export`
+    lines before it."""
+    shell = [f"PATH=/usr/local/bin:$PATH COLUMNS=120 HOME={HOME}; export PATH COLUMNS HOME; cd", *exported, line]
+    script = "\n".join(shell)
+    done = host.run("sh", "-c", script, user="kafka", check=False)
+    said = re.search(r"#.*\bexit status (\d+)", line)
+    shown = f"$ {line}\n{done.stdout}{done.stderr}"
+    assert done.returncode == (int(said[1]) if said else 0), shown
+    assert "Traceback" not in shown, shown
+    return done.stdout + done.stderr
+
+
+def compare(block: Block, printed: str) -> None:
+    """Sizes differ from file system to file system."""
+    lines = [re.sub(r"\s+", " ", line) for line in printed.splitlines()]
+    for line in block.text.splitlines():
+        words = [re.escape(word).replace("…", r"\S*") for word in re.sub(r"[\d.]+ [KMG]?i?B\b", "…", line).split()]
+        assert any(re.search(r"\b.*?".join(words), there) for there in lines), f"{line!r}\n{printed}"
