@@ -8,13 +8,17 @@ is shown as it is, paths too. Both are PNG, with fonts of this machine and nothi
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +54,33 @@ def picture_of_page(page: Path, picture: Path) -> None:
         shown.screenshot(path=picture, animations="disabled")
 
 
+def _on_a_terminal(command: list[str]) -> str:
+    """What it writes where it sees that it is one: in a pipe a table is as wide as the names in it."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm-256color"}
+    written = b""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment) as running:
+        os.close(theirs)
+        with suppress(OSError), open(ours, "rb", buffering=0) as terminal:  # EIO is the end
+            while piece := terminal.read(65536):
+                written += piece
+    if running.returncode != 0:
+        raise subprocess.CalledProcessError(running.returncode, command, written)
+    lines = written.decode().replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rpartition("\r")[2] for line in lines)  # without what a bar drew before
+
+
 def picture_of_command(words: list[str], picture: Path) -> None:
     """`logagent` with `words`, as a terminal of `COLUMNS` columns shows it. Raises `CalledProcessError`."""
     from rich.console import Console
     from rich.terminal_theme import MONOKAI
     from rich.text import Text
 
-    environment = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1"}
-    command = [sys.executable, "-m", "logagent", *words]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True, env=environment
-    )
+    output = _on_a_terminal([sys.executable, "-m", "logagent", *words])
     with open(os.devnull, "w") as nowhere, tempfile.TemporaryDirectory() as folder:
         console = Console(record=True, width=COLUMNS, file=nowhere)
-        console.print(Text.from_ansi(f"$ logagent {' '.join(words[:SHOWN])}\n{done.stdout.rstrip()}"))
+        console.print(Text.from_ansi(f"$ logagent {' '.join(words[:SHOWN])}\n{output.rstrip()}"))
         page = Path(folder) / "terminal.html"
         page.write_text(console.export_html(theme=MONOKAI, code_format=TERMINAL), "utf-8")
         with _opened(page, "pre") as shown:
