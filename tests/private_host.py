@@ -88,7 +88,7 @@ class PrivateHost:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=check,
         )
 

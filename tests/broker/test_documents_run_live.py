@@ -1,7 +1,8 @@
 """The ```bash blocks that want a fleet or a live broker, run as pasted: on a host with a real broker, whose agent
 publishes to a store and takes signed requests, by its operator on another machine.
 
-The other ```bash blocks are listed in tests/disk/cli/test_documents_run.py, with the reason why they are not run.
+It is a long form: Spark is started three times. The default run has the lines of the fleet in
+tests/spark/test_documents_run.py. The other ```bash blocks are listed in tests/disk/cli/test_documents_run.py, with the reason why they are not run.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 
 from tests.broker.rig.kafka import KafkaNode, KraftNode
 from tests.broker.rig.process import wait_until
+from tests.long_form import long_form
 from tests.markdown import ROOT, blocks
 from tests.needs import need_command
 from tests.pasted import HOME, STORE, is_pasted_into, run
@@ -63,6 +65,7 @@ def host(kafka: Callable[..., KafkaNode], tmp_path: Path) -> Iterator[PrivateHos
             yield one
 
 
+@long_form
 def test_a_topic_is_deleted_on_every_host_and_the_fleet_reported_as_the_pages_say(
     host: PrivateHost, tmp_path: Path
 ) -> None:

@@ -54,7 +54,7 @@ def ingest_dates(
         commits = store.commits()
         logs = DeltaLogs(store, warn)
         logs.follow(commits)
-        sweep(store, datetime.now(UTC))
+        sweep(store, datetime.now(UTC), warn)
         listing = landing.listed(day)
         trimmed = {each for each, commit in commits.items() if commit.trimmed}
         if day is not None and day in trimmed:
@@ -256,28 +256,28 @@ def sweep(store: Store, now: datetime, say: Callable[[str], None] = lambda _: No
     """Removes runs that no valid commit names, `KEEP_RUNS` after they were superseded, or created but never committed;
     and private files of killed ingests.
 
-    Returns their names. Only the holder of the ingest lock does this, so no current run is taken for garbage.
+    Returns their names. Only the holder of the ingest lock does this, so no current run is taken for garbage. While the
+    newest commit of any date cannot be read nothing is removed: it may name any of them.
     """
+    _sweep_private(store, now)
+    latest = {day: store.commit_of(day) for day in store.dates()}
+    unread = [day for day, commit in latest.items() if commit is None or commit.number + 1 != store.next_number(day)]
+    if unread:
+        say(f"the newest commit of {min(unread)} cannot be read: no run is removed; ingesting that date again mends it")
+        return []
+    commits = [commit for commit in latest.values() if commit is not None]
+    in_force = {commit.run for commit in commits}
+    idle = [name for name in store.runs() if name not in in_force]
     idle_since: dict[str, datetime] = {}
-    in_force = set()
-    for day in store.dates():
-        last = store.commit_of(day)
-        if last is not None:
-            in_force.add(last.run)
-            for number in range(1, last.number):
-                old = store.commit_of(day, number)
-                if old is not None:
-                    idle_since[old.run] = datetime.fromisoformat(last.at)
+    for last in commits if idle else ():
+        idle_since |= {old.run: datetime.fromisoformat(last.at) for old in store.commits_of(last.day) if old != last}
     gone = []
-    for name in store.runs():
-        if name in in_force:
-            continue
+    for name in idle:
         at = datetime.strptime(name.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
         if now - idle_since.get(name, at) > KEEP_RUNS:
             say(f"removing run {name}: no date needs it")
             store.delete_run(name)
             gone.append(name)
-    _sweep_private(store, now)
     return gone
 
 

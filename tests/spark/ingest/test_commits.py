@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from logagent.errors import LogAgentError
-from logagent.fleet.ingest.dates import ingest_dates
+from logagent.fleet.ingest.dates import ingest_dates, sweep
 from logagent.fleet.job import Job, report
 from logagent.fleet.report.output import Output
 from logagent.fleet.tables.store import Store, parsed_commit
@@ -56,6 +56,22 @@ def test_a_commit_that_is_not_whole_does_not_count(spark: SparkSession, kafka: K
     ingest_dates(store, DAY)
     assert (place / "8.json").is_file()
     assert _orphans(store, tmp_path / "out")[1]["commit"] == 8
+
+
+def test_while_the_newest_commit_cannot_be_read_no_run_is_removed(spark: SparkSession, kafka: Kafka) -> None:
+    """It may name any of them: an unreadable answer is never that nothing is needed."""
+    store = Store.open(spark, str(kafka.store))
+    ingest_dates(store, None)
+    ingest_dates(store, DAY)
+    later, newest, said = NOW + timedelta(days=900), kafka.store / "commits" / str(DAY) / "2.json", list[str]()
+    whole, runs = newest.read_bytes(), store.runs()
+    for damaged in (b"", whole[:-20]):
+        newest.write_bytes(damaged)
+        assert sweep(store, later, said.append) == [] and store.runs() == runs
+        assert f"the newest commit of {DAY} cannot be read: no run is removed" in said[-1]
+    newest.write_bytes(whole)
+    (superseded,) = sweep(store, later)
+    assert store.runs() == [run for run in runs if run != superseded] == [json.loads(whole)["run"]]
 
 
 def test_of_two_ingests_one_commits(spark: SparkSession, kafka: Kafka) -> None:
