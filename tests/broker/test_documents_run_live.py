@@ -2,7 +2,8 @@
 publishes to a store and takes signed requests, by its operator on another machine.
 
 It is a long form: Spark is started three times. The default run has the lines of the fleet in
-tests/spark/test_documents_run.py. The other ```bash blocks are listed in tests/disk/cli/test_documents_run.py, with the reason why they are not run.
+tests/spark/test_documents_run.py. The other ```bash blocks are listed in tests/disk/cli/test_documents_run.py, with the
+reason why they are not run.
 """
 
 from __future__ import annotations
