@@ -480,8 +480,10 @@ def without(run: Run, table: str, entries: list[Row]) -> DataFrame:
     if table == "dirs":
         same = same & (fn.col("node_id") == fn.col("n"))
     gone = fn.broadcast(local_frame(run.store.spark, keys, "c string, n int"))
-    aside = Run(run.store, f"{run.name}/{ASIDE}/{uuid4().hex}")
-    return aside.write(table, run.read(table).join(gone, same, how="left_anti"))
+    # Not below the table's own folder, which is replaced while this is read.
+    aside = f"{run.uri}/{ASIDE}/{uuid4().hex}"
+    shaped(run.read(table).join(gone, same, how="left_anti"), STORE[table]).write.parquet(aside)
+    return run.store.spark.read.schema(STORE[table]).parquet(literal(aside))
 
 
 def key_of(entry: Row) -> Key:
