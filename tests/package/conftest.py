@@ -56,7 +56,7 @@ def unpacked(builds: Builds, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(["dpkg-deb", "--extract", str(package), str(place)], check=True)
     for folder in (place, *place.parents):
         if folder.is_relative_to(tmp_path_factory.getbasetemp().parent):
-            folder.chmod(0o755)
+            folder.chmod(folder.stat().st_mode | 0o055)
     return place
 
 

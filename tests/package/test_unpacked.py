@@ -36,7 +36,7 @@ def test_the_environment_and_the_working_directory_do_not_get_in(unpacked: Path,
     for module in ("click", "json", "logagent", "sitecustomize", "usercustomize"):
         (tmp_path / f"{module}.py").write_text("raise SystemExit('taken from elsewhere')\n")
     for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)  # /tmp may be among them: no bit is taken away
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "PYTHONSTARTUP": str(tmp_path / "click.py")}
     command = [str(unpacked / "usr/bin/logagent"), "explain", "--names", "orders-3", "--json"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, user=NOBODY, group=NOBODY, capture_output=True,
@@ -77,7 +77,7 @@ def test_the_demo_tells_the_whole_story(unpacked: Path) -> None:
 
 def test_wrong_configuration_is_78_with_every_error(unpacked: Path, tmp_path: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
+        folder.chmod(folder.stat().st_mode | 0o055)  # /tmp may be among them: no bit is taken away
     file = tmp_path / "logagent.toml"
     file.write_text('[cleanup]\nmode = "perhaps"\nsightings = 0\n')
     done = run(unpacked, "config", "check", "--config", str(file))

@@ -78,7 +78,7 @@ def test_hosts_with_other_user_ids_share_a_day(store: Path, tmp_path: Path) -> N
     os.chmod(tmp_path, 0o755)
     for parent in tmp_path.parents:
         if parent.stat().st_uid == 0 and not parent.stat().st_mode & stat.S_IXOTH:
-            parent.chmod(0o755)
+            parent.chmod(parent.stat().st_mode | 0o055)
     for number, uid in enumerate((4001, 4002)):
         spool = tmp_path / f"spool-{uid}"
         spool.mkdir()

@@ -362,7 +362,7 @@ def test_an_unreadable_directory_is_an_item_not_a_disk(
     log_dir_path.chmod(0o555)
     for parent in [log_dir_path, *log_dir_path.parents]:
         if parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o005 and parent != Path("/"):
-            parent.chmod(0o755)
+            parent.chmod(parent.stat().st_mode | 0o055)
     child = spawn(
         """
 import ctypes, os, sys

@@ -404,7 +404,7 @@ def shared(tmp_path: Path) -> Path:
     need_root()
     for path in (tmp_path, *tmp_path.parents):
         if path.stat().st_mode & 0o005 != 0o005 and str(path).startswith("/tmp/"):
-            path.chmod(0o755)
+            path.chmod(path.stat().st_mode | 0o055)
     state = tmp_path / "state"
     state.mkdir(mode=0o755)
     return state

@@ -190,7 +190,7 @@ def owned(tmp_path: Path) -> Path:
     need_root()
     for path in (tmp_path, *tmp_path.parents):
         if str(path).startswith("/tmp/"):
-            path.chmod(0o755)
+            path.chmod(path.stat().st_mode | 0o055)
     log_dir = tmp_path / "d1"
     log_dir.mkdir()
     os.chown(log_dir, KAFKA, KAFKAS)
