@@ -19,10 +19,11 @@ main()' "$@"
 
 
 def is_pasted_into(host: PrivateHost) -> None:
-    """The host has the command, a home for the broker's user, and a directory that is to be a fleet store."""
+    """The host has the command, a home for the broker's user, a /tmp for everybody, whatever this machine's is, and a
+    directory that is to be a fleet store."""
     host.write("/usr/local/bin/logagent", LAUNCHER, 0o755)
     host.run("mkdir", "-p", HOME, STORE)
-    host.run("chmod", "1777", STORE)
+    host.run("chmod", "1777", STORE, "/tmp")
     host.run("chown", f"{KAFKA_UID}:{KAFKA_UID}", HOME)
 
 
