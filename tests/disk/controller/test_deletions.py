@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.controller.state_machines import PartitionState, ReplicaState
+from logagent.controller.topic_deletion_manager import PartitionState, ReplicaState
 from logagent.errors import ConfigError, ServiceUnreachable
 from logagent.store.answers import Answer, DirectoryAnswer, TopicAnswer
 from logagent.store.records import RequestedPartition, encode, instant

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from logagent.controller.request_states import request_state
-from logagent.controller.state_machines import PartitionState, ReplicaState
-from logagent.controller.topic_deletion_manager import TopicDeletionManager
+from logagent.controller.topic_deletion_manager import PartitionState, ReplicaState, TopicDeletionManager
 from tests.unit.controller.fleet_model import NODES, SILENT_AFTER, Fleet
 
 STEPS = Counter[str]()

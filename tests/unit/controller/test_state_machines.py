@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from logagent.controller.state_machines import (
+from logagent.controller.topic_deletion_manager import (
     IllegalTransition,
     PartitionState,
     PartitionStateMachine,

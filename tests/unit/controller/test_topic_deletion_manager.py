@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from logagent.controller.sightings import BrokerLogs, ClusterSeen, HostSeen, Sightings, SnapshotSeen
-from logagent.controller.state_machines import PartitionState, ReplicaState
-from logagent.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
+from logagent.controller.topic_deletion_manager import PartitionState, ReplicaState, TopicDeletionManager, TopicProgress
 from logagent.store.answers import Answer, TopicAnswer
 from logagent.store.records import RequestedPartition, RequestedTopic, instant
 from logagent.store.requests import Decision, Filed, Request
