@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logagent.fleet.page import text as units
-from logagent.fleet.page.brief import brief
+from logagent.fleet.page.document import brief
 from tests.page.sample import empty
 from tests.page.test_first_screen import FLEETS, directories
 from tests.page.test_render import HOSTILE, altered

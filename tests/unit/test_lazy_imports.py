@@ -56,7 +56,7 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("a machine that runs `submit.py` may have nothing but Spark",
      "cryptography logagent.store.deletion_progress logagent.store.signing", OFTEN),
     ("an extra: without pyspark, `fleet` shows its help and `init` works",
-     "logagent.fleet.demo logagent.fleet.ingest.dates logagent.fleet.job logagent.fleet.page.brief"
+     "logagent.fleet.demo logagent.fleet.ingest.dates logagent.fleet.job logagent.fleet.page.document"
      " logagent.fleet.spark_session logagent.fleet.submit logagent.fleet.tables.store", OFTEN),
     ("`topics` asks only of a store on a mount which kind it is", "logagent.host.linux.mounts", SMALL),
 )  # fmt: skip

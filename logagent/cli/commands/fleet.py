@@ -119,7 +119,7 @@ def report(store: str, out: str, brief: bool, **given: Any) -> None:
     if given["as_json"]:
         dump(content)
     elif brief:
-        from logagent.fleet.page.brief import brief as lines
+        from logagent.fleet.page.document import brief as lines
 
         click.echo(f"{lines(content)}{place}/index.html")
     else:
