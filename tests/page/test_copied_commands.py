@@ -22,7 +22,7 @@ from playwright.sync_api import expect
 from logagent.cli.main import run
 from logagent.fleet.page import render
 from logagent.fleet.page import text as units
-from logagent.fleet.page.commands import place_of
+from logagent.fleet.page.first_screen import place_of
 from logagent.fleet.report import answers
 from logagent.store.shared import init_store
 from tests.page.conftest import Open

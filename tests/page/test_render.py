@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import logagent.fleet.page
 from logagent.fleet.page import MOST_BYTES, render
 from logagent.fleet.page.columns import LAYOUT
-from logagent.fleet.page.commands import of_topic, regex
 from logagent.fleet.page.document import path_html
+from logagent.fleet.page.first_screen import of_topic, regex
 from logagent.fleet.page.text import link, visible
 from logagent.fleet.page.words import NAVIGATION, WORDS
 from logagent.store.contract import TABLES, PageTable, column_units

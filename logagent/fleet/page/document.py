@@ -20,7 +20,7 @@ from typing import Any
 
 from logagent.fleet.page import first_screen, growth_chart
 from logagent.fleet.page.columns import LAYOUT, Row, Show, packed, page_rows
-from logagent.fleet.page.commands import place_to_paste
+from logagent.fleet.page.first_screen import place_to_paste
 from logagent.fleet.page.text import day, days, esc, exact, moment, name_html, percent, plural, size, visible
 from logagent.fleet.page.words import (
     NAVIGATION,
