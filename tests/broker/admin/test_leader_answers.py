@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 from kafka import KafkaProducer
 
-from logagent.broker.admin.epoch_ends import Leader, ask_epoch_ends
-from logagent.broker.admin.reader import AdminReader
+from logagent.broker.admin.reader import AdminReader, Leader, ask_epoch_ends
 from logagent.broker.files.log_extent import read_log_extent
 from logagent.broker.files.meta_properties import read_topic_id
 from logagent.model.assignments.commitment import quorum_known_until_ms

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.broker.admin.client import AdminClient, ListOffsetsRequest
-from logagent.broker.admin.epoch_ends import Leader, ask_epoch_ends
+from logagent.broker.admin.reader import Leader, ask_epoch_ends
 from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, end_of_epoch, past_retention
 from logagent.model.records import TopicPartition
 
