@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.daemon.health import LogDirHealth
+from logagent.agent.daemon.host_jobs import LogDirHealth
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.open_session import Shared, open_session
 from logagent.agent.session.session import Session
