@@ -28,8 +28,7 @@ from functools import partial
 from itertools import groupby
 
 from logagent.agent.clock import Clock
-from logagent.agent.execute.plan_journal import PlanJournal
-from logagent.agent.execute.renames import RenameBatch, Replacement
+from logagent.agent.execute.renames import PlanJournal, RenameBatch, Replacement
 from logagent.broker.files.meta_properties import same_topic_id
 from logagent.broker.process.lock import Watch
 from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError, RemovalStopped

@@ -22,7 +22,7 @@ from unittest import mock
 import pytest
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.execute.plan_journal import PlanJournal
+from logagent.agent.execute.renames import PlanJournal
 from logagent.broker.exported import write_assignments
 from logagent.errors import BrokerHoldsLogDir, RemovalStopped
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir

@@ -17,7 +17,7 @@ import pytest
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.evidence.assignment_sources import Assignments
-from logagent.agent.execute.plan_journal import PlanJournal
+from logagent.agent.execute.renames import PlanJournal
 from logagent.agent.planning import plan_cleanup as plan_delete
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session, new_uuid

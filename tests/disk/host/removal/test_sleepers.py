@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.agent.execute.plan_journal import PlanJournal
-from logagent.agent.execute.renames import RenameBatch
+from logagent.agent.execute.renames import PlanJournal, RenameBatch
 from logagent.errors import KafkaStorageError
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.bounded_calls import BoundedCalls
