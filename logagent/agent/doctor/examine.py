@@ -33,8 +33,7 @@ from logagent.agent.doctor.host_inspection import (
     mounts_or_none,
 )
 from logagent.agent.evidence.assignment_sources import METADATA_DIR
-from logagent.agent.session.log_dirs_seen import forgotten_log_dir
-from logagent.agent.session.opened_log_dirs import LogDirs
+from logagent.agent.session.opened_log_dirs import LogDirs, forgotten_log_dir
 from logagent.agent.setup.setup import inspect_drop_in
 from logagent.agent.target import Target, resolve_target
 from logagent.errors import ConfigError

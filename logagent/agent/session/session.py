@@ -18,8 +18,7 @@ from logagent.agent.evidence.judge import absent_ids, gather_versions, identify,
 from logagent.agent.evidence.stray_questions import StrayQuestions, rule_on_duplicates
 from logagent.agent.session import dir_history
 from logagent.agent.session.clock_watch import ClockWatch
-from logagent.agent.session.log_dirs_seen import forgotten_log_dir, remember_log_dirs
-from logagent.agent.session.opened_log_dirs import LogDirs
+from logagent.agent.session.opened_log_dirs import LogDirs, forgotten_log_dir, remember_log_dirs
 from logagent.agent.target import Target
 from logagent.errors import ConfigError, KafkaStorageError, LogAgentError
 from logagent.host.inventory.scan import LogDirInventory, ScanTurn, ScanTurns, scan_log_dir
