@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import STORE_FILE, parse_json, read_regular
 from logagent.fleet.tables.frames import tune
-from logagent.store.names import as_date
+from logagent.store.contract import as_date
 
 SMALL_LANDING = 32 << 20
 """Compressed bytes of whole snapshots (about 500,000 directories) up to which the quick compiler is enough to ingest

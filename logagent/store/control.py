@@ -16,7 +16,7 @@ from pathlib import Path
 
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import MIB, FileLimit
-from logagent.store.names import is_plain
+from logagent.store.contract import is_plain
 from logagent.store.shared import SharedStore, open_store
 from logagent.store.tree import StoredFile
 

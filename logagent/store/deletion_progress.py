@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from logagent.store.answers import Answer, Answers
+from logagent.store.contract import is_plain
 from logagent.store.control import UNREADABLE, Control
-from logagent.store.names import is_plain
 from logagent.store.records import LARGEST_COUNT, moment
 from logagent.store.requests import Filed, RequestFolder, known_in
 from logagent.store.shared import open_store

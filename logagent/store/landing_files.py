@@ -23,8 +23,7 @@ from logagent.errors import UnreadableError
 from logagent.files.safe_open import KIB, FileLimit, parse_json
 from logagent.files.whole_file import whole_file
 from logagent.model.times import instant
-from logagent.store.contract import CLOCKS_APART, MANIFEST_SCHEMA
-from logagent.store.names import ASSIGNMENTS, DATA, MANIFEST
+from logagent.store.contract import ASSIGNMENTS, CLOCKS_APART, DATA, MANIFEST, MANIFEST_SCHEMA
 from logagent.store.shared import SharedStore
 from logagent.store.snapshots import Base, base_named
 from logagent.store.tree import LANDING

@@ -24,7 +24,7 @@ from typing import Any
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import MIB, parse_json
 from logagent.model.records import DirKey
-from logagent.store.names import is_plain
+from logagent.store.contract import is_plain
 
 SNAPSHOT_SCHEMA = "logagent.snapshot/3"
 NUMBERS = (

@@ -35,8 +35,8 @@ from logagent.model.planning.plan import Plan
 from logagent.model.planning.reclaim_windows import reclaims
 from logagent.model.records import DirKey, Identity, Kind, Verdict
 from logagent.store import landing_files as landing
+from logagent.store.contract import ASSIGNMENTS, DATA, DELTA, MANIFEST, SNAPSHOT, is_plain
 from logagent.store.landing_files import Claim
-from logagent.store.names import ASSIGNMENTS, DATA, DELTA, MANIFEST, SNAPSHOT, is_plain
 from logagent.store.publications import SNAPSHOT_FILE
 from logagent.store.shared import SharedStore, check_store, is_uri, open_store
 from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, delta_of, dir_line, whole_lines

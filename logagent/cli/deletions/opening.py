@@ -18,8 +18,8 @@ from logagent.controller.fleet_reader import Setting, TopicAnswerOfCluster
 from logagent.controller.sightings import BrokerLogs
 from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError, UsageError
 from logagent.model.assignments.image import Topic
+from logagent.store.contract import is_plain
 from logagent.store.control import Control
-from logagent.store.names import is_plain
 from logagent.store.records import RequestedPartition, RequestedTopic
 from logagent.store.shared import check_store, is_uri, open_store
 from logagent.store.signing import PrivateKey, PublicKey, load_private_key, public_key

@@ -47,8 +47,7 @@ from logagent.fleet.ingest.landing import (
 from logagent.fleet.tables.choice import Row, happened, newest_first
 from logagent.fleet.tables.frames import is_removal
 from logagent.fleet.tables.store import Run
-from logagent.store.contract import LEDGER, OF_FILE_SYSTEM
-from logagent.store.names import ASSIGNMENTS, MANIFEST, publisher_of
+from logagent.store.contract import ASSIGNMENTS, LEDGER, MANIFEST, OF_FILE_SYSTEM, publisher_of
 from logagent.store.snapshots import SNAPSHOT_SCHEMA, base_named, snapshot_lines
 
 ASIDE = ".aside"

@@ -20,7 +20,7 @@ from logagent.fleet.tables.choice import HEARD_DAYS, Row
 from logagent.fleet.tables.delta_log import DeltaLogs, log_folder
 from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Commit, Store
-from logagent.store.names import ASSIGNMENTS
+from logagent.store.contract import ASSIGNMENTS
 
 KEEP_RUNS = timedelta(hours=24)
 """A superseded or uncommitted run is kept this long: a report may still be reading it."""

@@ -62,7 +62,7 @@ from logagent.fleet.tables.frames import (
 from logagent.fleet.tables.parts import KEY, parts, seen, topics
 from logagent.fleet.tables.store import Commit, Run, Store
 from logagent.model.times import FIRST_MS, LAST_MS
-from logagent.store.names import ASSIGNMENTS, publisher_of
+from logagent.store.contract import ASSIGNMENTS, publisher_of
 
 MOST_TWICE = 10_000
 """Partitions with two directories on one host that are looked up fast."""

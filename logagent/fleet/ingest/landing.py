@@ -23,7 +23,7 @@ from logagent.files.safe_open import parse_json
 from logagent.files.whole_file import PART
 from logagent.fleet.tables.store import Store
 from logagent.model.times import FIRST_MS, LAST_MS
-from logagent.store.names import (
+from logagent.store.contract import (
     ASSIGNMENTS,
     DATA,
     DELTA,

@@ -18,7 +18,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.tables.frames import STORE, local_frame, together
 from logagent.fleet.tables.store import Commit, Store
-from logagent.store.names import ASSIGNMENTS
+from logagent.store.contract import ASSIGNMENTS
 
 _HOSTS = "c string, n int"
 

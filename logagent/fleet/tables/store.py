@@ -30,8 +30,7 @@ from logagent.errors import Busy, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import STORE, local_frame, shaped
-from logagent.store.contract import LEDGER, OWN_LEDGER
-from logagent.store.names import as_date
+from logagent.store.contract import LEDGER, OWN_LEDGER, as_date
 
 COMMIT_SCHEMA = "logagent.commit/2"
 BELOW_RUNS = "logagent.commit/1"

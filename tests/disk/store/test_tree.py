@@ -12,8 +12,8 @@ import pytest
 
 from logagent.errors import ServiceUnreachable
 from logagent.store import landing_files
+from logagent.store.contract import as_date, as_node, is_plain, publisher_of
 from logagent.store.landing_files import Claim
-from logagent.store.names import as_date, as_node, is_plain, publisher_of
 from logagent.store.shared import check_store, init_store
 from logagent.store.tree import MARKER, StoreTree
 from tests.needs import need_root
