@@ -7,19 +7,17 @@ Both sides of `landing/` share this one file, and it names every report table an
 `usage_partitions`, and every one of `CHARTS`, also if it is empty: rows in reading order, times as RFC 3339 text.
 
 Every text in them may come from a disk: escape all of it. A byte of a name that is not UTF-8 arrives as the six
-characters `\udcXX`.
+characters `\\udcXX`.
 
 Names in the fleet store. Whatever does not match is not ours: it is skipped and reported, never read or removed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, TypedDict
 import re
-from datetime import date
-
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any, TypedDict
 
 ASSIGNMENTS = "assignments"
 SNAPSHOT, DELTA = "snapshot", "delta"

@@ -22,7 +22,7 @@ import logagent.fleet.page
 from logagent.fleet.page import MOST_BYTES, render
 from logagent.fleet.page.columns import LAYOUT
 from logagent.fleet.page.document import path_html
-from logagent.fleet.page.first_screen import of_topic, regex
+from logagent.fleet.page.first_screen import command_of_topic, regex
 from logagent.fleet.page.text import link, visible
 from logagent.fleet.page.words import NAVIGATION, WORDS
 from logagent.store.contract import TABLES, PageTable, column_units
@@ -310,15 +310,15 @@ def test_a_link_finds_the_row_of_the_longest_names_kafka_allows() -> None:
 @pytest.mark.parametrize("name", ["a b", "x;rm", "nul\x1b[201~", "ü", "a'b", "$(id)", ""])
 def test_no_command_has_a_name_that_kafka_would_not_allow(name: str) -> None:
     report, _ = sample()
-    assert of_topic(report, "cluster", name, "now") is None
-    assert of_topic(report, name, "topic", "now") is None
+    assert command_of_topic(report, "cluster", name, "now") is None
+    assert command_of_topic(report, name, "topic", "now") is None
 
 
 @given(st.from_regex(r"[A-Za-z0-9._-]{1,40}", fullmatch=True))
 def test_the_expression_of_a_topic_matches_it_alone(name: str) -> None:
     assert re.fullmatch(regex(name), name)
     assert not re.fullmatch(regex(name), name.replace(".", "_") + ("" if "." in name else "x"))
-    command = of_topic({"place": "/r"}, "c", name, "now")
+    command = command_of_topic({"place": "/r"}, "c", name, "now")
     assert command is not None
     assert shlex.split(command)[-4:] == ["--topic", regex(name), "--window", "now"]
 

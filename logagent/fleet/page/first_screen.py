@@ -40,11 +40,11 @@ from logagent.fleet.page.words import (
 )
 from logagent.store.contract import LATER_DAYS, SOON_DAYS
 
-ON_HOST = "logagent cleanup"
+COMMAND_ON_HOST = "logagent cleanup"
 """Run on the host itself: its agent knows the log dirs, its own configuration and what is due."""
 
 
-def on_full_log_dir(log_dir: str) -> str:
+def command_on_full_log_dir(log_dir: str) -> str:
     """On the host, for a log dir without room: what can be freed there, from safest to least safe. The path is left out
     if it is not a plain one: what a terminal executes must not come from a disk."""
     plain = re.fullmatch(r"/[A-Za-z0-9._/-]*", log_dir) is not None
@@ -72,12 +72,12 @@ def purge(report: Mapping[str, Any], cluster_id: str | None, *options: str) -> s
     return " ".join(map(shlex.quote, ("logagent", "topics", "purge", "--report", place, *cluster, *options)))
 
 
-def by_window(report: Mapping[str, Any], window: str) -> str | None:
+def command_by_window(report: Mapping[str, Any], window: str) -> str | None:
     """For the whole fleet, exactly what the figure counts that can be requested; None if somebody has to look first."""
     return purge(report, None, "--window", window) if window in ("now", "restart") else None
 
 
-def of_topic(report: Mapping[str, Any], cluster_id: str, topic: str, window: str) -> str | None:
+def command_of_topic(report: Mapping[str, Any], cluster_id: str, topic: str, window: str) -> str | None:
     """What of a topic can be requested in a window. None for a name that Kafka would not allow: what a terminal
     executes must not come from a disk."""
     if not (is_plain(topic) and is_plain(cluster_id)):
@@ -233,7 +233,7 @@ def _window(report: Report, window: str, label: str, found: Mapping[str, Any]) -
     size_html = figure(found["dirs"], "directories", _exactly(found["bytes"]), window=window, sort="-bytes")
     act = ""
     if found["dirs"] and window in ("now", "restart"):
-        command = commands.by_window(report, window) if found["requestable"] else None
+        command = command_by_window(report, window) if found["requestable"] else None
         act = copy_html(command, _SIGNED)
         act = act or link("usage_clusters", "By cluster", sort=f"-reclaim_{window}")
     elif found["dirs"] and window == "approval":
@@ -331,10 +331,10 @@ def _step(report: Report, step: Mapping[str, Any]) -> str:
     key = {"cluster_id": step["cluster_id"], "node_id": step["node_id"]}
     if what == "host":
         name = link("usage_log_dirs", name_html(str(step["host"])), **key)
-        return f"<span>{name} {frees}</span>{copy_html(commands.ON_HOST, where)}"
+        return f"<span>{name} {frees}</span>{copy_html(COMMAND_ON_HOST, where)}"
     name = link("usage_log_dirs", f"{name_html(str(step['host']))} {name_html(str(step['log_dir']))}", **key)
     gives = f", {frees}" if step["bytes"] else ""
-    act = copy_html(commands.on_full_log_dir(str(step["log_dir"])), where)
+    act = copy_html(command_on_full_log_dir(str(step["log_dir"])), where)
     return f"<span>{name} {full_words(step['days'])}{gives}</span>{act}"
 
 
@@ -344,7 +344,7 @@ def _topic_step(report: Report, step: Mapping[str, Any]) -> str:
     if len(report["clusters"]) > 1:
         name += f" in {name_html(cluster_name(report, cluster))}"
     hosts = f", {plural(step['hosts'], 'host')}" if step["hosts"] else ""
-    command = commands.of_topic(report, cluster, topic, window) if step["requestable"] else None
+    command = command_of_topic(report, cluster, topic, window) if step["requestable"] else None
     when = "now" if window == "now" else "at restart"
     act = copy_html(command, _SIGNED)
     return f"<span>topic {name}{hosts}, frees <b>{size(step['bytes'])}</b> {when}</span>{act}"
