@@ -20,6 +20,7 @@ from logagent.cli.options import Call, refuse_wrong_user
 from logagent.cli.render import did_you_mean, dump, human_bytes, human_time, short_name, table
 from logagent.errors import ConfigError
 from logagent.model.claims import of_ruling, since_when
+from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import classify, current_name
 from logagent.model.outside import OtherLogDir, Outside, PlaceKind, Whose, whose
 from logagent.model.planning.queue import full_topic
@@ -153,8 +154,7 @@ def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
         return
     with session_of(call) as session:
         # What this host's disks say: nobody is asked.
-        sources = session.settings.assignments.sources
-        session.read_assignments(tuple(s for s in sources if s != "admin"))
+        session.read_assignments(tuple(s for s in session.settings.assignments.sources if s != "admin"))
         if (unusable := unusable_assignments_file(session, call)) is not None:
             raise unusable
         session.ask_leaders = False
@@ -164,10 +164,7 @@ def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
         _say_what_is_not_known(call, session)
         explainer = Explainer(session, facts)
         wanted, unmatched = _named(session, names)
-        for name in unmatched:
-            places = [path for path, f in facts.log_dirs.items() if f.health is not Health.OFFLINE and not f.quarantine]
-            near = did_you_mean(name, _known_names(session.dirs))
-            call.say(f"{name}: there is no such directory, partition or topic in {', '.join(places)}{near}")
+        _say_unmatched(call, session, facts, unmatched)
         dirs = explainer.dirs(wanted)
         systems = explainer.file_systems(outside=outside) if not names else []
         if call.json:
@@ -182,6 +179,13 @@ def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
                 call.say(f"{log_dir['path']}: nothing is deleted there until {log_dir['waits_for']}")
             if log_dir["cordoned"]:
                 call.say(f"{log_dir['path']}: it is cordoned: it gets no new partitions, and retention goes on")
+
+
+def _say_unmatched(call: Call, session: Session, facts: Facts, unmatched: Sequence[str]) -> None:
+    places = [path for path, f in facts.log_dirs.items() if f.health is not Health.OFFLINE and not f.quarantine]
+    for name in unmatched:
+        near = did_you_mean(name, _known_names(session.dirs))
+        call.say(f"{name}: there is no such directory, partition or topic in {', '.join(places)}{near}")
 
 
 def _known_names(dirs: Iterable[PartitionDir]) -> Iterator[str]:

@@ -196,6 +196,10 @@ def _too_many(chosen: Sequence[ExistingTopic], living: Sequence[ExistingTopic], 
     return why
 
 
+def _place(d: RequestedDirectory) -> tuple[int, str, str]:
+    return d.node_id, d.log_dir, d.name
+
+
 def plan_directories(
     chosen: Iterable[RequestedDirectory],
     cluster_id: str,
@@ -211,18 +215,17 @@ def plan_directories(
 ) -> DeletionPlan:
     """Plan to delete directories of a report. `copies`: by (topic id, partition), the nodes that show a current copy
     and whose brokers are live and in sync. Where none is known, a directory is an only copy."""
-    queued = {(d.node_id, d.log_dir, d.name) for r in open_requests for d in r.directories}
+    queued = [d for r in open_requests for d in r.directories]
     kept, dropped = list[RequestedDirectory](), list(unusable)
-    for d in sorted(chosen, key=lambda d: (d.node_id, d.log_dir, d.name)):
+    for d in sorted(chosen, key=_place):
         where = f"{d.log_dir}/{d.name} of node {d.node_id}"
-        why = _refused_name(d.topic, include_internal=include_internal)
-        if why is not None:
+        if (why := _refused_name(d.topic, include_internal=include_internal)) is not None:
             dropped.append(replace(why, what=where))
-        elif (d.node_id, d.log_dir, d.name) in queued:
+        elif _place(d) in set(map(_place, queued)):
             dropped.append(Dropped(where, "it is already queued for deletion", "logagent topics status"))
         else:
             kept.append(d)
-    alone = _only_copies([*kept, *(d for r in open_requests for d in r.directories)], copies)
+    alone = _only_copies([*kept, *queued], copies)
     going = {t.topic_id for r in open_requests for t in r.topics}
     kept = [replace(d, only_copy=d.topic_id in going or (d.topic_id, d.partition) in alone) for d in kept]
     if no_retention:

@@ -14,9 +14,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
@@ -294,6 +296,16 @@ def read_outcome(content: bytes, number: str, keys: tuple[PublicKey, ...], clust
 
 
 @dataclass(slots=True)
+class _Files:
+    """Of one request: the names in its folder, what was wrong with those that were read, and those that are signed."""
+
+    number: str
+    names: AbstractSet[str]
+    problems: list[str] = field(default_factory=list)
+    signed: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class RequestFolder:
     """The requests of one cluster. Files never change, so a valid one is read once; what is not valid is read again
     each time, because who repairs it does not say so."""
@@ -323,34 +335,9 @@ class RequestFolder:
             names = set(self.control.names(folder_of(number)))
         except UNREADABLE as error:
             return Filed(number, hold=f"its folder cannot be read: {error}")
-        problems: list[str] = []
-        signed: list[bytes] = []
+        files = _Files(number, names)
+        read = partial(self._read_file, files)
         keys, cluster_id = self.keys, self.control.cluster_id
-
-        def read(name: str, parse: Callable[[bytes], T], *, holds: bool = True) -> T | None:
-            if name not in names:
-                return None
-            if (number, name) in self._decisions:
-                known, kept = self._decisions[number, name]
-                signed.append(kept)
-                return known  # type: ignore[return-value]
-            try:
-                content = self.control.read(folder_of(number), name)
-                if content is None:
-                    raise NotSigned("it was removed just now")
-                parsed = parse(content)
-            except (LogAgentError, ValueError) as error:
-                if not isinstance(error, (NotSigned, UnknownSchema, *UNREADABLE, ValueError)):
-                    raise  # the store itself failed: that says nothing about this file
-                if holds:
-                    problems.append(f"{name}: {error}")
-                return None
-            if name != REQUEST:
-                signed.append(content)
-            if isinstance(parsed, Decision):
-                self._decisions[number, name] = parsed, content
-            return parsed
-
         request = self._requests.get(number) or read(REQUEST, lambda content: self._request(number, content))
         decisions = [
             decision
@@ -359,13 +346,39 @@ class RequestFolder:
         ]
         outcome = read(OUTCOME, lambda content: read_outcome(content, number, keys, cluster_id))
         if REQUEST not in names:
-            problems.append("the request itself is gone")
+            files.problems.append("the request itself is gone")
         cancelled = next((d for d in decisions if d.decision == "cancelled"), None)
         decision = cancelled or (decisions[0] if decisions else None)
-        filed = Filed(number, request, decision, outcome, "; ".join(problems) or None, tuple(signed))
+        filed = Filed(number, request, decision, outcome, "; ".join(files.problems) or None, tuple(files.signed))
         if outcome is not None and filed.hold is None:
             self._closed[number] = filed
         return filed
+
+    def _read_file(self, files: _Files, name: str, parse: Callable[[bytes], T], *, holds: bool = True) -> T | None:
+        """None if it is not there or cannot be used. `holds`: then it holds the request. Raises ServiceUnreachable."""
+        number = files.number
+        if name not in files.names:
+            return None
+        if (number, name) in self._decisions:
+            known, kept = self._decisions[number, name]
+            files.signed.append(kept)
+            return known  # type: ignore[return-value]
+        try:
+            content = self.control.read(folder_of(number), name)
+            if content is None:
+                raise NotSigned("it was removed just now")
+            parsed = parse(content)
+        except (LogAgentError, ValueError) as error:
+            if not isinstance(error, (NotSigned, UnknownSchema, *UNREADABLE, ValueError)):
+                raise  # the store itself failed: that says nothing about this file
+            if holds:
+                files.problems.append(f"{name}: {error}")
+            return None
+        if name != REQUEST:
+            files.signed.append(content)
+        if isinstance(parsed, Decision):
+            self._decisions[number, name] = parsed, content
+        return parsed
 
     def _request(self, number: str, content: bytes) -> Request:
         payload = payload_of(content, REQUEST_SCHEMA, self.keys, self.control.cluster_id)

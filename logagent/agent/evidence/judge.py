@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from logagent.agent.evidence.assignment_sources import (
     Absent,
@@ -135,41 +135,70 @@ def _another_broker(
 
     `known`: those that were seen in our cluster before; `live`: others, of which the quorum has to show that they are
     of our cluster (`found.stopped_broker`)."""
-    reader, ours = found.reader, found.stopped_broker if live else None
-    assert reader is not None
-    images: list[AssignmentImage] = []
-    known_until: int | None = None
-    problem = "none of those that do was seen in its cluster while it was running"
-    for other in sorted((known | live) - {node_id}, key=lambda other: (other not in known, other)):
-        try:
-            one = reader.image(now_ms, node_id=other)
-            quorum = reader.quorum() if reader.has_quorum(other) else None
-        except LogAgentError as e:
-            problem = str(e)
-            continue
-        if one.cluster_id != image.cluster_id:
-            return f"node {other} is of cluster {one.cluster_id}"
-        if quorum is None and other not in known:
-            problem = f"node {other} does not say how far its metadata log reaches (before Kafka 3.3)"
-            continue
-        if quorum is not None and (why := _not_our_quorum(quorum, found, ours, one.cluster_id)) is not None:
-            return f"node {other} is not of this host's cluster: {why}"
-        until = quorum_known_until_ms(quorum, other, now_ms) if quorum is not None else _OLD_GENERATION
-        if not isinstance(until, str):
-            images, known_until = [replace(one, known_until_ms=min(one.known_until_ms, until))], until
-            break
-        problem = until
-        images.append(one)
+    others = sorted((known | live) - {node_id}, key=lambda other: (other not in known, other))
+    asked = _ask_others(others, found, known, image, now_ms, found.stopped_broker if live else None)
+    if isinstance(asked, str):
+        return asked
+    images, problem = asked.images, asked.problem
+    what = f"this host's broker (node {node_id}) does not answer, and {problem}"
     if not images:
-        return f"this host's broker (node {node_id}) does not answer, and {problem}"
-    if known_until is None and (problem != _OLD_GENERATION or len(images) == 1):
-        found.problems.append(f"admin: this host's broker (node {node_id}) does not answer, and {problem}")
+        return what
+    if asked.known_until_ms is None and (problem != _OLD_GENERATION or len(images) == 1):
+        found.problems.append(f"admin: {what}")
         found.nobody = problem
         images = [replace(one, uncommitted=_every_partition(one)) for one in images[:1]]
     at = found.usable.index(image)
     found.usable[at : at + 1] = images[:_AGREE]
-    found.answering = Answering(other, False, {}, known_until)
+    found.answering = Answering(asked.last, False, {}, asked.known_until_ms)
     return None
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What other brokers answered: `images` up to and with the first of a broker whose quorum knows it to be up to date
+    (`known_until_ms`); else `problem` says why the last one is not."""
+
+    images: list[AssignmentImage]
+    last: int
+    problem: str
+    known_until_ms: int | None = None
+
+
+def _ask_others(
+    others: Sequence[int],
+    found: Assignments,
+    known: AbstractSet[int],
+    image: AssignmentImage,
+    now_ms: int,
+    ours: StoppedBroker | None,
+) -> _Asked | str:
+    """A broker of another cluster ends it: then nothing that was answered counts, and why is returned."""
+    reader = found.reader
+    assert reader is not None
+    asked = _Asked([], -1, "none of those that do was seen in its cluster while it was running")
+    for other in others:
+        asked.last = other
+        try:
+            one = reader.image(now_ms, node_id=other)
+            quorum = reader.quorum() if reader.has_quorum(other) else None
+        except LogAgentError as e:
+            asked.problem = str(e)
+            continue
+        if one.cluster_id != image.cluster_id:
+            return f"node {other} is of cluster {one.cluster_id}"
+        if quorum is not None and (why := _not_our_quorum(quorum, found, ours, one.cluster_id)) is not None:
+            return f"node {other} is not of this host's cluster: {why}"
+        if quorum is None and other not in known:
+            asked.problem = f"node {other} does not say how far its metadata log reaches (before Kafka 3.3)"
+            continue
+        until = quorum_known_until_ms(quorum, other, now_ms) if quorum is not None else _OLD_GENERATION
+        if not isinstance(until, str):
+            asked.images = [replace(one, known_until_ms=min(one.known_until_ms, until))]
+            asked.known_until_ms = until
+            return asked
+        asked.problem = until
+        asked.images.append(one)
+    return asked
 
 
 def _not_our_quorum(

@@ -40,7 +40,7 @@ from logagent.model.assignments.sightings import Sighting, count_sightings, orph
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
 from logagent.model.assignments.without_directory import WithoutDirectory, without_directory
-from logagent.model.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
+from logagent.model.facts import Facts, Keys, LogDirFacts, NotSeen, RecentAction, Ruling, StrayRuling
 from logagent.model.health.clock_doubt import TRUST_CLOCK
 from logagent.model.kafka_version import KafkaVersion, LastRun, VersionsSeen, which_version
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
@@ -73,26 +73,24 @@ def scan_log_dirs(
     done: dict[str, int] = dict.fromkeys(opened, 0)
     turns = ScanTurns()
 
-    def job(path: str, log_dir: OpenLogDir, previous: LogDirInventory | None) -> Callable[[Stop], LogDirInventory]:
-        def scan(stop: Stop) -> LogDirInventory:
-            turn = ScanTurn(turns)
+    def scan(path: str, log_dir: OpenLogDir, previous: LogDirInventory | None, stop: Stop) -> LogDirInventory:
+        turn = ScanTurn(turns)
 
-            def tell(count: int) -> None:
-                refuse_if(stop, path)
-                done[path] = count
-                if on_progress is not None:
-                    on_progress(sum(done.values()))
-                turn.tick()
+        def tell(count: int) -> None:
+            refuse_if(stop, path)
+            done[path] = count
+            if on_progress is not None:
+                on_progress(sum(done.values()))
+            turn.tick()
 
-            with turn:
-                inventory = scan_log_dir(log_dir, previous, on_progress=tell, only=only)
-            done[path] = len(inventory.dirs)
-            return inventory
-
-        return scan
+        with turn:
+            inventory = scan_log_dir(log_dir, previous, on_progress=tell, only=only)
+        done[path] = len(inventory.dirs)
+        return inventory
 
     scanned: dict[str, LogDirInventory] = {}
-    for path, found in calls.work({path: job(path, d, known.pop(path, None)) for path, d in opened.items()}).items():
+    jobs = {path: partial(scan, path, log_dir, known.pop(path, None)) for path, log_dir in opened.items()}
+    for path, found in calls.work(jobs).items():
         if isinstance(found, LogDirInventory):
             scanned[path] = found
             if opened[path].offline() is None:
@@ -338,30 +336,20 @@ class Session:
         """
         now = self.clock.now_ms()
         looked = self.log_dirs.log_dir_facts("now" if dirs is None else "held")
-        host = self._host()
-        identify(self.assignments, host, self.dirs, looked, self._brokers_seen(), now)
-        self._remember_brokers()
-        self._remember_lineage()
+        host = self._identified(looked, now)
         log_dirs = self._mark_serving(looked, now) if ask_broker else looked
-        forgotten = forgotten_log_dir(self.target, self.log_dirs, self.state_dir, looked)
-        if self.acting and forgotten is None:
-            remember_log_dirs(self.log_dirs, self.state_dir, looked)
+        forgotten = self._forgotten(looked)
         version = self.kafka_version(log_dirs)
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
-        rulings = judge(
-            self.dirs if dirs is None else dirs, self.assignments, host, log_dirs, now, proven_absent=proven
-        )
+        judged = self.dirs if dirs is None else dirs
+        rulings = judge(judged, self.assignments, host, log_dirs, now, proven_absent=proven)
         images = (*self.assignments.usable, *self.assignments.unusable)
-        recent: tuple[RecentAction, ...] = ()
-        had_dirs = had_bytes = 0
-        if dirs is None and to_plan:
-            recent = self._taken_since(self.clock_watch.reaching_back(now - DAY_MS))
-            had_dirs, had_bytes = dirs_of_a_day(self.dirs, RecentDirs(recent))
+        to_plan = to_plan and dirs is None
+        recent = self._taken_since(self.clock_watch.reaching_back(now - DAY_MS)) if to_plan else ()
+        had_dirs, had_bytes = dirs_of_a_day(self.dirs, RecentDirs(recent)) if to_plan else (0, 0)
         return replace(
             self.log_dirs.facts(log_dirs),
-            cluster_problems=self.log_dirs.cluster.problems_for(
-                version, zookeeper=not self.target.server.process_roles
-            ),
+            cluster_problems=self._cluster_problems(version),
             rulings=rulings,
             kafka_version=version.version,
             known_version=version,
@@ -372,11 +360,29 @@ class Session:
             recent=recent,
             partition_dirs=had_dirs,
             partition_bytes=had_bytes,
-            assigned_dirs=self._assigned(rulings) if dirs is None and to_plan else frozenset(),
+            assigned_dirs=self._assigned(rulings) if to_plan else frozenset(),
             strays=self.rule_on_strays(self._going(dirs or (), rulings), now, to_act=True),
             duplicates=self._rule_on_duplicates(dirs or self.dirs, now, to_act=dirs is not None),
             max_age_ms=host.max_age_ms,
         )
+
+    def _cluster_problems(self, version: KafkaVersion) -> Mapping[str, str]:
+        return self.log_dirs.cluster.problems_for(version, zookeeper=not self.target.server.process_roles)
+
+    def _identified(self, looked: Mapping[str, LogDirFacts], now: int) -> Host:
+        """This host; from here on all sources of assignments are of its own cluster. Remembers who they were."""
+        host = self._host()
+        identify(self.assignments, host, self.dirs, looked, self._brokers_seen(), now)
+        self._remember_brokers()
+        self._remember_lineage()
+        return host
+
+    def _forgotten(self, looked: Mapping[str, LogDirFacts]) -> NotSeen | None:
+        """Log dirs that `server.properties` has lost, while which nothing is restored; else those of now are noted."""
+        forgotten = forgotten_log_dir(self.target, self.log_dirs, self.state_dir, looked)
+        if self.acting and forgotten is None:
+            remember_log_dirs(self.log_dirs, self.state_dir, looked)
+        return forgotten
 
     def _going(self, dirs: Sequence[PartitionDir], rulings: Mapping[DirKey, Ruling]) -> list[PartitionDir]:
         """Those of `dirs`, which are about to be acted on, that have to be covered by another copy."""

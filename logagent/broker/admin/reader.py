@@ -362,10 +362,8 @@ class AdminReader:
             except (ServiceUnreachable, UnreadableError):
                 break
             for p, leader in leaders.items():
-                problem = deposed.get(leader.node_id)
-                if after.get(p) != leader:
-                    problem = "its leader changed while it was asked"
-                if problem is not None:
+                changed = "its leader changed while it was asked" if after.get(p) != leader else None
+                if (problem := changed or deposed.get(leader.node_id)) is not None:
                     ends[p] = EpochEnd(leader.where, None, None, problem=problem)
                 elif leader.node_id == but_not:
                     ends[p] = EpochEnd("this node", None, None, led_here=True)

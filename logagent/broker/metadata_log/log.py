@@ -323,15 +323,8 @@ def read_metadata_log(
         state, quorum, label = _read_unchanged(directory, booted_ms, remembered)
     at_ms, replay = _time_of(state, label), state.replay
     voters = state.voters.number(quorum, configured_voters)
-    committed = committed_offset(
-        state.times,
-        snapshot_end=state.snapshot_end,
-        log_end=state.end,
-        voters=voters,
-        may_lead=node_id is None or quorum.leader_id is None or quorum.leader_id == node_id,
-        resigns_since=replay.resigns_since,
-        settled=settled_ms(fetch_timeout_ms),
-    )
+    may_lead = node_id is None or quorum.leader_id is None or quorum.leader_id == node_id
+    committed = _committed(state, voters, may_lead=may_lead, fetch_timeout_ms=fetch_timeout_ms)
     return MetadataImage(
         assignments=_image(state, at_ms, label, cluster_id, committed, now_ms),
         delete_delays=replay.delete_delays,
@@ -344,6 +337,18 @@ def read_metadata_log(
         history=LogHistory(
             state.times, state.end, state.snapshot_end, state.snapshot_epoch, state.remembered, state.last_beneath
         ),
+    )
+
+
+def _committed(state: LogState, voters: int, *, may_lead: bool, fetch_timeout_ms: int) -> int:
+    return committed_offset(
+        state.times,
+        snapshot_end=state.snapshot_end,
+        log_end=state.end,
+        voters=voters,
+        may_lead=may_lead,
+        resigns_since=state.replay.resigns_since,
+        settled=settled_ms(fetch_timeout_ms),
     )
 
 

@@ -50,9 +50,9 @@ def check(
 
     With --leave, status 3: the log dir may not be taken away yet.
     """
+    if leave is not None and (quick or kafka_version is not None or broker_user is not None):
+        raise UsageError("--leave takes none of --quick, --kafka-version, --broker-user")
     if leave is not None:
-        if quick or kafka_version is not None or broker_user is not None:
-            raise UsageError("--leave takes none of --quick, --kafka-version, --broker-user")
         check_leave(call, leave, reassignment)
         return
     if reassignment is not None:
@@ -61,14 +61,8 @@ def check(
     user = _user(broker_user)
     with session_of(call) as session, Progress(call, "Scanning", total=None) as progress:
         timeout = session.settings.health.probe_timeout / 1000
-        report = run_check(
-            session,
-            version,
-            timeout=timeout,
-            user=user,
-            deep=not quick,
-            read_all=partial(_read_all, session, call, progress),
-        )
+        read_all = partial(_read_all, session, call, progress)
+        report = run_check(session, version, timeout=timeout, user=user, deep=not quick, read_all=read_all)
         at = rfc3339(session.clock.now_ms())
     if any(d.health is Health.OFFLINE for d in report.log_dirs):
         call.record_status(Exit.OFFLINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 import click
@@ -84,12 +85,16 @@ def delete(
             flags=flags,
             approve=consent.approve,
         )
-        for partition in absent:
-            near = did_you_mean(str(partition), (d.name for d in session.of_kind(Kind.CURRENT)))
-            call.say(f"{partition}: no such {'future ' if future else ''}log here{near}")
+        _say_absent(call, session, absent, "future log" if future else "log")
         return plan
 
     run_plan(call, make_plan, execute=consent.execute)
+
+
+def _say_absent(call: Call, session: Session, absent: Iterable[TopicPartition], what: str) -> None:
+    for partition in absent:
+        near = did_you_mean(str(partition), (d.name for d in session.of_kind(Kind.CURRENT)))
+        call.say(f"{partition}: no such {what} here{near}")
 
 
 def _is_of_stray(text: str) -> bool:

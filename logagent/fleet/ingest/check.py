@@ -307,6 +307,15 @@ def limit_of(packed: int) -> int:
     return min(LARGEST_UNPACKED, max(SMALLEST_LIMIT, LARGEST_RATIO * packed))
 
 
+def _too_much_to_keep(seen: Unpacked, counted: str) -> tuple[str, str] | None:
+    """Rows that Spark does not read are held in memory."""
+    if seen.parsed > MOST_OTHER_ROWS:
+        return "too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not of kind {counted}"
+    if seen.kept > MOST_KEPT:
+        return "too-large", f"its rows that are not of kind {counted} have over {MOST_KEPT} characters"
+    return None
+
+
 def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
     """Reads `file` to its end or to the first thing that is wrong with it. `counted`: the kind of row Spark reads.
 
@@ -329,14 +338,8 @@ def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
                 seen.problem = ("line-too-long", f"line {seen.rows + 1} has more than {LONGEST_LINE} bytes")
                 return seen
             _count(seen, block[:end], prefixes, counted)
-            if seen.parsed > MOST_OTHER_ROWS:
-                seen.problem = ("too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not of kind {counted}")
-                return seen
-            if seen.kept > MOST_KEPT:
-                seen.problem = (
-                    "too-large",
-                    f"its rows that are not of kind {counted} have over {MOST_KEPT} characters",
-                )
+            if (problem := _too_much_to_keep(seen, counted)) is not None:
+                seen.problem = problem
                 return seen
     except (zlib.error, EOFError) as error:
         seen.problem = ("unreadable", f"not complete gzip: {error}")

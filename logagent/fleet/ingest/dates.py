@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -43,10 +44,8 @@ def ingest_dates(
     """Ingests `day`, or every date in landing whose files have changed since they were ingested (`in_order`).
 
     `warn` is told of a Delta log that cannot be written: the ingest goes on. Before anything is removed, these logs
-    follow what an ingest committed that was killed then.
-
-    Raises `ServiceUnreachable` if there is no landing, `LogAgentError` for a date that is missing from landing or was
-    trimmed, and while another ingest of this store is running.
+    follow what an ingest committed that was killed then. Raises `ServiceUnreachable` if there is no landing,
+    `LogAgentError` for a date that is missing from landing or was trimmed, and while another ingest is running.
     """
     _need_landing(store)
     with IngestLock(store, say) as lock, Landing(store) as landing:
@@ -57,13 +56,7 @@ def ingest_dates(
         sweep(store, datetime.now(UTC), warn)
         listing = landing.listed(day)
         trimmed = {each for each, commit in commits.items() if commit.trimmed}
-        if day is not None and day in trimmed:
-            raise LogAgentError(
-                f"{day} was removed from landing after it was ingested", hint="its result in the store stays"
-            )
-        if day is not None and day not in with_files(listing):
-            raise LogAgentError(f"landing has nothing for {day}", hint="omit --date to ingest what is there")
-        wanted = [day] if day is not None else _wanted(store, listing, trimmed, say)
+        wanted = [_asked(day, listing, trimmed)] if day is not None else _wanted(store, listing, trimmed, say)
         done: list[Ingested] = []
         bytes_of = {each: sum(one.data.bytes for one in listing.landed[each] if one.data) for each in wanted}
         began = time.monotonic()
@@ -79,6 +72,17 @@ def ingest_dates(
         for each in sorted(trimmed & listing.landed.keys()):
             _late(store, each, listing.landed[each], say)
         return done
+
+
+def _asked(day: date, listing: Listing, trimmed: AbstractSet[date]) -> date:
+    """Raises LogAgentError unless landing has files of it."""
+    if day in trimmed:
+        raise LogAgentError(
+            f"{day} was removed from landing after it was ingested", hint="its result in the store stays"
+        )
+    if day not in with_files(listing):
+        raise LogAgentError(f"landing has nothing for {day}", hint="omit --date to ingest what is there")
+    return day
 
 
 def with_files(listing: Listing) -> set[date]:

@@ -258,17 +258,7 @@ def _risk(report: Report) -> str:
     lost = f"{plural(risk['no_copy'], 'partition')} with no copy {where}" + (f": {lost}" if risk["no_copy"] else "")
     elsewhere = f"{plural(risk['missing_elsewhere'], 'replica')} missing, copies elsewhere"
     only_words = plural(only["dirs"], "orphan is the only copy", "orphans are the only copy")
-    full = ", ".join(
-        figure(
-            count,
-            "growth",
-            f"in {span} days: {exact(count)}",
-            scope="log_dir",
-            days_to_full__max=span,
-            sort="days_to_full",
-        )
-        for span, count in ((SOON_DAYS, risk["full_soon"]), (LATER_DAYS, risk["full_later"]))
-    )
+    full = ", ".join(_full_within(d, risk[n]) for d, n in ((SOON_DAYS, "full_soon"), (LATER_DAYS, "full_later")))
     findings = (("offline", risk["offline"]), ("read-only", risk["read_only"]), ("full", risk["full"]))
     ill = ", ".join(figure(n, "log_dir_health", f"{name}: {exact(n)}", finding=name) for name, n in findings)
     lines = [
@@ -291,6 +281,11 @@ def _risk(report: Report) -> str:
     if not judged:
         lines[:3] = ['<li class="warn">No verdict could be made: missing replicas and only copies are unknown']
     return _panel("risk", "What is at risk", f'<ul class="lines risks">{"".join(lines)}</ul>')
+
+
+def _full_within(span: int, count: int) -> str:
+    words = f"in {span} days: {exact(count)}"
+    return figure(count, "growth", words, scope="log_dir", days_to_full__max=span, sort="days_to_full")
 
 
 def _line(name: str, html: str, count: int, tone: str = "warn") -> str:

@@ -139,6 +139,19 @@ def log_dirs(scope: Scope, found: Ledgers) -> list[Row]:
     return rows
 
 
+def _whole_clusters(store: Store, commit: Commit) -> dict[str, frozenset[int]]:
+    """The hosts of each cluster of which all that count have reported on that date."""
+    reported: dict[str, set[int]] = defaultdict(set)
+    for entry in store.small("files", commit):
+        if entry["kind"] == "snapshot" and entry["status"] == "taken":
+            reported[entry["cluster_id"]].add(entry["node_id"])
+    chosen: dict[str, set[int]] = defaultdict(set)
+    for row in store.small("choice", commit):
+        if row["node_id"] is not None:
+            chosen[row["cluster_id"]].add(row["node_id"])
+    return {c: frozenset(nodes) for c, nodes in reported.items() if nodes == chosen.get(c)}
+
+
 def topics(scope: Scope, commits: Mapping[date, Commit]) -> DataFrame | None:
     """Growth of topics; a date of a cluster counts only if exactly the same hosts reported as on the newest.
 
@@ -146,17 +159,7 @@ def topics(scope: Scope, commits: Mapping[date, Commit]) -> DataFrame | None:
     """
     store = scope.store
     days = {scope.asked.day - timedelta(days=n) for n in TOPIC_DAYS} & commits.keys()
-    hosts: dict[date, dict[str, frozenset[Any]]] = {}
-    for day in days:
-        by_cluster: dict[str, set[int]] = defaultdict(set)
-        for entry in store.small("files", commits[day]):
-            if entry["kind"] == "snapshot" and entry["status"] == "taken":
-                by_cluster[entry["cluster_id"]].add(entry["node_id"])
-        chosen: dict[str, set[int]] = defaultdict(set)
-        for row in store.small("choice", commits[day]):
-            if row["node_id"] is not None:
-                chosen[row["cluster_id"]].add(row["node_id"])
-        hosts[day] = {c: frozenset(n) for c, n in by_cluster.items() if n == chosen.get(c)}
+    hosts = {day: _whole_clusters(store, commits[day]) for day in days}
     newest = hosts.get(scope.asked.day, {})
     frames = []
     for day in sorted(days):

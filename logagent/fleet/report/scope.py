@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
@@ -99,16 +99,7 @@ def _ms(moment: datetime) -> int:
 def scope(store: Store, question: ReportScope, number: int | None, say: Callable[[str], None]) -> Scope:
     """Chooses what counts. Raises `LogAgentError` without a complete commit of the date, `UnreadableError` for a
     damaged store."""
-    commits = {}
-    for day in question.heard:
-        commit = store.commit_of(day, number if day == question.day else None)
-        if commit is not None:
-            commits[day] = commit
-    if question.day not in commits:
-        raise LogAgentError(
-            f"no whole commit{f' {number}' if number else ''} of {question.day} is in the store",
-            hint=f"run `logagent fleet ingest --date {question.day}`",
-        )
+    commits = _commits(store, question, number)
     own = commits[question.day]
     say(f"{question.day}: run {own.run}, ingested {own.at}")
     files = {day: store.small("files", commit) for day, commit in commits.items()}
@@ -128,14 +119,7 @@ def scope(store: Store, question: ReportScope, number: int | None, say: Callable
     rows = seen(stored, silent_frame(store, choice))
     whole = choice.is_within(made) and len(choice.rows()) == len(made)
     by_topic = store.read("topics", [own]) if whole else topics(rows, others)
-    counting = {(h["cluster_id"], h["node_id"]): h["day"] for h in choice.counting}
-    ledgers = [
-        row
-        for day, commit in commits.items()
-        if day in set(counting.values())
-        for row in store.log_dirs(commit)
-        if counting.get((row["cluster_id"], row["node_id"])) == day
-    ]
+    ledgers = _log_dirs(store, commits, choice)
     quarantine = [
         row | {"landing_date": day.isoformat()}
         for day, commit in sorted(commits.items())
@@ -143,6 +127,33 @@ def scope(store: Store, question: ReportScope, number: int | None, say: Callable
         for row in [*store.small("quarantine", commit), *commit.late]
     ]
     return Scope(store, question, commits, choice, dirs, others, assignments, rows, by_topic, ledgers, quarantine)
+
+
+def _commits(store: Store, question: ReportScope, number: int | None) -> dict[date, Commit]:
+    """Those of the dates on which hosts are heard. Raises LogAgentError if the date itself has none."""
+    commits = {}
+    for day in question.heard:
+        commit = store.commit_of(day, number if day == question.day else None)
+        if commit is not None:
+            commits[day] = commit
+    if question.day not in commits:
+        raise LogAgentError(
+            f"no whole commit{f' {number}' if number else ''} of {question.day} is in the store",
+            hint=f"run `logagent fleet ingest --date {question.day}`",
+        )
+    return commits
+
+
+def _log_dirs(store: Store, commits: Mapping[date, Commit], choice: Choice) -> list[Row]:
+    """The log dirs of each host, as of the date on which it counts."""
+    counting = {(h["cluster_id"], h["node_id"]): h["day"] for h in choice.counting}
+    return [
+        row
+        for day, commit in commits.items()
+        if day in set(counting.values())
+        for row in store.log_dirs(commit)
+        if counting.get((row["cluster_id"], row["node_id"])) == day
+    ]
 
 
 def decided_frame(scope: Scope, frame: DataFrame) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -68,6 +68,14 @@ def _clusters(choice: Choice, by_cluster: list[Row]) -> list[dict[str, Any]]:
     ]
 
 
+def _disagreements(differ: Sequence[Row]) -> Iterator[str]:
+    for row in differ[:NAMED_IN_WARNINGS]:
+        says = f"{row['n']} directories, e.g. {row['example']}: the agent and the fleet disagree"
+        yield f"node {row['node_id']} of {row['cluster_id']}: {says}"
+    if len(differ) > NAMED_IN_WARNINGS:
+        yield f"{len(differ)} hosts in all: the agent and the fleet disagree"
+
+
 def warnings_of(
     scope: Scope,
     doubted: Mapping[str, tuple[int, int]],
@@ -98,11 +106,7 @@ def warnings_of(
     unread = sum(row.get("health") == "offline" for row in scope.log_dirs)
     if unread:
         found.append(f"{unread} log dirs are offline: what is on them is not counted, and not called missing")
-    for row in differ[:NAMED_IN_WARNINGS]:
-        says = f"{row['n']} directories, e.g. {row['example']}: the agent and the fleet disagree"
-        found.append(f"node {row['node_id']} of {row['cluster_id']}: {says}")
-    if len(differ) > NAMED_IN_WARNINGS:
-        found.append(f"{len(differ)} hosts in all: the agent and the fleet disagree")
+    found += _disagreements(differ)
     reasons = Counter(row["reason"] for row in scope.quarantine)
     if reasons:
         counts = ", ".join(f"{reason}: {count}" for reason, count in sorted(reasons.items()))

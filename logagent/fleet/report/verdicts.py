@@ -115,20 +115,25 @@ def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
         .otherwise("topic-absent")
     )
     orphan = fn.col("why").isin("copy-of", "not-a-replica", "topic-recreated", "topic-absent")
+    held_back = _held_back(scope, proven)
+    named = _with_image(scope, suspects).withColumn("why", reason)
+    named = named.withColumn("why", fn.when(orphan & held_back.isNotNull(), held_back).otherwise(fn.col("why")))
+    verdict = fn.when(fn.col("why").isNull(), "assigned").when(orphan, "orphan").otherwise("unknown")
+    return named.withColumn("fleet_verdict", verdict)
+
+
+def _held_back(scope: Scope, proven: Column) -> Column:
+    """Why what looks like an orphan is not called one; null if nothing speaks against it."""
     # A broker applies only committed records: if its agent says that the topic is gone, its removal is committed.
     settled = proven & ~fn.col("why").isin("copy-of", "not-a-replica")
     agent_knows = (fn.col("verdict") == "assigned") & (fn.col("own_image_ms") >= fn.col("image_ms"))
-    held_back = (
+    return (
         fn.when(fn.col("topic").isin(*sorted(INTERNAL_TOPICS)), "internal")
         .when(fn.col("newer_version"), "no-assignments")
         .when(~settled & _uncommitted(scope), "uncommitted")
         .when(~_old_enough(scope.asked.as_of_ms), "stale-assignments")
         .when(fn.coalesce(agent_knows, fn.lit(False)), "sources-disagree")
     )
-    named = _with_image(scope, suspects).withColumn("why", reason)
-    named = named.withColumn("why", fn.when(orphan & held_back.isNotNull(), held_back).otherwise(fn.col("why")))
-    verdict = fn.when(fn.col("why").isNull(), "assigned").when(orphan, "orphan").otherwise("unknown")
-    return named.withColumn("fleet_verdict", verdict)
 
 
 def _is_elsewhere() -> Column:

@@ -178,11 +178,8 @@ class ProcScan:
 
     def _descriptors(self, pid: int, namespace: int) -> None:
         same = namespace == self._our_namespace
-        prefixes = self.prefixes if same else ()
-        leave_out = (*_PSEUDO, *self._avoid) if same else _PSEUDO
-        if namespace not in self._remote:
-            self._remote[namespace] = RemoteMounts("self" if same else pid, self.devices)
-        hangs = self._remote[namespace].holds
+        prefixes, leave_out = (self.prefixes, (*_PSEUDO, *self._avoid)) if same else ((), _PSEUDO)
+        hangs = self._mounts("self" if same else pid, namespace).holds
         ours: set[str] = set()
         others: dict[str, _Place] = {}
         removed: list[tuple[str, str, os.stat_result]] = []
@@ -214,9 +211,8 @@ class ProcScan:
                 except OSError as error:
                     if error.errno == errno.ENAMETOOLONG:
                         self._judge_nameless(pid, number, directory)
-                    elif error.errno not in OFFLINE_ERRNOS:
+                    elif error.errno not in OFFLINE_ERRNOS:  # on a failing disk: none of ours, which were just opened
                         raise
-                    # Else it is on a failing disk, though not one of ours, which has just been opened.
         self._note(pid, namespace, ours, others)
         for number, link, seen in removed:
             self._note_removed_elsewhere(pid, namespace, number, link, seen)
@@ -227,6 +223,11 @@ class ProcScan:
             if device_unasked(number, directory) in self.devices:
                 found = os.stat(number, dir_fd=directory)
                 self._lost[f"descriptor {number}"] = found.st_dev, found.st_ino
+
+    def _mounts(self, seen_by: int | str, namespace: int) -> RemoteMounts:
+        if namespace not in self._remote:
+            self._remote[namespace] = RemoteMounts(seen_by, self.devices)
+        return self._remote[namespace]
 
     def _note_removed(self, pid: int, number: str, link: str, found: os.stat_result) -> None:
         """A removed file whose blocks stay allocated while it is open. The kernel gives the name that it had last, also

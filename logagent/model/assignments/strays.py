@@ -97,20 +97,7 @@ def decide_stray(
     if ruling.detail:
         reason += f": {ruling.detail}"
     if needs_cover(ruling):
-        here = is_assigned_here(ruling)
-        if not here and own is not None and own.has_no_records:
-            covered_by = Held(Claim.COVERED, Witness.NO_RECORDS, at_ms)
-            return StrayRuling(True, f"{reason}; it has no records", "yes", proof=(*ruling.proof, covered_by))
-        covering = next((answer for answer in answers if own is not None and covers(answer, own)), None)
-        if own is not None and covering is not None:
-            covered_by = Held(Claim.COVERED, Witness.LED_HERE if covering.here else Witness.LEADER, at_ms)
-            fact = f"{reason}; {what_it_has(covering, own)}"
-            return StrayRuling(True, fact, "yes", proof=(*ruling.proof, covered_by))
-        why = why_not_covered(own, tuple(answers)) if own is not None else "its own log was not read"
-        whose = "its partition is assigned to this node" if here else reason
-        covered: Literal["no", "unknown"] = "no" if own is not None and answers else "unknown"
-        fact = f"{whose}, and no copy is known to cover it: {why}"
-        return StrayRuling(False, fact, covered, nobody, proof=ruling.proof)
+        return _decide_by_cover(ruling, reason, own, answers, nobody, at_ms)
     if ruling.verdict is Verdict.ORPHAN:
         return StrayRuling(True, reason, proof=ruling.proof)
     if proof is not None and rests_on(proof, ruling):
@@ -121,3 +108,28 @@ def decide_stray(
         fact = f"{proof} when it was set aside (journal); now {reason}"
         return StrayRuling(True, fact, proof=(*noted, agreed))
     return StrayRuling(False, f"its owner is unknown now ({reason})")
+
+
+def _decide_by_cover(
+    ruling: Ruling,
+    reason: str,
+    own: LogExtent | None,
+    answers: Sequence[EpochEnd],
+    nobody: str | None,
+    at_ms: int,
+) -> StrayRuling:
+    """It may go only if another copy has all its records, or if it has none."""
+    here = is_assigned_here(ruling)
+    if not here and own is not None and own.has_no_records:
+        covered_by = Held(Claim.COVERED, Witness.NO_RECORDS, at_ms)
+        return StrayRuling(True, f"{reason}; it has no records", "yes", proof=(*ruling.proof, covered_by))
+    covering = next((answer for answer in answers if own is not None and covers(answer, own)), None)
+    if own is not None and covering is not None:
+        covered_by = Held(Claim.COVERED, Witness.LED_HERE if covering.here else Witness.LEADER, at_ms)
+        fact = f"{reason}; {what_it_has(covering, own)}"
+        return StrayRuling(True, fact, "yes", proof=(*ruling.proof, covered_by))
+    why = why_not_covered(own, tuple(answers)) if own is not None else "its own log was not read"
+    whose = "its partition is assigned to this node" if here else reason
+    covered: Literal["no", "unknown"] = "no" if own is not None and answers else "unknown"
+    fact = f"{whose}, and no copy is known to cover it: {why}"
+    return StrayRuling(False, fact, covered, nobody, proof=ruling.proof)
