@@ -94,20 +94,17 @@ def resolve_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
     return Target(path, server, _unique(dirs), version, _unique(left_out), unconfigured=_unique(unconfigured))
 
 
-def why_not_switch(acted_on: Collection[str], new: Target) -> str | None:
-    """Why a reload must not take `new`: it no longer has a log dir that the running daemon acts on.
+def refuse_switch(acted_on: Collection[str], new: Target) -> None:
+    """Raise ConfigError if a reload must not take `new`: it no longer has a log dir that the running daemon acts on.
 
     A `server.properties` that is being written may be empty (then Kafka's default, /tmp/kafka-logs, is in effect) or
     end in the middle of `log.dirs`, and is valid all the same; and what is forgotten of a log dir is a copy or a move
     that nobody sees any more. If it is meant, a restart takes it."""
     missing = [path for path in acted_on if path not in new.log_dirs]
-    if not missing:
-        return None
-    source = new.config or "the new configuration"
-    return (
-        f"{source} does not name the log dir {missing[0]} any more; if that is meant, and not a file that was being"
-        " written, restart logagent (systemctl restart logagent)"
-    )
+    if missing:
+        fact = f"{new.config or 'the new configuration'} does not name the log dir {missing[0]} any more"
+        meant = "if that is meant, and not a file that was being written, restart logagent (systemctl restart logagent)"
+        raise ConfigError(fact, problems=(fact,), hint=meant)
 
 
 def _no_log_dirs(real: Collection[str], server: ServerProperties, config: str) -> None:

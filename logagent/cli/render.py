@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, zip_longest
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from unicodedata import combining, east_asian_width
 
 import click
@@ -57,12 +58,23 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+_MOST_COMPARED: Final = 2000
+
+
 def did_you_mean(text: str, known: Iterable[str]) -> str:
     """`; did you mean restore?`, to be added to an error; empty if nothing is near."""
     from difflib import get_close_matches
 
-    near = get_close_matches(text, sorted(set(known)), n=3, cutoff=0.7)
+    near = get_close_matches(text, names_around(text, sorted(set(known))), n=3, cutoff=0.7)
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def names_around(text: str, names: list[str]) -> list[str]:
+    """Of very many sorted names (a host's directories), those around `text`: to compare all would take seconds."""
+    if len(names) <= _MOST_COMPARED:
+        return names
+    at = max(0, bisect(names, text) - _MOST_COMPARED // 2)
+    return names[at : at + _MOST_COMPARED]
 
 
 def human_bytes(count: int) -> str:

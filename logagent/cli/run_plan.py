@@ -116,8 +116,8 @@ def show_plan(call: Call, done: Done) -> None:
         ]  # fmt: skip
         title = f"Plan {plan.plan_id}" + ("" if executed else " (not carried out)")
         table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
-        said = [f"{witness.value} as of {at}" for witness, at in document["as_of"].items()]
-        call.detail(f"it rests on: {', '.join(said)}" if said else "it rests on nothing that changes")
+        witnesses = [f"{witness.value} as of {at}" for witness, at in document["as_of"].items()]
+        call.detail(f"it rests on: {', '.join(witnesses)}" if witnesses else "it rests on nothing that changes")
     show_waiting(call, plan)
     show_refusals(call, document)
     say_how_it_ends(call, plan, document)

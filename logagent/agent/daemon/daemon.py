@@ -29,7 +29,7 @@ from logagent.agent.daemon.scheduling import (
     changed_keys,
 )
 from logagent.agent.events import Events
-from logagent.agent.target import why_not_switch
+from logagent.agent.target import refuse_switch
 from logagent.errors import ConfigError, Exit, LogAgentError
 from logagent.host.linux.sd_notify import Notifier
 from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary
@@ -271,13 +271,12 @@ class Daemon:
         """Read the configuration and apply it, or keep the current one and say why."""
         try:
             config = self._load()
-            if (why := why_not_switch(self.config.target.log_dirs, config.target)) is not None:
-                raise ConfigError(why, problems=(why,))
+            refuse_switch(self.config.target.log_dirs, config.target)
             changes = changed_keys(self.config, config)
             self._jobs.configure(config)
         except LogAgentError as e:
             problems = e.problems if isinstance(e, ConfigError) and e.problems else (str(e),)
-            self._reload_failed("; ".join(problems))
+            self._reload_failed("; ".join((*problems, e.hint) if e.hint else problems))
         else:
             self.config, self.reload_problem = config, None
             self.events.say("reloaded", file=config.file, changed=", ".join(changes) or "nothing")

@@ -10,7 +10,7 @@ import click
 
 from logagent.agent.config import as_document, key_lines
 from logagent.agent.status import ask_status
-from logagent.agent.target import Target, resolve_target, why_not_switch
+from logagent.agent.target import Target, refuse_switch, resolve_target
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, table
 from logagent.errors import ConfigError, ServiceUnreachable
@@ -29,7 +29,8 @@ def check(call: Call) -> None:
     What the running daemon would not take in a reload is an error, too.
     """
     target = _target(call)
-    _ask_the_daemon(call.state_dir, target)
+    if not call.log_dirs:  # a reload knows no --log-dir
+        _ask_the_daemon(call.state_dir, target)
     loaded = call.loaded_settings
     document = {
         "schema": "logagent.config-check/1",
@@ -66,8 +67,7 @@ def _ask_the_daemon(state_dir: str, target: Target) -> None:
     if not same or not isinstance(served, list):
         return
     paths = [row["path"] for row in served if isinstance(row, dict) and isinstance(row.get("path"), str)]
-    if (why := why_not_switch(paths, target)) is not None:
-        raise ConfigError(why, problems=(why,))
+    refuse_switch(paths, target)
 
 
 def _target(call: Call) -> Target:

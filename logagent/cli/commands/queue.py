@@ -58,13 +58,13 @@ def queue(call: Call) -> None:
     call.say(_closing([e for e in entries if e.dir.log_dir not in held], len(entries), now))
 
 
-def _closing(ours: Sequence[QueueEntry], count: int, now_ms: int) -> str:
+def _closing(agents: Sequence[QueueEntry], count: int, now_ms: int) -> str:
     """Who removes them, and when: not `closing` of a plan, which leaves out what a running broker does itself."""
-    said = []
-    if due := sum(e.due_at_ms <= now_ms for e in ours):
-        said.append(f"{due} due: logagent cleanup --execute removes what is due")
-    elif ours:
-        said.append(nothing_is_due([e.due_at_ms for e in ours]))
-    if theirs := count - len(ours):
-        said.append(f"{theirs} in log dirs of a running broker, which removes them itself when they are due")
-    return "; ".join(said)
+    sentences = []
+    if due := sum(e.due_at_ms <= now_ms for e in agents):
+        sentences.append(f"{due} due: logagent cleanup --execute removes what is due")
+    elif agents:
+        sentences.append(nothing_is_due([e.due_at_ms for e in agents]))
+    if brokers := count - len(agents):
+        sentences.append(f"{brokers} in log dirs of a running broker, which removes them itself when they are due")
+    return "; ".join(sentences)

@@ -149,25 +149,25 @@ def leftovers(
     # Those marked for deletion are no copies (`SuspectPartitions`), and a name alone does not tell of what.
     counted = copies.select(*WHOSE, "copies", "longest")
     one = both.unionByName(gone).withColumn("whose", fn.when(fn.col("kind") != "delete", fn.col("topic_id")))
-    told = one.join(size(counted), WHOSE, how="left").withColumns(
+    counted_dirs = one.join(size(counted), WHOSE, how="left").withColumns(
         {
             "copies_elsewhere": fn.col("copies") - 1,
             "only_copy": fn.col("copies") == 1,
             "longest_copy": fn.when(fn.col("copies").isNotNull(), is_longest()),
         }
     )
-    judged_strays = _with_held(scope, told, size, doubted)
+    judged_strays = _with_held(scope, counted_dirs, size, doubted)
     # Only strays: no other leftovers can be requested across the fleet.
     return windowed(judged_strays, fn.col("held")).withColumn("id", fn.when(fn.col("kind") == "stray", row_id()))
 
 
 def _with_held(
-    scope: Scope, told: DataFrame, size: Callable[[DataFrame], DataFrame], doubted: Collection[str]
+    scope: Scope, dirs: DataFrame, size: Callable[[DataFrame], DataFrame], doubted: Collection[str]
 ) -> DataFrame:
     """Adds `held`: nothing that the fleet knows lets the host remove the stray (`strays.decide_stray`). One of a living
     topic id goes only if another copy has all of it, any other only if it is proven that its id is gone.
     """
-    ids = told.where((fn.col("kind") == "stray") & fn.col("topic_id").isNotNull()).select("cluster_id", "topic_id")
+    ids = dirs.where((fn.col("kind") == "stray") & fn.col("topic_id").isNotNull()).select("cluster_id", "topic_id")
     living = living_topics(scope).join(size(ids.distinct()), ["cluster_id", "topic_id"], how="left_semi")
     living = living.select("cluster_id", "topic_id", fn.lit(True).alias("lives")).distinct()
     complete = fn.col("complete") & ~fn.col("newer_version")
@@ -179,7 +179,7 @@ def _with_held(
     said_gone = fn.col("reason").isin("topic-absent", "topic-recreated")
     proven = absent | fn.coalesce((fn.col("verdict") == "orphan") & said_gone, fn.lit(False))
     may_go = fn.when(lives, longer).otherwise(proven)
-    joined = told.join(size(living), ["cluster_id", "topic_id"], how="left").join(known, "cluster_id", how="left")
+    joined = dirs.join(size(living), ["cluster_id", "topic_id"], how="left").join(known, "cluster_id", how="left")
     return joined.withColumn("held", ~may_go)
 
 

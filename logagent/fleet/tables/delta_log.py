@@ -148,9 +148,9 @@ class DeltaLog:
             return None
         uri = f"{self.uri}/{versions[-1]:020}.json"
         try:
-            said = parse_json(self.store.files.read(uri).splitlines()[0])["commitInfo"]["logagent"]
-            runs = {date.fromisoformat(day): str(run) for day, run in said["runs"].items()}
-            return Noted(versions[-1], str(said["id"]), int(said["created"]), int(said["schema"]), runs)
+            noted = parse_json(self.store.files.read(uri).splitlines()[0])["commitInfo"]["logagent"]
+            runs = {date.fromisoformat(day): str(run) for day, run in noted["runs"].items()}
+            return Noted(versions[-1], str(noted["id"]), int(noted["created"]), int(noted["schema"]), runs)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             hint = "remove the folder _delta_log: the next ingest writes it again, without the versions before"
             raise UnreadableError(f"{uri} is damaged; {hint}") from error

@@ -163,6 +163,8 @@ def with_approval(plan: Plan, offers: Mapping[DirKey, Offer], approve: str | Non
     waits = ", ".join(dict.fromkeys(o.shortens for o in early if o.shortens is not None))
     fact = f"{len(early)} of {len(plan.actions)} directories would be removed early ({waits})"
     hint = f"read the plan; if it is what you want, run it again with --execute --approve {plan.plan_id}"
+    if len(early) < len(plan.actions):
+        hint += "; --execute alone removes only what is due"
     stop = Refusal.of_plan(fact, hint, [o.proposal for o in early])
     return replace(plan, refusals=(*plan.refusals, stop), needs_approval=stop)
 

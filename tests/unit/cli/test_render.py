@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.cli.render import PIPE_WIDTH, shortened, table
+from logagent.cli.render import PIPE_WIDTH, did_you_mean, names_around, shortened, table
 
 HEX = "0123456789abcdef" * 2
 COLUMNS = [("action", "left"), ("directory", "path"), ("becomes", "path?"), ("size", "right"), ("why", "text")]
@@ -183,3 +183,12 @@ def test_no_word_is_broken_where_there_is_room(
 def test_a_table_of_nothing_is_not_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     table("Plan", [("a", "left"), ("b", "left")], [["", ""]], color=False)
     assert capsys.readouterr().out == ""
+
+
+def test_of_very_many_names_those_around_it_in_the_alphabet_are_compared() -> None:
+    names = sorted(f"orders-{n}" for n in range(100_000))
+    assert "orders-77777" in did_you_mean("orders-77777x", names)
+    for text in ("aaa", "orders-5", "zzz"):
+        some = names_around(text, names)
+        assert 0 < len(some) <= 2000 and set(some) <= set(names)
+    assert names_around("orders-5", names[:2000]) == names[:2000]

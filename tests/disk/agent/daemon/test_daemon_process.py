@@ -120,9 +120,15 @@ def test_a_torn_server_properties_is_refused_until_a_restart_takes_it(host: CliH
             # What `systemctl reload` runs first says it, and the reload fails.
             checked = run_here("config", "check", "--config", str(host.toml), "--state-dir", str(host.state))
             assert checked.status == 78 and "does not name the log dir" in checked.err, checked
+            assert "hint: if that is meant" in checked.err
             daemon.process.send_signal(signal.SIGHUP)
             said = daemon.wait_for("reload-failed", count=1 if torn == "" else 2)["problems"]
             assert "does not name the log dir" in said
+        # Of one log dir that is named there is nothing that a reload could lose.
+        one = run_here(
+            "config", "check", "--config", str(host.toml), "--state-dir", str(host.state), "--log-dir", str(host.d1)
+        )
+        assert one.status == 0, one
         document = status_of(host.state)
         assert_promised(document, "status")
         assert document["reload_failed"]["error"] == said

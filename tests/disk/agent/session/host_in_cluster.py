@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logagent.agent.daemon.scheduling import RunConfig
-from logagent.agent.target import why_not_switch
+from logagent.agent.target import refuse_switch
 from logagent.broker.exported import write_assignments
 from logagent.cli.commands.run import load
 from logagent.cli.options import Call
+from logagent.errors import ConfigError
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import Kind
@@ -180,7 +181,11 @@ class Host:
 
     def why_no_reload(self) -> str | None:
         """Why a daemon that runs with the configuration of the beginning does not take what the files say now."""
-        return why_not_switch(self.configured.target.log_dirs, self._load().target)
+        try:
+            refuse_switch(self.configured.target.log_dirs, self._load().target)
+        except ConfigError as e:
+            return str(e)
+        return None
 
     def _load(self) -> RunConfig:
         return load(Call(None, str(self.toml), (), str(self.state), None, True, False, False), reread=True)

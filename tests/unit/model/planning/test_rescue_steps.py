@@ -72,6 +72,8 @@ def test_what_goes_before_its_time_needs_approval() -> None:
         stop = with_approval(plan, by_key, None).needs_approval
         assert (stop is not None) is needs
         assert stop is None or ("cleanup.min_age" in stop.fact and "--approve p" in stop.hint)
+        all_early = all(o.shortens is not None for o in by_key.values())
+        assert stop is None or ("--execute alone removes only what is due" in stop.hint) is not all_early
         assert with_approval(plan, by_key, "p").needs_approval is None
 
 
