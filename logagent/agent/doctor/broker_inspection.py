@@ -39,7 +39,6 @@ def inspect_brokers(configs: Sequence[BrokerConfigRead], chosen: str | None) -> 
             pid=b.pid,
             user=user_name(b.user) if b.user is not None else None,
             unit=b.unit.name if b.unit is not None else None,
-            unit_file=b.unit.file if b.unit is not None else None,
             version=_version(b),
             chosen=b.ignored is None and chosen is not None and same_file(b.config, chosen),
             candidate=b in candidates,

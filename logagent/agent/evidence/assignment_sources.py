@@ -202,7 +202,6 @@ class Assignments:
     reader: AdminReader | None = None
     answering: Answering | None = None
     own_log: AssignmentImage | None = None
-    own_broker_silent: bool = False
     lineage: Remembered = NOTHING_REMEMBERED
     lineage_problem: str | None = None
     newest_committed: LogPoint | None = None
@@ -474,7 +473,6 @@ def _read(source: str, query: AssignmentQuery, found: Assignments) -> Assignment
         if not query.stopped:
             with suppress(ServiceUnreachable):
                 return found.reader.image(query.now_ms, node_id=query.host.node_id)
-        found.own_broker_silent = True
     return found.reader.image(query.now_ms)
 
 

@@ -293,11 +293,6 @@ class MetadataImage:
         """The dynamic setting of this node, else that of all nodes; None if neither is set."""
         return self.delete_delays.get(str(node_id), self.delete_delays.get(""))
 
-    def broker_config(self, name: str, node_id: int) -> str | None:
-        """The dynamic setting `name` of this node, else that of all nodes; None if neither is set."""
-        values = self.broker_configs[name]
-        return values.get(str(node_id), values.get(""))
-
 
 def read_metadata_log(
     directory: str | int,

@@ -52,7 +52,6 @@ class BrokerFacts:
     pid: int | None = None
     user: str | None = None
     unit: str | None = None
-    unit_file: str | None = None
     version: Version | None = None
     chosen: bool = False
     candidate: bool = True
