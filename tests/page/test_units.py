@@ -81,7 +81,9 @@ def test_times_are_utc_and_what_is_no_time_stays(value: str, text: str) -> None:
     assert units.moment(value) == text
 
 
-def test_dates_and_counts() -> None:
+def test_dates_and_ratios() -> None:
     assert units.day("2026-11-01") == "1 Nov 2026"
     assert units.day("soon") == "soon"
+    assert units.ratio(1.304) == "1.30×"
+    assert units.ratio(1234.5) == "1,234×"
     assert units.exact(-1234567) == "−1,234,567"

@@ -468,11 +468,10 @@ def _read(source: str, query: AssignmentQuery, found: Assignments) -> Assignment
         found.reader = _one_of_the_others(query, found)
         return found.reader.image(query.now_ms) if found.reader is not None else None
     found.reader = query.in_time(query.connect(query.settings))
-    if query.host.node_id is not None:
-        # Our own broker first: others may lag, and a broker that lost its cluster only knows the past.
-        if not query.stopped:
-            with suppress(ServiceUnreachable):
-                return found.reader.image(query.now_ms, node_id=query.host.node_id)
+    # Our own broker first: others may lag, and a broker that lost its cluster only knows the past.
+    if query.host.node_id is not None and not query.stopped:
+        with suppress(ServiceUnreachable):
+            return found.reader.image(query.now_ms, node_id=query.host.node_id)
     return found.reader.image(query.now_ms)
 
 

@@ -335,7 +335,7 @@ def read_metadata_log(
     )
 
 
-def _committed(state: LogState, voters: int, *, may_lead: bool, fetch_timeout_ms: int) -> int:
+def _committed(state: LogState, voters: int | None, *, may_lead: bool, fetch_timeout_ms: int) -> int:
     return committed_offset(
         state.times,
         snapshot_end=state.snapshot_end,

@@ -91,7 +91,7 @@ def delete(
     run_plan(call, make_plan, execute=consent.execute)
 
 
-def _say_absent(call: Call, session: Session, absent: Iterable[TopicPartition], what: str) -> None:
+def _say_absent(call: Call, session: Session, absent: Iterable[TopicPartition | str], what: str) -> None:
     for partition in absent:
         near = did_you_mean(str(partition), (d.name for d in session.of_kind(Kind.CURRENT)))
         call.say(f"{partition}: no such {what} here{near}")

@@ -80,6 +80,11 @@ def days(value: float) -> str:
     return f"{value:.1f} d" if value < 10 else f"{value:,.0f} d"
 
 
+def ratio(value: float) -> str:
+    """1.0 is the mean: "1.30×"."""
+    return f"{value:.2f}×" if value < 100 else f"{value:,.0f}×"
+
+
 def _rest(value: int, unit: str) -> str:
     return f" {value} {unit}" if value else ""
 
