@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from logagent.cli.explain_host import explain_document, last_part, show_names
+from logagent.cli.explain_names import explain_document, last_part, show_names
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, dump_line, dump_rows
 from logagent.errors import UsageError

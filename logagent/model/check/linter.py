@@ -77,8 +77,6 @@ not-verified                warning   all          could not be inspected from h
 [6] `quorum-state` from 3.8.0 on: earlier releases begin a new one.
 
 If the version is unknown, what is fatal for only some releases is a warning.
-
-Start-up problems of the directories in log dirs: names, duplicates, topic ids, symlinks, odd segment files.
 """
 
 from __future__ import annotations

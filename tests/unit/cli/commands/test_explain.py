@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from logagent.cli.commands.explain import explain as command
-from logagent.cli.explain_host import explain_document as explain
+from logagent.cli.explain_names import explain_document as explain
 from logagent.cli.main import cli
 from logagent.documents import NameDoc
 from logagent.errors import UsageError
