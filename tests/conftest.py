@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import warnings
 from collections import Counter, defaultdict
 
@@ -18,6 +19,9 @@ WORTH_A_REPORT = 20
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what runs in its background with Ctrl-C ignored, and what we start would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # kafka-python 3.0.12 reads its schemas through a function that Python 3.11 and 3.12 call deprecated.
     for message in ("read_text", "open_text"):
         config.addinivalue_line("filterwarnings", f"ignore:{message} is deprecated:DeprecationWarning")
