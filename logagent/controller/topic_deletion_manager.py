@@ -8,10 +8,9 @@ NonExistentReplica, their partitions NonExistentPartition, and the topic is comp
 Witnesses of "no directory" are, in this order: the agent's own answer, made after the decision; the live broker's own
 DescribeLogDirs; a snapshot taken after the decision. A log that the broker lists now refutes any of them.
 
-Kafka's replica and partition states, and which may follow which (`ReplicaStateMachine`, `PartitionStateMachine`).
-
-Pure. Nothing is stored: each look begins with everything online, as a controller does after a failover, and goes as far
-as what is seen permits.
+The states, and which may follow which, are Kafka's (`ReplicaStateMachine`, `PartitionStateMachine`). Nothing is stored:
+each time it begins with everything online, as a controller does after a failover, and goes as far as what is seen
+permits.
 """
 
 from __future__ import annotations

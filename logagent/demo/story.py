@@ -1,9 +1,8 @@
 """The story of `logagent demo`: each chapter explains, runs real commands, and checks on disk what they did.
 
-The last chapter of `logagent demo`: one request, carried out on three hosts by their own agents.
-
-The hosts are three copies of the demo's disk with node ids of their own, and the store is a directory. What a fleet
-report would list (making one takes Spark) is written from what the three hosts themselves say they have.
+In the last chapter one request is carried out on three hosts by their own agents. They are three copies of the demo's
+disk with node ids of their own, and the store is a directory. What a fleet report would list (making one takes Spark)
+is written from what the three hosts themselves say they have.
 """
 
 from __future__ import annotations

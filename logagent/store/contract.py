@@ -9,7 +9,8 @@ Both sides of `landing/` share this one file, and it names every report table an
 Every text in them may come from a disk: escape all of it. A byte of a name that is not UTF-8 arrives as the six
 characters `\\udcXX`.
 
-Names in the fleet store. Whatever does not match is not ours: it is skipped and reported, never read or removed.
+A name in the store that none of the functions at the beginning accepts is not ours: what has it is skipped and
+reported, never read or removed.
 """
 
 from __future__ import annotations

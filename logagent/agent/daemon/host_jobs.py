@@ -1,7 +1,6 @@
 """What the daemon's loops do on a real host, one method per job: cycles, probes and publishing.
 
-The health of the log dirs, round by round: detects a failing disk, and brings the log dir back when the disk is good
-again.
+The probes, round by round, detect a failing disk, and bring its log dir back when the disk is good again.
 """
 
 from __future__ import annotations

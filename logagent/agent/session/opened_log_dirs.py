@@ -1,8 +1,7 @@
 """Opens the log dirs of one broker and gathers the facts about them that the guards decide on.
 
-Whether the broker's configuration still names every log dir that the state dir remembers.
-
-A `server.properties` that is being written may be empty (then Kafka's default is in effect) or end in the middle of
+It also sees whether the broker's configuration still names every log dir that the state dir remembers. A
+`server.properties` that is being written may be empty (then Kafka's default is in effect) or end in the middle of
 `log.dirs`, and is valid all the same. What is in a log dir that is forgotten is then neither a copy nor a partition
 that is current: so what rests on having seen all of them waits (`Facts.not_seen`), until the file names it again, or
 the daemon is restarted (`host.state.version_seen.forget_other_log_dirs`).

@@ -8,11 +8,10 @@ A topic that is merely missing from a list proves nothing. Only the broker that 
 gone (`AdminReader.topic_ids_known`): it learns of a topic before it creates the directory, while other brokers lag by
 seconds.
 
-Asks the leaders of partitions where a leader epoch ends in their logs (OffsetForLeaderEpoch, KIP-101), and what of
-them is committed (ListOffsets).
-
-Every question names the leader epoch in which its receiver is believed to lead (KIP-320): a broker that does not lead
-in just that one refuses. With epoch -1, as tools ask, one that was deposed and has not noticed answers for its own log.
+Leaders are asked where a leader epoch ends in their logs (OffsetForLeaderEpoch, KIP-101), and what of them is committed
+(ListOffsets). Every such question names the leader epoch in which its receiver is believed to lead (KIP-320): a broker
+that does not lead in just that one refuses. With epoch -1, as tools ask, one that was deposed and has not noticed
+answers for its own log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`logagent topics`: deletions across the fleet, carried out on every host (Kafka's TopicDeletionManager).
-
-What the options of the `topics` commands say, read. Each raises UsageError for what it cannot read.
-"""
+"""`logagent topics`: deletions across the fleet, carried out on every host (Kafka's TopicDeletionManager)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Puts the page together: head with its content security policy, the first screen, growth, and the compressed tables to
 browse.
 
-The parts that every page has: head and content security policy, header, navigation, how to read it, footer.
-
-The first screen as ten lines of text, for a mail or a chat: the same figures in the same words, without commands.
+`brief` is the first screen as ten lines of text, for a mail or a chat: the same figures in the same words, without
+commands.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every figure is one of `answers` in `report.json`, so it covers all rows of its table, and links to those rows.
 
-The commands that the page offers. They only show a plan until an operator adds --execute.
+The commands that it offers (`command_…`) only show a plan until an operator adds --execute.
 """
 
 from __future__ import annotations
