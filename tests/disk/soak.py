@@ -1,6 +1,6 @@
 """Lives with a daemon: creates, marks, fills, breaks and kills, by a seed, and looks all the time whether it holds.
 
-`python -m tests.disk.soak --minutes 30 --seed 7`; two minutes of it are a test. As root one of the two log dirs is a
+`python -m tests.disk.soak --minutes 30 --seed 7`; half a minute of it is a test. As root one of the two log dirs is a
 file system of its own that fills up and goes away. What has to hold: nothing that is assigned or unknown is ever
 touched; what is marked goes, sooner or later; memory, descriptors and threads stay flat; the journal stays bounded and,
 in the end, settled; and the log says nothing twice in a row.

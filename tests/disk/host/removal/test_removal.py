@@ -20,6 +20,7 @@ from logagent.host.log_dir.started_mark import is_started
 from logagent.host.removal.remove import Removed, remove_dir
 from logagent.host.removal.work_control import MAX_CHUNK, ByteBudget, WorkControl
 from logagent.model.records import Identity
+from tests.long_form import one_in
 from tests.needs import need_command
 
 MARKED = "orders-0.0123456789abcdef0123456789abcdef-delete"
@@ -394,7 +395,7 @@ def test_the_holder_of_a_stray_that_leaves_stops_it(
     assert len(os.listdir(path)) > 1000
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+@pytest.mark.parametrize("kind", one_in(2, ["ext4", "xfs"]))
 def test_space_that_was_only_allocated_goes_step_by_step_too(
     kind: str, loop_fs: Callable[..., Path], open_log_dir: Open, identity_of: IdentityOf, calls: Any
 ) -> None:
