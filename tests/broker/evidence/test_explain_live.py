@@ -162,9 +162,9 @@ class Watch:
         self.gone: dict[tuple[str, int], int] = {}
 
     def look(self) -> None:
-        now_ms = int(time.time() * 1000)
         for topic, segments in self.before.items():
             there = sizes(self.node, topic)
+            now_ms = int(time.time() * 1000)  # not of before: what goes meanwhile would be too early
             for base in segments:
                 if base not in there:
                     self.gone.setdefault((topic, base), now_ms)
