@@ -13,12 +13,10 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import ServerDied, wait_until
 from tests.broker.rig.security import Certificates, SecureListener, add_scram_user
+from tests.broker.versions import versions
+from tests.long_form import long_form
 
-BROKERS = [
-    pytest.param("3.9.1", "kraft", id="3.9.1"),
-    pytest.param("4.3.1", "kraft", id="4.3.1"),
-    pytest.param("3.5.2", "zookeeper", id="3.5.2-zookeeper"),
-]
+BROKERS = versions(("3.5.2", "zookeeper"), ("3.9.1", "kraft"), ("4.3.1", "kraft"))
 
 
 @pytest.mark.parametrize(("version", "mode"), BROKERS)
@@ -94,6 +92,7 @@ def test_a_cluster_reassigns_moves_and_loses_a_node(kafka_cluster: Callable[...,
     assert [node.offline_dirs() for node in cluster.nodes] == [[], [], []]
 
 
+@long_form
 @pytest.mark.parametrize(
     ("version", "mode"),
     [("2.5.1", "zookeeper"), ("3.6.0", "kraft"), ("3.7.0", "kraft"), ("4.1.0", "kraft")],
@@ -106,7 +105,7 @@ def test_other_versions_start(kafka: Callable[..., KafkaNode], version: str, mod
     assert node.offline_dirs() == []
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", None])
+@pytest.mark.parametrize("mechanism", versions("SCRAM-SHA-512", "PLAIN", "SCRAM-SHA-256", None))
 def test_a_listener_with_sasl_and_tls(kafka: Callable[..., KafkaNode], tmp_path: Path, mechanism: str | None) -> None:
     listener = SecureListener(mechanism, {"admin": "s3cret"}, Certificates.make(tmp_path / "tls"))
     node = kafka("4.3.1", listener=listener).start()
