@@ -43,7 +43,6 @@ from logagent.model.assignments.verdict import Reason
 from logagent.model.check.linter import check
 from logagent.model.check.log_dirs import check_disk
 from logagent.model.check.long_names import CUTS_SINCE
-from logagent.model.check.metadata_dir import METADATA_LOG
 from logagent.model.check.start_facts import (
     Emptied,
     MetaState,
@@ -59,6 +58,7 @@ from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.finding import Finding
 from logagent.model.health.states import ProbeOutcome, ProbeResult, given_up, lock_facts
 from logagent.model.kafka_version import Version
+from logagent.model.naming.dir_names import METADATA_DIR
 from logagent.model.records import (
     DirKey,
     Health,
@@ -400,7 +400,7 @@ class LogDirInspector:
         if self._deep:
             partitions.inspect(names)
         if seen.holds_metadata:
-            partitions.inspect([METADATA_LOG])
+            partitions.inspect([METADATA_DIR])
         return replace(
             seen,
             meta=read_meta_file(log_dir.fd),
@@ -503,7 +503,7 @@ class MetadataDir:
         denied, odd = [], []
         if self._user is not None:
             log = PartitionDirs(opened, self._user)
-            log.inspect([METADATA_LOG])
+            log.inspect([METADATA_DIR])
             denied, odd = [*denied_in_log_dir(opened, self._user), *log.denied], log.odd_files
         return replace(
             seen,

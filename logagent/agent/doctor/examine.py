@@ -32,7 +32,6 @@ from logagent.agent.doctor.host_inspection import (
     inspect_state_dir,
     mounts_or_none,
 )
-from logagent.agent.evidence.assignment_sources import METADATA_DIR
 from logagent.agent.session.opened_log_dirs import LogDirs, forgotten_log_dir
 from logagent.agent.setup.setup import inspect_drop_in
 from logagent.agent.target import Target, resolve_target
@@ -45,6 +44,7 @@ from logagent.host.log_dir.failures import LogDirFailures
 from logagent.model.assignments.identity import ClusterFacts
 from logagent.model.doctor.doctor_facts import AccessFacts, ConfigFacts, DoctorFacts, DoctorLogDirFacts, ServiceFacts
 from logagent.model.facts import LogDirFacts, NotSeen
+from logagent.model.naming.dir_names import METADATA_DIR
 from logagent.model.records import Health, HolderState
 from logagent.settings import Settings
 from logagent.store.shared import is_uri

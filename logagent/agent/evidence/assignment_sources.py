@@ -47,6 +47,7 @@ from logagent.model.assignments.lineage import (
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host
 from logagent.model.claims import Claim, Held, Proof, Witness
 from logagent.model.facts import LogDirFacts
+from logagent.model.naming.dir_names import METADATA_DIR
 from logagent.model.planning.topic_retention import UNKNOWN_CONFIGS, Tiering, TopicConfigs
 from logagent.model.records import Health, PartitionDir
 from logagent.model.retention import settings as names
@@ -110,7 +111,6 @@ def shows_another_disk(
     return why_not_ours(described, on_disk, is_its_own=is_its_own)
 
 
-METADATA_DIR = "__cluster_metadata-0"
 MODE_UNKNOWN = (
     "whether the broker uses it is unknown, since its configuration was not read (a migration to KRaft that was"
     " reverted leaves such a log behind): name server.properties with --kafka-config"

@@ -48,13 +48,13 @@ from logagent.model.assignments.commitment import QuorumRead, why_may_be_deposed
 from logagent.model.assignments.covered import EpochEnd
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import (
-    METADATA_TOPIC,
     AssignmentImage,
     BrokerRegistration,
     Source,
     Topic,
     make_image,
 )
+from logagent.model.naming.dir_names import METADATA_TOPIC
 from logagent.model.naming.topic_ids import ZERO_ID, from_text
 from logagent.model.planning.first_check import TopicAnswer
 from logagent.model.records import TopicPartition

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from logagent.errors import UnreadableError
 from logagent.model.assignments.commitment import QuorumRead, QuorumReplica
-from logagent.model.assignments.image import METADATA_TOPIC, PartitionAssignment, Topic
+from logagent.model.assignments.image import PartitionAssignment, Topic
+from logagent.model.naming.dir_names import METADATA_TOPIC
 from logagent.model.naming.topic_ids import to_text
 from logagent.model.planning.first_check import ASKED, TopicAnswer
 

@@ -28,8 +28,8 @@ from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import FileLimit, read_regular
 from logagent.model.assignments.identity import MetaRead
-from logagent.model.check.metadata_dir import METADATA_LOG
 from logagent.model.check.start_facts import MetadataFault, MetadataFile
+from logagent.model.naming.dir_names import METADATA_DIR
 
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 QUORUM_STATE: Final = "quorum-state"
@@ -73,7 +73,7 @@ def metadata_faults(dir_fd: int, voters: Collection[int] = ()) -> tuple[Metadata
     faults = [*_fault(MetadataFile.BOOTSTRAP, "", BOOTSTRAP, partial(_check_bootstrap, dir_fd))]
     meta = read_meta_file(dir_fd)
     try:
-        log_fd = os.open(METADATA_LOG, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
+        log_fd = os.open(METADATA_DIR, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return tuple(faults)
     try:
@@ -90,7 +90,7 @@ def _in_log(log_fd: int, voters: Collection[int]) -> Iterator[MetadataFault]:
         (MetadataFile.TOPIC_ID, PARTITION_METADATA, limits.PARTITION_METADATA, _check_topic_id),
     )
     for file, name, limit, check in checks:
-        yield from _fault(file, METADATA_LOG, name, partial(_check_text, log_fd, name, limit, check))
+        yield from _fault(file, METADATA_DIR, name, partial(_check_text, log_fd, name, limit, check))
     yield from _snapshot_faults(log_fd)
 
 
@@ -185,12 +185,12 @@ def _snapshot_faults(log_fd: int) -> Iterator[MetadataFault]:
     for name in sorted(names):
         if name.endswith(".checkpoint") and name not in snapshots:
             says = f"{name}: its name is not a snapshot's"
-            yield MetadataFault(MetadataFile.ODD_NAME, f"{METADATA_LOG}/{name}", says, True)
+            yield MetadataFault(MetadataFile.ODD_NAME, f"{METADATA_DIR}/{name}", says, True)
     bases = segment_bases(names)
     start = int(bases[0]) if bases else 0
     if start > 0 and not (snapshots and int(snapshots[-1][:20]) >= start):
         says = f"the log begins at offset {start}, and there is no snapshot of what was before"
-        yield MetadataFault(MetadataFile.SNAPSHOT, METADATA_LOG, says, True, False)
+        yield MetadataFault(MetadataFile.SNAPSHOT, METADATA_DIR, says, True, False)
     if snapshots:
         newest = snapshots[-1]
         # With an older one, or the log from its very first record on, a start needs this one only to be quick. What is
@@ -198,7 +198,7 @@ def _snapshot_faults(log_fd: int) -> Iterator[MetadataFault]:
         older = len(snapshots) > 1 and int(snapshots[-2][:20]) >= start
         spare = older or (start == 0 and int(newest[:20]) > 0)
         yield from _fault(
-            MetadataFile.SNAPSHOT, METADATA_LOG, newest, partial(_check_snapshot, log_fd, newest), spare=spare
+            MetadataFile.SNAPSHOT, METADATA_DIR, newest, partial(_check_snapshot, log_fd, newest), spare=spare
         )
 
 

@@ -17,9 +17,8 @@ from logagent.errors import UnreadableError
 from logagent.files.safe_open import LEADER_EPOCHS, opened_directory, read_regular
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied, in_words
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
-from logagent.model.check.metadata_dir import METADATA_LOG
 from logagent.model.check.start_facts import CheckpointFault, Denied, MetaFile, MetaState, PathProblem, Room
-from logagent.model.naming.dir_names import parse_long
+from logagent.model.naming.dir_names import METADATA_DIR, parse_long
 
 # Names that Kafka treats as a segment's file, which must have an offset before the first dot.
 _SEGMENT_FILE = re.compile(r"(?s).*\.(?:log|index|timeindex|txnindex|snapshot|cleaned|swap)")
@@ -99,7 +98,7 @@ def broken_epochs(dir_fd: int, names: Iterable[str]) -> dict[str, tuple[Checkpoi
 
 def has_metadata_log(dir_fd: int) -> bool:
     try:
-        os.stat(METADATA_LOG, dir_fd=dir_fd)
+        os.stat(METADATA_DIR, dir_fd=dir_fd)
     except OSError as error:
         if error.errno in OFFLINE_ERRNOS:
             raise

@@ -31,8 +31,6 @@ class Source(StrEnum):
 # directory. Living replicas can have them, so they never show where a replica is.
 RESERVED_DIRECTORY_IDS = frozenset(to_text(n.to_bytes(16, "big")) for n in range(100))
 
-METADATA_TOPIC = "__cluster_metadata"
-
 NEWEST_METADATA_VERSION = 30
 """4.3-IV0, the newest `metadata.version` whose records we know."""
 

@@ -53,10 +53,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from logagent.model.assignments.image import METADATA_TOPIC, AssignmentImage, PartitionAssignment, Source, Topic
+from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic
 from logagent.model.claims import Claim, Held, Proof, Witness
 from logagent.model.facts import Ruling
-from logagent.model.naming.dir_names import INTERNAL_TOPICS
+from logagent.model.naming.dir_names import INTERNAL_TOPICS, METADATA_TOPIC
 from logagent.model.naming.topic_ids import ZERO_ID
 from logagent.model.records import Kind, PartitionDir, Verdict
 from logagent.model.times import rfc3339

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from logagent.model.check.start_facts import MetadataFault, MetadataFile, Mode, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, fatal, warning
+from logagent.model.naming.dir_names import METADATA_DIR
 
-METADATA_LOG = "__cluster_metadata-0"
 # KIP-853: up to 3.7 a quorum-state that cannot be read is started anew, and its voters must be the configured ones.
 QUORUM_STATE_COUNTS = (3, 8, 0)
 # Observed: 2.5.1 ignores a swap file without an offset, 3.5.2 does not start with it.
@@ -40,7 +40,7 @@ def _stray(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     wanted = facts.server.metadata_log_dir
     if not s.metadata_log or not s.holds_logs or wanted is None or _spelled(s, facts) == wanted:
         return
-    path = f"{s.path}/{METADATA_LOG}"
+    path = f"{s.path}/{METADATA_DIR}"
     if s.holds_metadata:
         says = f"metadata.log.dir={wanted} is this log dir, but log.dirs spells it {_spelled(s, facts)}: the node takes"
         yield fatal(
@@ -134,4 +134,4 @@ def odd_file(log_dir: str, name: str) -> Finding:
 
 def in_metadata_log(name: str) -> bool:
     """Whether an odd file (`DIRECTORY/FILE`) is in a metadata log."""
-    return name.startswith(f"{METADATA_LOG}/")
+    return name.startswith(f"{METADATA_DIR}/")

@@ -75,6 +75,8 @@ MAX_TOPIC: Final = 249
 """The longest legal topic name, in characters."""
 
 METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_DIR: Final = f"{METADATA_TOPIC}-0"
+"""The directory of the KRaft metadata log, in `metadata.log.dir`."""
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics that Kafka itself creates (`Topic.isInternal`). `__cluster_metadata` is not one of them."""
