@@ -85,7 +85,7 @@ STAT_SECONDS = 10.0
 PROC_SECONDS = 60.0
 # How long it holds, between two acts, what processes have open: beside a broker with 16,000 descriptors finding out
 # takes 150 ms, and would take a seventh of a core if done every second.
-HOLDS_LEAST_SECONDS, HOLDS_MOST_SECONDS, HOLDS_COSTS = 1.0, 5.0, 30
+HOLDS_LEAST_SECONDS, HOLDS_MOST_SECONDS, HOLDS_COSTS = 1.0, 5.0, 50
 
 
 @dataclass(frozen=True, slots=True)
