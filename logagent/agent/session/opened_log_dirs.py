@@ -84,7 +84,7 @@ def remember_log_dirs(log_dirs: LogDirs, state_dir: str | None, looked: Mapping[
 STAT_SECONDS = 10.0
 PROC_SECONDS = 60.0
 # How long it holds, between two acts, what processes have open: beside a broker with 16,000 descriptors finding out
-# takes 150 ms, and would take a seventh of a core if done every second.
+# takes 70 to 150 ms, and would take a tenth of a core if done every second.
 HOLDS_LEAST_SECONDS, HOLDS_MOST_SECONDS, HOLDS_COSTS = 1.0, 5.0, 50
 
 
