@@ -279,7 +279,8 @@ TABLES: dict[str, Table] = {
 `log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent,
 clock-skew, verdicts-differ; `cause` is that of an unknown host (see `answers.risk.unknown` of `report.json`), `since`
 the first stored date on which the log dir was found so, and on every one after it that has it. `growth.scope` is
-`log_dir` or `topic`. `orphans.reason` is topic-absent, topic-recreated, not-a-replica or copy-of.
+`log_dir` or `topic`. `orphans.reason` is one of
+`logagent.model.assignments.verdict.ORPHAN_REASONS`.
 `undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
 no-topic-id, sources-disagree, wrong-directory, reassigning, internal, uncommitted, stale-assignments,
 assignments-doubted.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from logagent.model.assignments.verdict import ORPHAN_REASONS
 from logagent.store.contract import STAMP, TABLES, Column
 
 UNITS = {
@@ -132,7 +133,7 @@ _WORDS = {
 _COMMON = {**_PLACES, **_SIZES, **_COUNTS, **_SHARES, **_TIMES, **_WORDS}
 _OWN = {
     ("usage_log_dirs", "reason"): "why it is not online",
-    ("orphans", "reason"): "topic-absent, topic-recreated, not-a-replica or copy-of",
+    ("orphans", "reason"): " or ".join((", ".join([*ORPHAN_REASONS][:-1]), [*ORPHAN_REASONS][-1])),
     (
         "undecided",
         "reason",

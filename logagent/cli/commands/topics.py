@@ -23,6 +23,7 @@ from logagent.cli.render import dump
 from logagent.controller.deletion_plan import Dropped, plan_directories, plan_topics
 from logagent.controller.deletions import Deletions
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError, UsageError
+from logagent.model.assignments.verdict import ORPHAN_REASONS
 from logagent.model.planning.proposals import compile_topics
 from logagent.settings import parse_duration, parse_size
 from logagent.store.signing import generate
@@ -65,7 +66,6 @@ def size(text: str | None) -> int:
 
 ROUND_SECONDS = 5.0
 KINDS = ("orphan", "stray")
-REASONS = ("topic-absent", "topic-recreated", "not-a-replica", "copy-of")
 
 
 @click.group()
@@ -152,7 +152,7 @@ def _ids(given: tuple[str, ...]) -> tuple[str, ...]:
     "--reason",
     "reasons",
     multiple=True,
-    type=click.Choice(REASONS),
+    type=click.Choice([reason.value for reason in ORPHAN_REASONS]),
     help="Only orphans for this reason (repeatable).",
 )
 @click.option(

@@ -53,7 +53,6 @@ addEventListener("keydown", (event) => {
 // them.
 const LEGAL = /^[A-Za-z0-9._-]+$/;
 const MOST_IDS = 200;
-const REASONS = new Set(["topic-absent", "topic-recreated", "not-a-replica", "copy-of"]);
 const WINDOWS = new Set(["now", "restart"]);
 const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`);
 // What needs approval is said before the command is run: a plan with only copies is refused without.
@@ -179,7 +178,7 @@ const picked = {
       if (key === "cluster_id") continue;
       if (!options[key] || !LEGAL.test(value)) return null;
       if (key === "list" && value !== "orphan") return null;
-      if (key === "reason" && !REASONS.has(value)) return null;
+      if (key === "reason" && !Object.hasOwn(told.reasons, value)) return null;
       if (key === "window" && !WINDOWS.has(value)) return null;
       words.push(options[key], key === "topic" ? value.replaceAll(".", "\\.") : value);
     }

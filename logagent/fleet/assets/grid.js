@@ -12,9 +12,7 @@ const TONES = {
 const MEANINGS = {
   now: "can be freed now", restart: "can be freed at the next start of the broker", later: "not due yet",
   approval: "freed only with an approval: the only copy left, or its host refuses it without",
-  "topic-absent": "its topic id is not in the cluster", "topic-recreated": "a topic of this name has another id",
-  "not-a-replica": "this broker holds none of the partition's replicas",
-  "copy-of": "made by hand from a living partition, under another name",
+  ...told.reasons,
   stray: "set aside; removed after its retention", overdue: "marked by a broker, and past its delay",
   "only copy": "no other copy of this topic id and partition is in the fleet",
   "longest copy": "no other copy is longer", "shorter copy": "another copy is longer",

@@ -33,6 +33,7 @@ from logagent.fleet.page.words import (
     undecided_clusters,
     unknown_total,
 )
+from logagent.model.assignments.verdict import ORPHAN_REASONS
 from logagent.store.contract import PAGE_ROWS, PageTable
 
 _STYLES = ("base.css", "panels.css", "charts.css", "tables.css", "print.css")
@@ -194,6 +195,7 @@ def _browse(report: Mapping[str, Any], made: Sequence[_Packed]) -> str:
             visible(str(c["cluster_id"])): visible(str(c["name"])) for c in report["clusters"] if c.get("name")
         },
         "as_of": str(report.get("as_of")),
+        "reasons": ORPHAN_REASONS,
     }
     items = "".join(
         f'<li><a href="#{one.name}">{dict(NAVIGATION)[one.name]} <span class="count">{exact(one.total)}</span></a>'

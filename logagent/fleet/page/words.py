@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from logagent.fleet.page.text import days
+from logagent.model.assignments.verdict import ORPHAN_REASONS
 
 Report = Mapping[str, Any]
 UNKNOWN_WORDS = {
@@ -182,10 +183,8 @@ READING: tuple[tuple[str, str], ...] = (
     ),
     (
         "Orphan",
-        "topic-absent: the topic id is not in the cluster. topic-recreated: the name is, with another id. "
-        "not-a-replica: this broker holds none of its replicas. "
-        "copy-of: made by hand from a living partition, under another name. "
-        "__cluster_metadata and caches are never orphans.",
+        " ".join(f"{reason}: {meaning}." for reason, meaning in ORPHAN_REASONS.items())
+        + " __cluster_metadata and caches are never orphans.",
     ),
     (
         "Only copy, longest copy",

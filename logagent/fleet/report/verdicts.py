@@ -21,6 +21,7 @@ from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
 from logagent.fleet.tables.frames import Scratch, at_least, is_removal, local_frame, whose
 from logagent.model.assignments.image import NEWEST_METADATA_VERSION, RESERVED_DIRECTORY_IDS, Source
+from logagent.model.assignments.verdict import GONE_FOR_GOOD, ORPHAN_REASONS
 from logagent.model.naming.dir_names import INTERNAL_TOPICS, METADATA_TOPIC
 from logagent.store.contract import CLOCKS_APART
 
@@ -36,6 +37,7 @@ MOST_UNCOMMITTED = 500
 HOST = ["cluster_id", "node_id"]
 WHOSE = ["cluster_id", "whose", "partition"]
 LIVE = ("current", "future")
+_GONE_FOR_GOOD = [reason.value for reason in GONE_FOR_GOOD]
 
 
 class SuspectPartitions:
@@ -96,8 +98,7 @@ def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
     lives, namesake = fn.col("living_topic").isNotNull(), fn.col("namesake")
     renamed = lives & (fn.col("living_topic") != fn.col("topic"))
     assigned = fn.array_contains("replicas", fn.col("node_id"))
-    said_gone = fn.col("reason").isin("topic-absent", "topic-recreated")
-    proven = fn.coalesce((fn.col("verdict") == "orphan") & said_gone, fn.lit(False))
+    proven = fn.coalesce((fn.col("verdict") == "orphan") & fn.col("reason").isin(*_GONE_FOR_GOOD), fn.lit(False))
     reason = (
         fn.when(~fn.col("has_replicas") & ~(fn.col("registered") & fn.col("complete")), "no-assignments")
         .when(fn.col("topic") == METADATA_TOPIC, "internal")
@@ -114,7 +115,7 @@ def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
         .when(namesake, "topic-recreated")
         .otherwise("topic-absent")
     )
-    orphan = fn.col("why").isin("copy-of", "not-a-replica", "topic-recreated", "topic-absent")
+    orphan = fn.col("why").isin(*(reason.value for reason in ORPHAN_REASONS))
     held_back = _held_back(scope, proven)
     named = _with_image(scope, suspects).withColumn("why", reason)
     named = named.withColumn("why", fn.when(orphan & held_back.isNotNull(), held_back).otherwise(fn.col("why")))
@@ -125,7 +126,7 @@ def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
 def _held_back(scope: Scope, proven: Column) -> Column:
     """Why what looks like an orphan is not called one; null if nothing speaks against it."""
     # A broker applies only committed records: if its agent says that the topic is gone, its removal is committed.
-    settled = proven & ~fn.col("why").isin("copy-of", "not-a-replica")
+    settled = proven & fn.col("why").isin(*_GONE_FOR_GOOD)
     agent_knows = (fn.col("verdict") == "assigned") & (fn.col("own_image_ms") >= fn.col("image_ms"))
     return (
         fn.when(fn.col("topic").isin(*sorted(INTERNAL_TOPICS)), "internal")

@@ -12,13 +12,10 @@ from typing import Literal
 
 from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, what_it_has, why_not_covered
 from logagent.model.assignments.image import AssignmentImage
-from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.verdict import GONE_FOR_GOOD, Reason
 from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.records import Kind, PartitionDir, Verdict
-
-GONE_FOR_GOOD = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED})
-"""Reasons that stay true once proven, because topic ids are never reused. (A reassignment can end `not-a-replica`.)"""
 
 SILENT = frozenset({Reason.NO_ASSIGNMENTS, Reason.STALE_ASSIGNMENTS})
 """Reasons that mean that nothing is known now. Any other unknown means that the topic may live, or that the assignments
@@ -50,8 +47,7 @@ def needs_cover(ruling: Ruling) -> bool:
     Where this node is no replica, a living ISR is not enough: after an unclean election followed by a reassignment, all
     of its members can have none of these records.
     """
-    of_living = ruling.reason in (Reason.NOT_A_REPLICA, Reason.COPY_OF)
-    return is_assigned_here(ruling) or (ruling.verdict is Verdict.ORPHAN and of_living)
+    return is_assigned_here(ruling) or (ruling.verdict is Verdict.ORPHAN and ruling.reason not in GONE_FOR_GOOD)
 
 
 def rests_on(proof: str | None, ruling: Ruling) -> bool:

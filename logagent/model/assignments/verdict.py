@@ -48,10 +48,11 @@ so it loads a copy that somebody made under another name (`cp -a orders-0 orders
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic
 from logagent.model.claims import Claim, Held, Proof, Witness
@@ -63,7 +64,7 @@ from logagent.model.times import rfc3339
 
 
 class Reason(StrEnum):
-    """The first four are reasons for `orphan`, all others for `unknown`."""
+    """Those of `ORPHAN_REASONS` are reasons for `orphan`, all others for `unknown`."""
 
     TOPIC_ABSENT = "topic-absent"
     TOPIC_RECREATED = "topic-recreated"
@@ -78,6 +79,18 @@ class Reason(StrEnum):
     INTERNAL = "internal"
     UNCOMMITTED = "uncommitted"
     SOURCES_DISAGREE = "sources-disagree"
+
+
+ORPHAN_REASONS: Final[Mapping[Reason, str]] = {
+    Reason.TOPIC_ABSENT: "its topic id is not in the cluster",
+    Reason.TOPIC_RECREATED: "a topic of this name has another id",
+    Reason.NOT_A_REPLICA: "this broker holds none of the partition's replicas",
+    Reason.COPY_OF: "made by hand from a living partition, under another name",
+}
+"""What each says of a directory, on a host and across the fleet."""
+
+GONE_FOR_GOOD: Final = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED})
+"""Those that stay true once proven, because topic ids are never reused. (A reassignment can end `not-a-replica`.)"""
 
 
 CLOCK_TOLERANCE_MS = 60_000

@@ -1,5 +1,5 @@
-"""Ingest and report killed: what their writes leave (every third, with LOGAGENT_TESTS_FULL=1 each), and what comes after
-it. Longer: `tests.spark.killed`."""
+"""Ingest and report killed: what their writes leave (every third, with LOGAGENT_TESTS_FULL=1 each), and what comes
+after it. Longer: `tests.spark.killed`."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.model.assignments.strays import GONE_FOR_GOOD
-from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.verdict import GONE_FOR_GOOD, Reason
 from logagent.model.facts import Ruling
 from logagent.model.naming.dir_names import delete_name, future_name, stray_name
 from logagent.model.planning.guards import GUARDS
@@ -48,7 +47,6 @@ def test_what_no_broker_removes_under_that_name_is_at_risk(path: str, verdict: V
         (f"{stray_name('orders', 0, HEX)}/{SEGMENT}", None),
         ("remote-log-index-cache/8_x.index", None),
         ("kafka.log", None),
-        (f"orders-0/{SEGMENT}", Verdict.ORPHAN),
     ],
 )
 def test_leaks_are_room(path: str, verdict: Verdict | None) -> None:
@@ -60,6 +58,7 @@ def test_only_of_a_topic_that_is_gone_nothing_is_at_risk() -> None:
     path = f"orders-0/{SEGMENT}"
     found = {reason: lost(path, Verdict.ORPHAN, reason) for reason in (*GONE_FOR_GOOD, Reason.NOT_A_REPLICA)}
     assert found == {**{reason: [] for reason in GONE_FOR_GOOD}, Reason.NOT_A_REPLICA: [path]}
+    assert lost(path, Verdict.ORPHAN) == [path], "for a reason that says nothing of its topic"
 
 
 @pytest.mark.parametrize("state", [HolderState.HELD, HolderState.HIDDEN])
