@@ -31,8 +31,7 @@ from logagent.files.whole_file import PART
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.daemon_summary import PublishSummary
 from logagent.model.facts import Facts
-from logagent.model.planning.plan import Plan
-from logagent.model.planning.reclaim_windows import reclaims
+from logagent.model.planning.plan import Plan, reclaims
 from logagent.model.records import DirKey, Identity, Kind, Verdict
 from logagent.store import landing_files as landing
 from logagent.store.contract import ASSIGNMENTS, DATA, DELTA, MANIFEST, SNAPSHOT, is_plain

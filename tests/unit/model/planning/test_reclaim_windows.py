@@ -9,8 +9,7 @@ import pytest
 from logagent.model.facts import Facts, StrayRuling
 from logagent.model.planning.assemble import BlastRadius, assemble
 from logagent.model.planning.guards import GUARDS
-from logagent.model.planning.plan import Proposal, Waiting
-from logagent.model.planning.reclaim_windows import Reclaim, reclaims
+from logagent.model.planning.plan import Proposal, Reclaim, Waiting, reclaims
 from logagent.model.records import ActionKind, Health, Holder, HolderState
 from tests.hosts import HEX, LOG_DIR, directory, facts, gone, log_dir, proposal
 
