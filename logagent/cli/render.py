@@ -168,7 +168,7 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
         drawn = _blocks(title, columns, [[row[i] for i in fit.shown] for row in cells])
     else:
         cells = [[row[i] for i in fit.shown] for row in fit.cells]
-        widths = fit.widths or _widths(columns, cells, room, _FOLDED) or _natural(columns, cells)
+        widths = fit.widths or _widths(columns, cells, room, _FOLDED, words=False) or _natural(columns, cells)
         title = "\n".join(_wrapped(visible(title), room))
         drawn = _drawn(
             title, columns, cells, widths, fit.log_dirs, bold_head=color and on_terminal, one_line=not on_terminal
@@ -192,8 +192,8 @@ def _fitted(
 ) -> _Fitted:
     shown = list(shown)
 
-    def widths(of: Sequence[Sequence[str]], least: Mapping[str, int]) -> list[int] | None:
-        return _widths([columns[i] for i in shown], [[row[i] for i in shown] for row in of], room, least)
+    def widths(of: Sequence[Sequence[str]], least: Mapping[str, int], *, words: bool = True) -> list[int] | None:
+        return _widths([columns[i] for i in shown], [[row[i] for i in shown] for row in of], room, least, words=words)
 
     for written, log_dirs in _written(columns, cells) if on_terminal else iter([(cells, list[str]())]):
         measured = written
@@ -202,17 +202,15 @@ def _fitted(
         found = widths(measured, _COMFORTABLE)
         if found is not None:
             break
-    last = _LEAST if on_terminal else _LEAST_IN_PIPE
-    least = _COMFORTABLE
     while found is None:
         spare = next((i for i in reversed(shown[1:]) if columns[i][1].endswith("?")), None)
-        if spare is not None:
-            shown.remove(spare)
-        elif least is last:
+        if spare is None:
             break
-        else:
-            least = last
-        found = widths(measured, least)
+        shown.remove(spare)
+        found = widths(measured, _COMFORTABLE)
+    if found is None:
+        last = _LEAST if on_terminal else _LEAST_IN_PIPE
+        found = widths(measured, last) or widths(measured, last, words=False)
     return _Fitted(written, log_dirs, shown, found)
 
 
@@ -261,10 +259,10 @@ PIPE_WIDTH = 200
 _BETWEEN, _EDGES = 3, 2
 # Below these widths optional columns are dropped first, then the table itself.
 _COMFORTABLE = {"text": 20, "path": 32}
-_LEAST = {"text": 16, "path": 20, "dir": 24}
+_LEAST = {"text": 16, "path": 20, "dir": 22}
 _LEAST_IN_PIPE = {"text": 16, "path": 20}
-# Where there is room for it, no word of a "text" is broken, but for longer ones than this. And on a terminal a longer
-# name than that takes a line of its own.
+# While there is any room for it, no word of a "text" is broken, but for longer ones than this. And on a terminal a name
+# that is longer than that takes a line of its own.
 _LONGEST_WORD, _LONGEST_NAME = 28, 40
 # In a pipe it moves the rest of its row to the right.
 _LONGEST_IN_PIPE = 100
@@ -280,17 +278,21 @@ def _natural(columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]])
 
 
 def _widths(
-    columns: Sequence[tuple[str, str]], cells: Sequence[Sequence[str]], room: int, at_least: Mapping[str, int]
+    columns: Sequence[tuple[str, str]],
+    cells: Sequence[Sequence[str]],
+    room: int,
+    at_least: Mapping[str, int],
+    *,
+    words: bool,
 ) -> list[int] | None:
     """Column widths with which the table fits into `room`, shrinking the widest that may shrink; None if it cannot
-    fit."""
+    fit. `words`: none of a "text" is broken, but for very long ones."""
     fit = _natural(columns, cells)
     least = [at_least.get(kind.rstrip("?"), width) for (_, kind), width in zip(columns, fit, strict=True)]
-    if at_least is _COMFORTABLE:
-        for i, (_, kind) in enumerate(columns):
-            if kind.startswith("text"):
-                words = (_width(word) for row in cells for word in row[i].split())
-                least[i] = max([least[i], *(width for width in words if width <= _LONGEST_WORD)])
+    for i, (_, kind) in enumerate(columns):
+        if words and kind.startswith("text"):
+            long = (_width(word) for row in cells for word in row[i].split())
+            least[i] = max([least[i], *(width for width in long if width <= _LONGEST_WORD)])
     for _ in range(sum(fit) + _BETWEEN * (len(fit) - 1) + _EDGES - room):
         spare = [i for i in range(len(fit)) if fit[i] > least[i]]
         if not spare:

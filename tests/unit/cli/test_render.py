@@ -192,3 +192,17 @@ def test_of_very_many_names_those_around_it_in_the_alphabet_are_compared() -> No
         some = names_around(text, names)
         assert 0 < len(some) <= 2000 and set(some) <= set(names)
     assert names_around("orders-5", names[:2000]) == names[:2000]
+
+
+def test_no_word_is_broken_while_names_can_take_a_line_of_their_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    until = "2026-11-27 16:23:14Z (in 58m 37s)"
+    columns = [("action", "left"), ("directory", "dir"), ("waits for", "text"), ("until", "text")]
+    rows = [["remove", f"/d1/orders-2019-{n}.{HEX}-delete", "file.delete.delay.ms", until] for n in range(3)]
+    table("Waiting", columns, rows, color=False)
+    out = capsys.readouterr().out
+    assert out.count("file.delete.delay.ms") == out.count("2026-11-27 16:23:14Z") == 3
+    assert all(len(line) <= 80 for line in out.splitlines())
