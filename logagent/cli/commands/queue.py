@@ -30,6 +30,7 @@ def queue(call: Call) -> None:
             call.say(f"times and names may be missing: {session.journal_problem}")
         entries = session.queue()
         delay = session.file_delete_delay_ms()
+        grace = session.settings.cleanup.leftover_grace
         now = session.clock.now_ms()
     if call.json:
         dump(queue_document(entries, now, delay))
@@ -37,25 +38,29 @@ def queue(call: Call) -> None:
     if not entries:
         call.say("nothing is marked for deletion")
         return
-    rows = [
-        [
-            f"{e.dir.log_dir}/{e.dir.name}",
-            e.full_topic or f"{e.dir.topic}…",
-            human_bytes(e.dir.allocated),
-            human_bytes(e.dir.bytes),
-            human_time(e.marked_at_ms),
-            "now" if e.due_at_ms <= now else f"in {human_ms(e.due_at_ms - now)}",
-            e.owner,
-            f"{e.attempts.count}: {e.attempts.last_error}" if e.attempts is not None else "",
-        ]
-        for e in entries
-    ]
+    rows = [_row(e, now) for e in entries]
     columns = [("directory", "dir"), ("topic", "left?"), ("allocated", "right"), ("size", "right?")]
     columns += [("marked at", "left?"), ("due", "left")]
     columns += [("marked by", "left?"), ("failed attempts", "text")]
-    table(f"Delete queue (file.delete.delay.ms = {delay})", columns, rows, color=call.color)
+    title = f"Delete queue (file.delete.delay.ms = {delay}"
+    if any(e.owner == "broker" for e in entries):
+        title += f"; what the broker marked waits {human_ms(grace)} longer"
+    table(f"{title})", columns, rows, color=call.color)
     held = {path for path, f in facts.log_dirs.items() if f.holder.state in (HolderState.HELD, HolderState.STARTING)}
     call.say(_closing([e for e in entries if e.dir.log_dir not in held], len(entries), now))
+
+
+def _row(e: QueueEntry, now_ms: int) -> list[str]:
+    return [
+        f"{e.dir.log_dir}/{e.dir.name}",
+        e.full_topic or f"{e.dir.topic}…",
+        human_bytes(e.dir.allocated),
+        human_bytes(e.dir.bytes),
+        human_time(e.marked_at_ms),
+        "now" if e.due_at_ms <= now_ms else f"in {human_ms(e.due_at_ms - now_ms)}",
+        e.owner,
+        f"{e.attempts.count}: {e.attempts.last_error}" if e.attempts is not None else "",
+    ]
 
 
 def _closing(agents: Sequence[QueueEntry], count: int, now_ms: int) -> str:
