@@ -170,10 +170,13 @@ class _Peekable:
             self.step()
 
 
-def _parted(line: bytes) -> tuple[bytes, dict[str, int]]:
+def numbers_of(line: bytes) -> tuple[bytes, dict[str, int]]:
     """A `dir` line without its numbers, and these. In a JSON string a quote is escaped: no name has this text."""
     at = line.rfind(_FIRST_NUMBER)
-    numbers = parse_json(b"{" + line[at + 1 :]) if at > 0 else None
+    try:
+        numbers = parse_json(b"{" + line[at + 1 :]) if at > 0 else None
+    except ValueError:
+        numbers = None
     if not isinstance(numbers, dict) or not all(type(number) is int for number in numbers.values()):
         raise UnreadableError("a directory of a base cannot be read")
     return line[:at], numbers
@@ -181,7 +184,7 @@ def _parted(line: bytes) -> tuple[bytes, dict[str, int]]:
 
 def _growth(old: bytes, new: bytes) -> tuple[int, ...] | None:
     """By how much each number has grown; None if anything else differs."""
-    (old_start, was), (new_start, now) = _parted(old), _parted(new)
+    (old_start, was), (new_start, now) = numbers_of(old), numbers_of(new)
     if old_start != new_start or list(was) != list(now):
         return None
     by = {name: number - was[name] for name, number in now.items()}
@@ -194,7 +197,7 @@ def _growth(old: bytes, new: bytes) -> tuple[int, ...] | None:
 
 
 def _grown(line: bytes, by: list[int]) -> bytes:
-    start, numbers = _parted(line)
+    start, numbers = numbers_of(line)
     if len(by) > len(numbers):
         raise UnreadableError("its changes do not fit its base")
     for name, more in zip(numbers, [*by, *[0] * (len(numbers) - len(by))], strict=True):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from logagent.errors import UnreadableError
 from logagent.model.records import DirKey
-from logagent.store.snapshots import Base, delta_of, dir_line, snapshot_lines, whole_lines
+from logagent.store.snapshots import Base, delta_of, dir_line, numbers_of, snapshot_lines, whole_lines
 
 HEAD = {"schema": "logagent.snapshot/3"}
 LOG_DIRS = [{"path": "/d"}]
@@ -160,3 +160,21 @@ def test_most_directories_new_is_the_next_base() -> None:
 def test_earlier_versions_are_whole(version: int) -> None:
     lines = [json.dumps({"row": "snapshot", "schema": f"logagent.snapshot/{version}"}).encode(), b'{"row": "dir"}']
     assert read({"delta": packed(lines)}) == lines
+
+
+NUMBERED = st.dictionaries(st.from_regex(r"\A[a-z_]{1,12}\Z"), st.integers(-(10**20), 10**20), max_size=8)
+
+
+@given(NUMBERED, st.sampled_from([(",", ":"), (", ", ": ")]))
+def test_numbers_of_a_directory_are_read_as_json_reads_them(more: dict[str, int], separators: tuple[str, str]) -> None:
+    numbers = {"bytes": 5} | more
+    line = b'{"row":"dir","name":"a,\\"bytes\\":1"' + ("," + json.dumps(numbers, separators=separators)[1:]).encode()
+    assert numbers_of(line) == (b'{"row":"dir","name":"a,\\"bytes\\":1"', numbers)
+
+
+@pytest.mark.parametrize(
+    "tail", [b'"bytes":01}', b'"bytes":1.5}', b'"bytes":1,}', b'"bytes":1', b'"bytes":true}', b'"bytes":1}x']
+)
+def test_what_is_no_number_is_refused(tail: bytes) -> None:
+    with pytest.raises(UnreadableError):
+        numbers_of(b'{"row":"dir",' + tail)
