@@ -170,6 +170,11 @@ class _Peekable:
             self.step()
 
 
+def _is_number(value: object) -> bool:
+    """A sum of longer ones could not be written (Python refuses integers of over 4,300 digits)."""
+    return type(value) is int and abs(value) < 1 << 63
+
+
 def numbers_of(line: bytes) -> tuple[bytes, dict[str, int]]:
     """A `dir` line without its numbers, and these. In a JSON string a quote is escaped: no name has this text."""
     at = line.rfind(_FIRST_NUMBER)
@@ -177,7 +182,7 @@ def numbers_of(line: bytes) -> tuple[bytes, dict[str, int]]:
         numbers = parse_json(b"{" + line[at + 1 :]) if at > 0 else None
     except ValueError:
         numbers = None
-    if not isinstance(numbers, dict) or not all(type(number) is int for number in numbers.values()):
+    if not isinstance(numbers, dict) or not all(map(_is_number, numbers.values())):
         raise UnreadableError("a directory of a base cannot be read")
     return line[:at], numbers
 
@@ -298,7 +303,7 @@ def _one_of(old: Iterator[bytes]) -> bytes:
 def _changes(line: bytes) -> list[list[int]]:
     try:
         changes = parse_json(line)["dirs"]
-        if all(change[0] >= 0 and all(type(number) is int for number in change) for change in changes):
+        if all(all(map(_is_number, change)) and change[0] >= 0 for change in changes):
             return list(changes)
     except (ValueError, KeyError, TypeError, IndexError):
         pass
