@@ -84,9 +84,10 @@ def test_a_host_whose_base_is_not_there_or_lies_is_unknown_and_has_lost_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """One host is late (its newest snapshot came before its base), one is silent, one says "unchanged" of what has
-    changed, one base is damaged, one has another content, and one delta is called whole."""
+    changed, one base is damaged, one has another content, one delta is called whole, and one has a base, named as it
+    should be, whose numbers are none."""
     kafka = Kafka(tmp_path, "liars")
-    nodes = (1, 2, 3, 4, 5, 6, 7)
+    nodes = (1, 2, 3, 4, 5, 6, 7, 8)
     kafka.topic("orders", *(list(nodes) for _ in range(20)))
     kafka.assignments(brokers=nodes)
     files = published(kafka, tuple(node for node in nodes if node != 3))
@@ -96,23 +97,25 @@ def test_a_host_whose_base_is_not_there_or_lies_is_unknown_and_has_lost_nothing(
     for gone in (base, manifest_of(base)):
         gone.unlink()
     _rewrite(files[4][1], lambda lines: [line for line in lines if line["row"] != "changes"])
-    for node in (4, 5, 7):  # no older one to fall back on
+    for node in (4, 5, 7, 8):  # no older one to fall back on
         manifest_of(files[node][0]).unlink()
     corrupt(files[5][0], "truncated")
     _rewrite(files[6][0], lambda lines: [*lines[:-1], lines[-1] | {"bytes": 6}])
     manifest = json.loads(manifest_of(files[7][1]).read_bytes())
     del manifest["base"]
     manifest_of(files[7][1]).write_text(json.dumps(manifest | {"kind": "snapshot"}))
+    _with_other_base(*files[8], gzip.decompress(files[8][0].read_bytes()).replace(b'"bytes":', b'"bytes":0'))
     told = tell(spark, tmp_path, tmp_path / "out")
     assert told.content["totals"]["missing_replicas"] == 0
     assert told.content["hosts"]["reporting"] == 2
     says = unknown(told)
-    assert says.keys() == {2, 3, 4, 5, 7}
+    assert says.keys() == {2, 3, 4, 5, 7, 8}
     assert "no-base: its base 110000-2 is not in landing" in says[2]
     assert "its newest complete snapshot is 40" in says[3]
     assert "base-differs: its changes and its base do not give the directories that it says" in says[4]
     assert "base-differs: the base of the snapshot, 110000-5, has changed" in says[5]
     assert "wrong-base" in says[7]
+    assert "base-differs: a directory of a base cannot be read" in says[8]
     # The changed base of 6 is a complete snapshot of its own: an hour older, and counted as that.
     (of_six,) = [row for row in told.rows("usage_hosts") if row["node_id"] == 6]
     assert of_six["snapshot_id"] == "110000-6"
@@ -132,6 +135,19 @@ def _rewrite(data: Path, change: Any) -> None:
     manifest = json.loads(manifest_of(data).read_bytes())
     manifest |= {"bytes": len(packed), "rows": len(lines), "sha256": hashlib.sha256(packed).hexdigest()}
     manifest_of(data).write_text(json.dumps(manifest))
+
+
+def _with_other_base(base: Path, delta: Path, content: bytes) -> None:
+    """The delta and its manifest name it as it then is."""
+    before, packed = hashlib.sha256(base.read_bytes()).hexdigest(), gzip.compress(content, 1)
+    base.write_bytes(packed)
+    after = hashlib.sha256(packed).hexdigest()
+
+    def renamed(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [line | {"base": line["base"] | {"sha256": after}} if "base" in line else line for line in lines]
+
+    _rewrite(delta, renamed)
+    manifest_of(delta).write_text(manifest_of(delta).read_text().replace(before, after))
 
 
 def test_a_base_that_is_still_named_is_not_trimmed(spark: SparkSession, tmp_path: Path) -> None:
