@@ -192,7 +192,7 @@ def test_a_removal_that_froze_and_was_given_up_removes_nothing_more_when_the_dis
     victim = partition(point, "orders-0." + "a" * 32 + "-delete", segments=2000)
     log_dir = opened(point, failures)
     expect = os.stat(victim)
-    reached = threading.Event()
+    reached, froze = threading.Event(), threading.Event()
 
     removed = 0
 
@@ -201,13 +201,15 @@ def test_a_removal_that_froze_and_was_given_up_removes_nothing_more_when_the_dis
         removed += files
         if removed == 500:
             reached.set()
+        if removed >= 500 and not froze.is_set():
+            time.sleep(0.002)  # else, on a slow machine, the rest is gone before
 
     def remove(stop: Stop) -> object:
         watch = StoppableInterlock(log_dir.fd, str(point), stop)
         identity = Identity(expect.st_dev, expect.st_ino)
         return remove_dir(log_dir, victim.name, identity, watch, control=WorkControl(on_progress=progress, stop=stop))
 
-    freezer = _freeze_when(reached, point, failures)
+    freezer = _freeze_when(reached, froze, point, failures)
     found = bounded.work({str(point): remove})
     thaw = freezer()
     assert isinstance(found[str(point)], KafkaStorageError)
@@ -221,14 +223,16 @@ def test_a_removal_that_froze_and_was_given_up_removes_nothing_more_when_the_dis
     assert log_dir.fd == -1
 
 
-def _freeze_when(reached: threading.Event, point: Path, failures: LogDirFailures) -> Callable[[], Callable[[], None]]:
-    """Freeze `point` when `reached` is set, and say that it hangs; the result waits for that, and gives the thaw."""
-    stack, done = ExitStack(), threading.Event()
+def _freeze_when(
+    reached: threading.Event, froze: threading.Event, point: Path, failures: LogDirFailures
+) -> Callable[[], Callable[[], None]]:
+    """Freeze `point` when `reached` is set, set `froze`, and say that it hangs. The result waits and gives the thaw."""
+    stack = ExitStack()
 
     def freeze() -> None:
         assert reached.wait(60)
         stack.enter_context(frozen(point))
-        done.set()
+        froze.set()
         failures.mark_offline(str(point), "the prober says so")
 
     thread = threading.Thread(target=freeze)
@@ -236,7 +240,7 @@ def _freeze_when(reached: threading.Event, point: Path, failures: LogDirFailures
 
     def frozen_now() -> Callable[[], None]:
         thread.join(60)
-        assert done.is_set()
+        assert froze.is_set()
         return stack.close
 
     return frozen_now
