@@ -37,6 +37,8 @@ def check_leave(call: Call, log_dir: str, file: str | None) -> None:
         dump(document)
     else:
         _show(call, answer)
+    if answer.cordon is not None and not call.json:
+        call.say(f"first, so that no new partition comes: {answer.cordon}")
     if file is not None:
         _write(call, file, answer)
     if not call.json:
@@ -46,12 +48,16 @@ def check_leave(call: Call, log_dir: str, file: str | None) -> None:
 def _close(call: Call, answer: Leave, file: str | None, config: str | None) -> None:
     for obstacle in answer.obstacles:
         call.say(obstacle.says)
-        call.say(f"  hint: {obstacle.hint}")
-    if answer.cordon is not None:
-        call.say(f"so that no new partition comes: {answer.cordon}")
+        if file is None or obstacle.code != "assigned":
+            call.say(f"  hint: {obstacle.hint}")
     if answer.may_leave:
-        call.say(f"it is empty: stop the broker, and in {config} change the line to")
+        stop = "" if answer.stopped else "stop the broker, and "
+        call.say(f"it is empty: {stop}in {config} change the line to")
         call.say(f"  {answer.line}")
+        if answer.uncordon is not None:
+            call.say("and take the cordon back: while it names a log dir that log.dirs lacks, a start applies none of")
+            call.say("this broker's dynamic settings. Right before the stop, or after the start:")
+            call.say(f"  {answer.uncordon}")
     elif file is None and (moves := answer.reassignment) is not None:
         call.say(f"it may not leave yet: {len(moves['partitions'])} can be moved, --reassignment FILE writes the JSON")
     else:
@@ -117,6 +123,7 @@ def _document(call: Call, answer: Leave, now_ms: int, as_of_ms: int | None) -> L
         "dirs": [_dir(each) for each in answer.left],
         "reassignment": answer.reassignment,
         "cordon": answer.cordon,
+        "uncordon": answer.uncordon,
         "line": answer.line,
     }
 

@@ -69,7 +69,8 @@ class LeaveDirDoc(TypedDict):
 class LeaveDoc(TypedDict):
     """Whether `log_dir` may be taken out of `log.dirs`: only without `obstacles`. `reassignment`: the JSON for
     `kafka-reassign-partitions.sh`, with the replicas as of `assignments_as_of`. `cordon`: the command that cordons the
-    log dir, where the broker knows such a thing. `line`: of server.properties, without the log dir."""
+    log dir, where the broker knows such a thing; `uncordon`: the one that takes that back. `line`: of
+    server.properties, without the log dir."""
 
     schema: Literal["logagent.leave/1"]
     at: Time
@@ -81,6 +82,7 @@ class LeaveDoc(TypedDict):
     dirs: list[LeaveDirDoc]
     reassignment: dict[str, Any] | None
     cordon: str | None
+    uncordon: str | None
     line: str | None
 
 

@@ -216,11 +216,18 @@ def _every_partition(image: AssignmentImage) -> frozenset[str | tuple[str, int]]
 
 
 def absent_ids(
-    dirs: Sequence[PartitionDir], found: Assignments, host: Host, now_ms: int, proven: frozenset[str]
+    dirs: Sequence[PartitionDir],
+    found: Assignments,
+    host: Host,
+    now_ms: int,
+    proven: frozenset[str],
+    inventory: Sequence[PartitionDir],
 ) -> Absent:
     """Topic ids of `dirs` that the Admin API does not list and that the answering broker does not know either.
 
-    `proven`: the ids that our own broker did not know at every sighting required of an orphan.
+    `proven`: the ids that our own broker did not know at every sighting required of an orphan. `inventory`: all
+    directories of this host. Another broker has to know those that live here, and right before an act `dirs` are only
+    those that are acted on, of which none lives.
     """
     image = found.of(Source.ADMIN)
     answering, reader = found.answering, found.reader
@@ -232,7 +239,7 @@ def absent_ids(
         return Absent(asked=True)
     if not answering.own and answering.known_until_ms is None:
         return Absent(proven=proven, asked=True)
-    canaries = None if answering.own else _canaries(dirs, image, host.node_id)
+    canaries = None if answering.own else _canaries(inventory, image, host.node_id)
     try:
         answers = reader.topic_ids_known(answering.node_id, asked, canaries=canaries)
         # Another broker may have taken the address between the two questions.
@@ -246,11 +253,11 @@ def absent_ids(
     return Absent(unknown, proven, True, None if answering.own else answering.known_until_ms)
 
 
-def _canaries(dirs: Sequence[PartitionDir], image: AssignmentImage, node_id: int) -> list[str]:
+def _canaries(inventory: Iterable[PartitionDir], image: AssignmentImage, node_id: int) -> list[str]:
     """Topic ids of directories on this host that exist in the cluster with this node among the replicas."""
     living = {
         d.topic_id: None
-        for d in dirs
+        for d in inventory
         if d.topic_id is not None
         and d.partition is not None
         and (partition := image.partition(d.topic_id, d.partition)) is not None
@@ -266,16 +273,17 @@ def judge(
     log_dirs: Mapping[str, LogDirFacts],
     now_ms: int,
     *,
+    inventory: Sequence[PartitionDir],
     proven_absent: frozenset[str] = frozenset(),
 ) -> Rulings:
     """The verdict on every current and future directory.
 
     The first usable source decides. If it says orphan, every other usable one must agree, and none that is not usable
     may contradict with something younger. The Admin API cannot prove absence by leaving a topic out, so a broker is
-    asked by topic id (`absent_ids`).
+    asked by topic id (`absent_ids`). `inventory`: all directories of this host, of which `dirs` may be a few.
     """
     chosen = [d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)]
-    absent = absent_ids(chosen, assignments, host, now_ms, proven_absent)
+    absent = absent_ids(chosen, assignments, host, now_ms, proven_absent, inventory)
     rulings = Rulings()
     # Most directories share a few rulings: 100,000 of them need one object per distinct ruling.
     shared: dict[Ruling, Ruling] = {}

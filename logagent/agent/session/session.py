@@ -342,7 +342,7 @@ class Session:
         version = self.kafka_version(log_dirs)
         proven = dir_history.proven_absent(self.sightings().values(), self.settings.cleanup)
         judged = self.dirs if dirs is None else dirs
-        rulings = judge(judged, self.assignments, host, log_dirs, now, proven_absent=proven)
+        rulings = judge(judged, self.assignments, host, log_dirs, now, inventory=self.dirs, proven_absent=proven)
         images = (*self.assignments.usable, *self.assignments.unusable)
         to_plan = to_plan and dirs is None
         recent = self._taken_since(self.clock_watch.reaching_back(now - DAY_MS)) if to_plan else ()
@@ -481,8 +481,7 @@ class Session:
         return StrayQuestions(
             self.assignments,
             host,
-            # With the current directories, for canaries.
-            absent_ids([*strays, *self.of_kind(Kind.CURRENT)], self.assignments, host, now_ms, proven),
+            absent_ids(strays, self.assignments, host, now_ms, proven, self.dirs),
             self.log_dirs.opened(),
             self.own_log_dirs(),
             self.calls,

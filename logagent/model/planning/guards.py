@@ -165,6 +165,8 @@ def _by_verdict(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
         )
     if not p.flags.allow_assigned:
         hint = "add --allow-assigned if you really mean to delete this copy"
+        if ruling.verdict is Verdict.UNKNOWN:
+            hint = "logagent assignments show says what each source knows; --allow-assigned acts without knowing it"
         return _refuse(p, "assigned", fact, hint, unmet.claim)
     copies = "it is the last live copy" if ruling.last_copy else "no current assignments show another live copy"
     hint = "add --even-last-copy if the data may be lost forever"

@@ -19,6 +19,7 @@ from logagent.model.assignments.image import AssignmentImage, PartitionAssignmen
 from logagent.model.facts import Ruling
 from logagent.model.kafka_version import Version
 from logagent.model.records import DirKey, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.model.retention.settings import CORDONED_LOG_DIRS
 
 CORDONS_SINCE: Final[Version] = (4, 3)
 """Since this release a broker has `cordoned.log.dirs` (KIP-1066)."""
@@ -97,6 +98,7 @@ class Leaving:
 class Leave:
     """The answer. `may_leave` only without any obstacle. `line`: of `server.properties`, without the log dir; None
     where there is none. `cordon`: the command that keeps new partitions away; None where that is done or not possible.
+    `uncordon`: the one that takes that back, where it is cordoned by its name. `stopped`: as in `Leaving`.
     """
 
     log_dir: str
@@ -106,6 +108,8 @@ class Leave:
     left: tuple[Left, ...]
     line: str | None
     cordon: str | None
+    uncordon: str | None
+    stopped: bool | None
 
     @property
     def reassignment(self) -> dict[str, Any] | None:
@@ -129,7 +133,10 @@ def may_leave(facts: Leaving) -> Leave:
     obstacles = (*_of_the_host(facts), *_of_what_is_left(left), *_of_the_broker(facts))
     rest = [d for d in facts.configured if _normal(d) != facts.log_dir]
     line = f"log.dirs={','.join(rest)}" if facts.is_configured and rest else None
-    return Leave(facts.log_dir, facts.node_id, not obstacles, obstacles, left, line, cordon_command(facts))
+    cordon, uncordon = cordon_command(facts), uncordon_command(facts)
+    return Leave(
+        facts.log_dir, facts.node_id, not obstacles, obstacles, left, line, cordon, uncordon, stopped=facts.stopped
+    )
 
 
 def cordon_command(facts: Leaving) -> str | None:
@@ -137,9 +144,25 @@ def cordon_command(facts: Leaving) -> str | None:
     thing (or may not: its release is not known)."""
     if facts.is_cordoned or facts.version is None or facts.version < CORDONS_SINCE or facts.node_id is None:
         return None
-    wanted = ",".join((*sorted(facts.cordoned), facts.log_dir))
-    what = ["--entity-type", "brokers", "--entity-name", str(facts.node_id), "--alter"]
-    setting = ["--add-config", f"cordoned.log.dirs=[{wanted}]"]
+    return _cordoned_command(facts.node_id, (*sorted(facts.cordoned), facts.log_dir))
+
+
+def uncordon_command(facts: Leaving) -> str | None:
+    """The command line that takes the cordon of the log dir back; None where its name is not cordoned.
+
+    A broker that starts while `cordoned.log.dirs` names a log dir that `log.dirs` lacks applies none of its own dynamic
+    settings, whichever they are (`DynamicBrokerConfig.updateBrokerConfig`: "Per-broker configs of 3 could not be
+    applied"; seen on 4.3.1)."""
+    if facts.log_dir not in facts.cordoned or facts.node_id is None:
+        return None
+    return _cordoned_command(facts.node_id, sorted(d for d in facts.cordoned if d != facts.log_dir))
+
+
+def _cordoned_command(node_id: int, log_dirs: Sequence[str]) -> str:
+    what = ["--entity-type", "brokers", "--entity-name", str(node_id), "--alter"]
+    setting = ["--delete-config", CORDONED_LOG_DIRS]
+    if log_dirs:
+        setting = ["--add-config", f"{CORDONED_LOG_DIRS}=[{','.join(log_dirs)}]"]
     return shlex.join(["kafka-configs.sh", "--bootstrap-server", "HOST:PORT", *what, *setting])
 
 

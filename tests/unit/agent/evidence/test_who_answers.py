@@ -112,6 +112,7 @@ def rulings(
     held: bool,
     seen: frozenset[BrokerPlace] = OURS,
     dirs: list[PartitionDir] | None = None,
+    acted_on: list[PartitionDir] | None = None,
     proven: frozenset[str] = frozenset(),
     own: AssignmentImage | None = None,
     first: AssignmentImage | None = None,
@@ -125,7 +126,7 @@ def rulings(
     found = Assignments(usable=usable, reader=reader, own_log=own)  # type: ignore[arg-type]
     host = Host(1, "ours", 900_000)
     identify(found, host, dirs, where, seen, NOW)
-    told = judge(dirs, found, host, where, NOW, proven_absent=proven)
+    told = judge(dirs if acted_on is None else acted_on, found, host, where, NOW, inventory=dirs, proven_absent=proven)
 
     def outcome(ruling: Ruling) -> tuple[str, str | None]:
         return str(ruling.verdict), ruling.reason
@@ -335,6 +336,17 @@ def test_what_was_not_seen_may_contradict_only_that_this_node_is_a_replica() -> 
     assert told["moved-0"] == ("unknown", "sources-disagree")
 
 
+def test_what_is_about_to_be_acted_on_is_judged_as_it_was_planned() -> None:
+    """Another broker has to know what lives here, and of what is acted on nothing lives: right before the act, a topic
+    that is gone was unknown again, whoever was asked."""
+    planned, _ = rulings(Reader(shown=None), held=False)
+    assert planned["gone-0"] == ("orphan", "topic-absent")
+    for d in DIRS:
+        if d.name in planned:
+            again, _ = rulings(Reader(shown=None), held=False, acted_on=[d])
+            assert again == {d.name: planned[d.name]}
+
+
 def test_our_own_log_contradicts_another_brokers_answer_that_is_older() -> None:
     """Our broker stopped a moment ago; how far the other one is, is known only until a minute ago."""
     back = Topic("moved", MOVED, {0: PartitionAssignment((2, 1))})
@@ -348,6 +360,6 @@ def test_a_source_that_is_not_usable_decides_nothing_whatever_is_wrong_with_it()
     """A file of a clone is as fresh as any, and has our cluster's id: only our own log's offset gave it away."""
     clone = replace(of_log(NOW, HERE), source=Source.FILE)
     found = Assignments(unusable=[clone], problems=["file: it belongs to another cluster, or to this one's past"])
-    told = judge(DIRS, found, Host(1, "ours", 900_000), {}, NOW)
+    told = judge(DIRS, found, Host(1, "ours", 900_000), {}, NOW, inventory=DIRS)
     assert {(r.verdict.value, r.reason) for r in told.values()} == {("unknown", "no-assignments")}
     assert all("to this one's past" in (r.detail or "") for r in told.values())

@@ -162,3 +162,12 @@ def test_the_command_that_cordons_keeps_what_is_cordoned() -> None:
     )
     for more in ({"cordoned": {HERE}}, {"version": (4, 2, 0)}, {"version": None}, {"node_id": None}):
         assert may_leave(facts_of(**more)).cordon is None
+
+
+def test_the_command_that_takes_the_cordon_back_keeps_the_others() -> None:
+    begins = "kafka-configs.sh --bootstrap-server HOST:PORT --entity-type brokers --entity-name 3 --alter "
+    assert may_leave(facts_of(cordoned={HERE})).uncordon == begins + "--delete-config cordoned.log.dirs"
+    others = may_leave(facts_of(cordoned={HERE, "/data/d4", "/data/d3"})).uncordon
+    assert others == begins + "--add-config 'cordoned.log.dirs=[/data/d3,/data/d4]'"
+    for cordoned in ({"*"}, {"/data/d3"}, set[str]()):
+        assert may_leave(facts_of(cordoned=cordoned)).uncordon is None
