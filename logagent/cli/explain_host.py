@@ -143,10 +143,8 @@ def _say_what_is_not_known(call: Call, session: Session) -> None:
             "are taken for them, and a topic may have others"
         )
     elif layers.as_of_ms is not None and session.assignments.ends_at_stop is not None:
-        call.say(
-            f"whose a directory is, and the settings of topics, are as of {rfc3339(layers.as_of_ms)}, when the broker "
-            "stopped; logagent scan asks the other brokers, too"
-        )
+        call.say(f"assigned, as of {rfc3339(layers.as_of_ms)}, when the broker stopped")
+        call.say("  hint: logagent scan asks the other brokers what came after")
     elif layers.as_of_ms is not None:
         call.detail(f"the settings of topics are those of {rfc3339(layers.as_of_ms)}, when the metadata log here ends")
 

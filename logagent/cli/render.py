@@ -150,8 +150,9 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     (`shortened`), "left" and "right" stay whole. Of a "dir", `LOG_DIR/NAME`, topic and partition are never cut: where
     there is no room the UUID is, as in a "name"; then the log dir becomes a line above its rows; at last a longer name
     takes a line of its own. In a pipe it stays whole. If that is not enough, columns whose kind ends in "?" are left
-    out, the last one first, and the title says so; if even that is not enough, a terminal gets one block per row, a
-    pipe gets folded columns. A column without a single cell in it is not drawn.
+    out, the last one first, and the title says so; if even that is not enough, a terminal gets one block per row, and
+    in a pipe the lines are longer: no word is broken that `grep` looks for. A column without a single cell in it is not
+    drawn.
     """
     cells = [[visible(cell) for cell in row] for row in rows]
     shown = [i for i in range(len(columns)) if not cells or any(row[i] for row in cells)]
@@ -168,7 +169,7 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
         drawn = _blocks(title, columns, [[row[i] for i in fit.shown] for row in cells])
     else:
         cells = [[row[i] for i in fit.shown] for row in fit.cells]
-        widths = fit.widths or _widths(columns, cells, room, _FOLDED, words=False) or _natural(columns, cells)
+        widths = fit.widths or _natural(columns, cells)
         title = "\n".join(_wrapped(visible(title), room))
         drawn = _drawn(
             title, columns, cells, widths, fit.log_dirs, bold_head=color and on_terminal, one_line=not on_terminal
@@ -210,7 +211,7 @@ def _fitted(
         found = widths(measured, _COMFORTABLE)
     if found is None:
         last = _LEAST if on_terminal else _LEAST_IN_PIPE
-        found = widths(measured, last) or widths(measured, last, words=False)
+        found = widths(measured, last) or (widths(measured, last, words=False) if on_terminal else None)
     return _Fitted(written, log_dirs, shown, found)
 
 
@@ -266,7 +267,6 @@ _LEAST_IN_PIPE = {"text": 16, "path": 20}
 _LONGEST_WORD, _LONGEST_NAME = 28, 40
 # In a pipe it moves the rest of its row to the right.
 _LONGEST_IN_PIPE = 100
-_FOLDED = {"text": 8, "path": 12, "left": 6, "right": 6}
 # For `shortened`: how many rows are compared, how many end characters are kept, and the part (a UUID) that may be
 # dropped.
 _COMPARED, _END = 500, 12

@@ -423,7 +423,7 @@ def _check_emptied(facts: StartFacts) -> Iterator[Finding]:
 
 def _without_directory(facts: StartFacts) -> Iterator[Finding]:
     for w in facts.without_directory:
-        what = "and no other replica is in sync" if w.only_copy else "and is copied from its leader"
+        what = "and no other replica is in sync" if w.only_copy else "and copies it from its leader"
         if w.only_copy is None:
             what = "and whether another replica has its records is unknown here"
         hint = f"{w.aside} is of it: logagent restore" if w.aside is not None else "if it was removed by hand: logagent"

@@ -606,7 +606,7 @@ def test_what_is_assigned_here_and_has_no_directory_is_reported_with_what_become
     assert [(f.severity, f.code, f.path) for f in found] == [
         (Severity.WARNING, "no-directory", name) for name in ("a-0", "b-0", "c-0")
     ]
-    assert "copied from its leader" in found[0].says
+    assert "copies it from its leader" in found[0].says
     assert "no other replica is in sync" in found[1].says and "logagent rescue" in found[1].hint
     assert "logagent restore" in found[2].hint
 
