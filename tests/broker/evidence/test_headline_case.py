@@ -104,6 +104,15 @@ def test_what_was_deleted_recreated_or_moved_while_it_was_down_is_found_on_a_fre
         done = host.json("delete", "--partition", name, "--quarantine", "--execute")
         assert [a["outcome"] for a in done["actions"] if a["action"] == "quarantine"] == ["done"], done["refusals"]
 
+    # By itself `rescue` reads this disk only. Where that says nothing any more, it asks the others.
+    host.toml.write_text(host.toml.read_text() + '[assignments]\nmax_age = "90s"\n')
+
+    def offered() -> set[str]:
+        return {a["topic"] for a in host.json("rescue", allow=(0, 4))["actions"]}
+
+    wait_until(lambda: offered() == {"gone", "again", "moved"}, 150, "rescue offers what they prove", interval=5)
+    host.toml.write_text(host.toml.read_text().replace("90s", "15m"))
+
     # Nobody is left: said as what it is, by scan, plan and doctor alike.
     for node in (cluster.node(2), cluster.node(1)):
         node.stop()
