@@ -254,11 +254,12 @@ def absent_ids(
 
 
 def _canaries(inventory: Iterable[PartitionDir], image: AssignmentImage, node_id: int) -> list[str]:
-    """Topic ids of directories on this host that exist in the cluster with this node among the replicas."""
+    """Topic ids of current directories on this host that exist in the cluster with this node among the replicas."""
     living = {
         d.topic_id: None
         for d in inventory
-        if d.topic_id is not None
+        if d.kind is Kind.CURRENT
+        and d.topic_id is not None
         and d.partition is not None
         and (partition := image.partition(d.topic_id, d.partition)) is not None
         and node_id in partition.replicas

@@ -145,6 +145,11 @@ def test_a_stopped_clone_does_not_believe_the_brokers_of_its_original(
 
     wait_until(lambda: time.time() > stopped + 20, 30, "the session of the clone's node would have ended", interval=1)
     assert "it calls node 3 live" in asked()
+    clone.toml.write_text(clone.toml.read_text() + 'version = "4.3.1"\n')
+    for command in (("delete", "--partition", "gone-0", "--quarantine"), ("rescue",), ("cleanup",)):
+        acted = clone.json(*command, "--execute", allow=(0, 3))
+        assert [a for a in acted["actions"] if a["outcome"] == "done"] == [], acted
+    assert (clone.root / "d1/gone-0").is_dir()
     three.stop()
     assert "a node 3 followed its quorum" in asked()
 
