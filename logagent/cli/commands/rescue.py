@@ -288,8 +288,8 @@ _FULL_BYTES = 16 << 20
 def rescue(call: Call, need: str | None, execute: bool, approve: str | None, include_internal: bool) -> None:
     """Show what can be freed on a full disk now, from safest to least safe, or (with --execute) free it.
 
-    Needs no network: what only a running cluster could prove counts as unknown, and stays. The other brokers are asked
-    only where the metadata log of a stopped broker is older than assignments.max_age. --execute alone removes only
+    Needs no network: what only a running cluster could prove counts as unknown, and stays. The cluster is asked only
+    where the metadata log here is older than assignments.max_age. --execute alone removes only
     what is due, until --need is really freed; removing anything early needs --approve with the id of that plan,
     and then exactly that plan is carried out.
     """
@@ -329,14 +329,15 @@ def _refuse_several_file_systems(session: Session, need: str | None) -> None:
 
 
 def _read_what_is_here(session: Session, call: Call) -> None:
-    """From this disk. Only if that is older than `assignments.max_age`, the others are asked, as by every command: a
-    broker that failed a quarter of an hour ago could free nothing else."""
+    """From this disk. Only if that is older than `assignments.max_age`, the cluster is asked, as by every command: a
+    broker that failed a quarter of an hour ago could free nothing otherwise."""
     sources = tuple(s for s in session.settings.assignments.sources if s in LOCAL_SOURCES)
     session.read_assignments(sources)
     own, now_ms = session.assignments.own_log, session.clock.now_ms()
     if own is not None and all(
         image.age_ms(now_ms) > session.settings.assignments.max_age for image in (own, *session.assignments.usable)
     ):
+        session.assignments.close()
         session.read_assignments()
     unusable = unusable_assignments_file(session, call)
     if unusable is not None:
