@@ -153,6 +153,9 @@ def assigned(p: Proposal, facts: Facts) -> Refusal | None:
     return refusal if found.late is None else _too_late(p, "assigned", found)
 
 
+_WHAT_IS_WRONG = "logagent assignments show says what is wrong with the sources"
+
+
 def _by_verdict(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
     ruling = facts.ruling(p.dir)
     fact = f"its verdict is {ruling.verdict.value}"
@@ -160,13 +163,11 @@ def _by_verdict(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
         fact += f" ({ruling.reason}{': ' + ruling.detail if ruling.detail else ''})"
     if ruling.verdict is Verdict.ORPHAN:
         fact += f", and nobody who counts says so ({unmet.claim.value})"
-        return _refuse(
-            p, "assigned", fact, "logagent assignments show says what is wrong with the sources", unmet.claim
-        )
+        return _refuse(p, "assigned", fact, _WHAT_IS_WRONG, unmet.claim)
     if not p.flags.allow_assigned:
         hint = "add --allow-assigned if you really mean to delete this copy"
         if ruling.verdict is Verdict.UNKNOWN:
-            hint = "logagent assignments show says what each source knows; --allow-assigned acts without knowing it"
+            hint = f"{_WHAT_IS_WRONG}; --allow-assigned acts although nobody knows whose it is"
         return _refuse(p, "assigned", fact, hint, unmet.claim)
     copies = "it is the last live copy" if ruling.last_copy else "no current assignments show another live copy"
     hint = "add --even-last-copy if the data may be lost forever"
