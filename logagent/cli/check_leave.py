@@ -55,8 +55,11 @@ def _close(call: Call, answer: Leave, file: str | None, config: str | None) -> N
         call.say(f"it is empty: {stop}in {config} change the line to")
         call.say(f"  {answer.line}")
         if answer.uncordon is not None:
-            call.say("and take the cordon back: while it names a log dir that log.dirs lacks, a start applies none of")
-            call.say("this broker's dynamic settings. Right before the stop, or after the start:")
+            when = "after the start" if answer.stopped else "right before the stop"
+            call.say(
+                f"take the cordon back {when}: while it names a log dir that log.dirs lacks, the broker applies none of"
+                " its dynamic settings"
+            )
             call.say(f"  {answer.uncordon}")
     elif file is None and (moves := answer.reassignment) is not None:
         call.say(f"it may not leave yet: {len(moves['partitions'])} can be moved, --reassignment FILE writes the JSON")

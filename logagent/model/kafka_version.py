@@ -27,6 +27,8 @@ STRAY_SINCE: Version = (3, 6, 1)
 # to them. Those in between delete it when they start (`BrokerMetadataPublisher`; seen on 3.3.2, 3.5.2 and 3.6.0).
 KRAFT_SINCE: Version = (2, 8, 0)
 SETS_ASIDE_SINCE: Version = (3, 7, 0)
+# From this release on a broker has `cordoned.log.dirs` (KIP-1066).
+CORDONS_SINCE: Version = (4, 3, 0)
 
 _RELEASE = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(?:\.([0-9]{1,4}))?(?:\.[0-9]{1,4})?(?:-.*)?")
 _MOST_MINOR = 9

@@ -10,6 +10,7 @@ from logagent.errors import UsageError
 from logagent.model.facts import Facts
 from logagent.model.planning.leave import Leave, Leaving, Room, may_leave
 from logagent.model.records import Health, HolderState
+from logagent.model.retention.settings import CORDONED_LOG_DIRS
 
 
 def ask_leave(session: Session, log_dir: str) -> Leave:
@@ -33,6 +34,7 @@ def ask_leave(session: Session, log_dir: str) -> Leave:
             rooms=tuple(_rooms(session, facts, path)),
             stopped=_stopped(facts),
             cordoned=session.assignments.layers.cordoned,
+            cordon_is_dynamic=CORDONED_LOG_DIRS in session.assignments.layers.broker,
             version=version.version,
         )
     )

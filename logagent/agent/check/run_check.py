@@ -59,6 +59,7 @@ from logagent.model.finding import Finding
 from logagent.model.health.states import ProbeOutcome, ProbeResult, given_up, lock_facts
 from logagent.model.kafka_version import Version
 from logagent.model.naming.dir_names import METADATA_DIR
+from logagent.model.planning.leave import set_cordoned, stale_cordons
 from logagent.model.records import (
     DirKey,
     Health,
@@ -69,6 +70,7 @@ from logagent.model.records import (
     TopicPartition,
     Verdict,
 )
+from logagent.model.retention.settings import CORDONED_LOG_DIRS
 
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 HELD = (HolderState.HELD, HolderState.STARTING)
@@ -239,7 +241,20 @@ def _start_facts(
         overrides=_overrides(session.target.config, facts.log_dirs.values()),
         about_to_start=about_to_start,
         without_directory=tuple(session.without_directory(facts)),
+        stale_cordons=_stale_cordons(session),
     )
+
+
+def _stale_cordons(session: Session) -> dict[str, str]:
+    """None without a configuration: then the log dirs are those that the command names."""
+    layers, configured = session.assignments.layers, session.target.server.log_dirs
+    node_id = session.log_dirs.cluster.node_id
+    if session.target.config is None or not (stale := stale_cordons(layers.cordoned, configured)):
+        return {}
+    hint = f"take it out of {CORDONED_LOG_DIRS}"
+    if CORDONED_LOG_DIRS in layers.broker and node_id is not None:
+        hint = f"when it runs: {set_cordoned(node_id, sorted({*layers.cordoned} - {*stale}))}"
+    return dict.fromkeys(stale, hint)
 
 
 def _failed_marks(session: Session, seen: Sequence[StartLogDirFacts], version: Version | None) -> dict[DirKey, str]:

@@ -60,6 +60,7 @@ broken-checkpoint           fatal     all          an offset checkpoint that Kaf
 broken-checkpoint           warning   >= 3.5.0     the same with an out-of-range number [3]
 deleted-at-start            warning   2.8 to 3.6   a current directory that is not assigned to this broker (KRaft)
 no-directory                warning   all          assigned here without a directory: a start makes it anew, empty
+stale-cordon                warning   >= 4.3.0     `cordoned.log.dirs` names what `log.dirs` lacks
 stray-emptied               warning   all          a stray below the log start offset of the partition of its name
 open-exchange               warning   all          `restore --replace` was cut short: one dir has another's name
 leftover-temp-file          info      all          a temporary file of logagent's
@@ -91,7 +92,7 @@ from logagent.model.check.metadata_dir import check_metadata, in_metadata_log, o
 from logagent.model.check.paths import check_broker_id, check_meta, check_paths
 from logagent.model.check.start_facts import CheckpointFault, Mode, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, Severity, concerning, fatal, info, warning
-from logagent.model.kafka_version import KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
+from logagent.model.kafka_version import CORDONS_SINCE, KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
 from logagent.model.records import Kind, PartitionDir, TopicPartition
 
@@ -374,6 +375,7 @@ def check(facts: StartFacts, version: Version | None, *, at_least: Version | Non
     """Every finding that concerns `version` (None: any release from `at_least` on), the worst first."""
     findings = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_broker_id(facts)]
     findings += [*check_metadata(facts), *_check_version(facts), *_check_overrides(facts), *_check_exchanges(facts)]
+    findings += _check_cordons(facts)
     if not facts.server.controller_only:  # a controller never reads partition directories
         findings += [*check_names(facts), *_check_emptied(facts), *check_long_names(facts), *_without_directory(facts)]
     return _without_repetition(concerning(findings, version, at_least=at_least))
@@ -394,6 +396,18 @@ def _check_overrides(facts: StartFacts) -> Iterator[Finding]:
             " the file",
             "put the setting into the file and start the broker without the override; until then, read the findings"
             " about log dirs with that in mind",
+        )
+
+
+def _check_cordons(facts: StartFacts) -> Iterator[Finding]:
+    for path, hint in facts.stale_cordons.items():
+        yield warning(
+            "stale-cordon",
+            path,
+            "cordoned.log.dirs names it and log.dirs does not: a broker that starts so applies none of its own dynamic"
+            " settings, and refuses to change one",
+            hint,
+            releases=Releases(since=CORDONS_SINCE),
         )
 
 

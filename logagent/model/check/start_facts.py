@@ -213,6 +213,7 @@ class StartFacts:
     are not in the configuration. failed_marks: directories that the broker could not mark for deletion since its last
     start, with the log that says so. about_to_start: any holder of a log dir prevents the start.
     without_directory: what is assigned to this node and has no directory here, if every log dir could be seen.
+    stale_cordons: what `cordoned.log.dirs` names and `log.dirs` does not, with what takes it out.
     """
 
     server: StartServerFacts
@@ -228,6 +229,7 @@ class StartFacts:
     failed_marks: Mapping[DirKey, str] = field(default_factory=dict)
     about_to_start: bool = False
     without_directory: tuple[WithoutDirectory, ...] = ()
+    stale_cordons: Mapping[str, str] = field(default_factory=dict)
     kafka_version: KafkaVersion = UNKNOWN_VERSION
 
     def needs(self, log_dir: StartLogDirFacts) -> bool:

@@ -17,12 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment
 from logagent.model.facts import Ruling
-from logagent.model.kafka_version import Version
+from logagent.model.kafka_version import CORDONS_SINCE, Version
 from logagent.model.records import DirKey, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.model.retention.settings import CORDONED_LOG_DIRS
-
-CORDONS_SINCE: Final[Version] = (4, 3)
-"""Since this release a broker has `cordoned.log.dirs` (KIP-1066)."""
 
 KEPT_FREE: Final = 0.05
 """Of each file system, this share stays free: what was moved there goes on growing."""
@@ -68,7 +65,8 @@ class Leaving:
     `unseen`: why it is not known what is in it. `dirs`: of all log dirs. `image`: fresh assignments, None where no
     source proves any, and `no_image` says why. `configured`: `log.dirs` as it is spelled, `is_configured`: it has the
     log dir. `rooms`: where partitions can go. `stopped`: the broker holds no lock; None if that is not known.
-    `cordoned`: the log dirs that are. `version`: None if it is not known.
+    `cordoned`: the log dirs that are; `cordon_is_dynamic`: by a setting that this broker has of its own, which
+    `kafka-configs.sh` changes. `version`: None if it is not known.
     """
 
     log_dir: str
@@ -83,6 +81,7 @@ class Leaving:
     rooms: Sequence[Room]
     stopped: bool | None
     cordoned: Collection[str]
+    cordon_is_dynamic: bool
     version: Version | None
 
     @property
@@ -140,25 +139,41 @@ def may_leave(facts: Leaving) -> Leave:
 
 
 def cordon_command(facts: Leaving) -> str | None:
-    """The `kafka-configs.sh` command line that cordons the log dir, too; None if it is or this broker knows no such
-    thing (or may not: its release is not known)."""
-    if facts.is_cordoned or facts.version is None or facts.version < CORDONS_SINCE or facts.node_id is None:
+    """The `kafka-configs.sh` command line that cordons the log dir, too; None if it is, if the broker is stopped (which
+    keeps new partitions away by itself), or if this broker knows no such thing (or may not: its release is not
+    known)."""
+    if facts.is_cordoned or facts.stopped or facts.version is None or facts.version < CORDONS_SINCE:
         return None
-    return _cordoned_command(facts.node_id, (*sorted(facts.cordoned), facts.log_dir))
+    return _cordoned_command(facts, (*_without_stale(facts.cordoned, facts.configured), facts.log_dir))
 
 
 def uncordon_command(facts: Leaving) -> str | None:
-    """The command line that takes the cordon of the log dir back; None where its name is not cordoned.
-
-    A broker that starts while `cordoned.log.dirs` names a log dir that `log.dirs` lacks applies none of its own dynamic
-    settings, whichever they are (`DynamicBrokerConfig.updateBrokerConfig`: "Per-broker configs of 3 could not be
-    applied"; seen on 4.3.1)."""
-    if facts.log_dir not in facts.cordoned or facts.node_id is None:
+    """The command line that takes the cordon of the log dir back; None where its name is not cordoned, or not by a
+    setting that `kafka-configs.sh` changes."""
+    if facts.log_dir not in facts.cordoned or not facts.cordon_is_dynamic:
         return None
-    return _cordoned_command(facts.node_id, sorted(d for d in facts.cordoned if d != facts.log_dir))
+    rest = (d for d in _without_stale(facts.cordoned, facts.configured) if d != facts.log_dir)
+    return _cordoned_command(facts, tuple(rest))
 
 
-def _cordoned_command(node_id: int, log_dirs: Sequence[str]) -> str:
+def stale_cordons(cordoned: Collection[str], configured: Collection[str]) -> list[str]:
+    """What `cordoned.log.dirs` names and `log.dirs` does not. A broker that starts so applies none of its own dynamic
+    settings, whichever they are, and refuses to change one (`DynamicBrokerConfig.updateBrokerConfig`: "Per-broker
+    configs of 3 could not be applied"; seen on 4.3.1)."""
+    return sorted({*cordoned} - {"*"} - {_normal(d) for d in configured})
+
+
+def _without_stale(cordoned: Collection[str], configured: Collection[str]) -> list[str]:
+    """In the order in which a command has them: with one that is stale, the broker would refuse it."""
+    return sorted({*cordoned} - {*stale_cordons(cordoned, configured)})
+
+
+def _cordoned_command(facts: Leaving, log_dirs: Sequence[str]) -> str | None:
+    return set_cordoned(facts.node_id, log_dirs) if facts.node_id is not None else None
+
+
+def set_cordoned(node_id: int, log_dirs: Sequence[str]) -> str:
+    """The `kafka-configs.sh` command line after which exactly `log_dirs` are cordoned."""
     what = ["--entity-type", "brokers", "--entity-name", str(node_id), "--alter"]
     setting = ["--delete-config", CORDONED_LOG_DIRS]
     if log_dirs:

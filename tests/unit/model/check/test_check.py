@@ -581,7 +581,7 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     used = {code for findings in [*expected, *(row[-1] for row in LINKS)] for _, code, _ in findings}
     used |= {code for row in CONFIGS for _, code in row[-1]}
     used |= {"no-process-roles", "wrong-directory", "version-contradicted", "open-exchange", "stray-emptied"}
-    used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete", "no-directory"}
+    used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete", "no-directory", "stale-cordon"}
     used |= {"no-quorum", "other-directory-id"}
     used |= {code for row in NODES for _, code, _ in row[-1]}
     assert documented == used
@@ -594,6 +594,14 @@ def test_a_configured_version_that_the_running_broker_contradicts_is_reported() 
     assert (finding.severity, finding.code) == (Severity.WARNING, "version-contradicted")
     assert "kafka.version is 3.5.2" in finding.says and "process 5 runs 3.9.1" in finding.says
     assert check(replace(found, kafka_version=replace(known, newer=())), (3, 9, 1)) == []
+
+
+def test_a_cordon_of_what_log_dirs_lacks_is_reported() -> None:
+    found = facts(stale_cordons={"/gone": "when it runs: kafka-configs.sh"})
+    (finding,) = check(found, (4, 3, 1))
+    assert (finding.severity, finding.code, finding.path) == (Severity.WARNING, "stale-cordon", "/gone")
+    assert "dynamic settings" in finding.says and "kafka-configs.sh" in finding.hint
+    assert check(found, (4, 2, 0)) == []
 
 
 def test_what_is_assigned_here_and_has_no_directory_is_reported_with_what_becomes_of_it() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.facts import Ruling
-from logagent.model.planning.leave import KEPT_FREE, Leaving, Room, may_leave
+from logagent.model.planning.leave import KEPT_FREE, Leaving, Room, may_leave, stale_cordons
 from logagent.model.records import DirKey, Kind, PartitionDir, Verdict
 
 HERE, THERE, NODE = "/data/d1", "/data/d2", 3
@@ -38,7 +38,7 @@ def facts_of(*dirs: PartitionDir, rooms: tuple[Room, ...] = (Room(THERE, 2, 10_0
     current = [d for d in dirs if d.kind is Kind.CURRENT]
     known = Leaving(
         HERE, None, dirs, {d.key: ASSIGNED for d in current}, image_of(current), "nobody was asked", NODE,
-        (HERE, THERE), THERE, rooms, True, frozenset(), (4, 3, 1),
+        (HERE, THERE), THERE, rooms, True, frozenset(), True, (4, 3, 1),
     )  # fmt: skip
     return replace(known, **more)
 
@@ -155,19 +155,36 @@ def test_no_file_system_gets_more_than_it_has_room_for(sizes: list[int], free: l
     assert all(each.dir.allocated > max(left.values(), default=-1) for each in answer.left if each.to is None)
 
 
+FOUR = (HERE, THERE, "/data/d3", "/data/d4/")
+SETS = "kafka-configs.sh --bootstrap-server HOST:PORT --entity-type brokers --entity-name 3 --alter "
+
+
 def test_the_command_that_cordons_keeps_what_is_cordoned() -> None:
-    assert may_leave(facts_of(cordoned={"/data/d3"})).cordon == (
-        "kafka-configs.sh --bootstrap-server HOST:PORT --entity-type brokers --entity-name 3 --alter "
-        "--add-config 'cordoned.log.dirs=[/data/d3,/data/d1]'"
-    )
-    for more in ({"cordoned": {HERE}}, {"version": (4, 2, 0)}, {"version": None}, {"node_id": None}):
-        assert may_leave(facts_of(**more)).cordon is None
+    runs = facts_of(stopped=False, configured=FOUR, cordoned={"/data/d3", "/data/gone"})
+    assert may_leave(runs).cordon == SETS + "--add-config 'cordoned.log.dirs=[/data/d3,/data/d1]'"
+    for more in (
+        {"cordoned": {HERE}},
+        {"cordoned": {"*"}},
+        {"version": (4, 2, 0)},
+        {"version": None},
+        {"node_id": None},
+    ):
+        assert may_leave(replace(runs, **more)).cordon is None
+
+
+def test_nobody_is_sent_to_cordon_a_log_dir_whose_broker_is_stopped() -> None:
+    """It gets no partition there, and the cordon would outlast the log dir."""
+    assert may_leave(facts_of(stopped=True)).cordon is None
 
 
 def test_the_command_that_takes_the_cordon_back_keeps_the_others() -> None:
-    begins = "kafka-configs.sh --bootstrap-server HOST:PORT --entity-type brokers --entity-name 3 --alter "
-    assert may_leave(facts_of(cordoned={HERE})).uncordon == begins + "--delete-config cordoned.log.dirs"
-    others = may_leave(facts_of(cordoned={HERE, "/data/d4", "/data/d3"})).uncordon
-    assert others == begins + "--add-config 'cordoned.log.dirs=[/data/d3,/data/d4]'"
+    assert may_leave(facts_of(cordoned={HERE, "/data/gone"})).uncordon == SETS + "--delete-config cordoned.log.dirs"
+    others = facts_of(cordoned={HERE, "/data/d4", "/data/d3"}, configured=FOUR)
+    assert may_leave(others).uncordon == SETS + "--add-config 'cordoned.log.dirs=[/data/d3,/data/d4]'"
+    assert may_leave(replace(others, cordon_is_dynamic=False)).uncordon is None
     for cordoned in ({"*"}, {"/data/d3"}, set[str]()):
         assert may_leave(facts_of(cordoned=cordoned)).uncordon is None
+
+
+def test_a_cordon_is_stale_where_log_dirs_does_not_name_it() -> None:
+    assert stale_cordons({"*", HERE, "/data/d4", "/data/gone"}, FOUR) == ["/data/gone"]
