@@ -142,8 +142,8 @@ def _say_what_is_not_known(call: Call, session: Session) -> None:
             "the settings of topics are not known here (no metadata log that is ours was read): the broker's defaults "
             "are taken for them, and a topic may have others"
         )
-    elif layers.as_of_ms is not None and session.assignments.ends_at_stop is not None:
-        call.say(f"assigned, as of {rfc3339(layers.as_of_ms)}, when the broker stopped")
+    if (note := session.assignments.ends_at_stop) is not None:
+        call.say(note, folded=True)
         call.say("  hint: logagent scan asks the other brokers what came after")
     elif layers.as_of_ms is not None:
         call.detail(f"the settings of topics are those of {rfc3339(layers.as_of_ms)}, when the metadata log here ends")

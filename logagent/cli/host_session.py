@@ -131,7 +131,7 @@ def read_assignments(session: Session, call: Call, *, to_show: bool = False, qui
 def say_where_they_end(session: Session, call: Call) -> None:
     """After the log dirs were looked at: that nobody says what happened since the broker stopped, and what helps."""
     if (note := session.assignments.ends_at_stop) is not None:
-        call.say(note)
+        call.say(note, folded=True)
         call.say(f"  hint: {WHAT_HELPS}")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from logagent.cli import completion
-from logagent.cli.render import forget_stdout, visible
+from logagent.cli.render import folded_at_words, forget_stdout, visible
 from logagent.errors import ConfigError, Exit, LogAgentError, NotPermitted, UsageError, worst
 
 if TYPE_CHECKING:
@@ -106,13 +106,15 @@ class Call:
         """Whether to show progress: only if stderr is a terminal."""
         return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
-    def say(self, message: str) -> None:
+    def say(self, message: str, *, folded: bool = False) -> None:
         """A message for the operator, on stderr: stdout is for results.
 
-        Always one line, whatever names from a disk it contains. A closed stderr must not stop work halfway.
+        Always one line, whatever names from a disk it contains; a terminal gets it `folded` at words if it has nothing
+        in it to paste. A closed stderr must not stop work halfway.
         """
+        lines = folded_at_words(message) if folded and sys.stderr.isatty() else visible(message)
         with suppress(BrokenPipeError):  # nobody reads it
-            click.echo(visible(message), err=True)
+            click.echo(lines, err=True)
 
     def detail(self, message: str) -> None:
         if self.verbose:

@@ -139,8 +139,12 @@ def _folder_of(paths: Sequence[str]) -> str:
 
 def show_line(text: str) -> None:
     """A sentence on stdout: one line, which a terminal gets folded at words."""
-    lines = _wrapped(visible(text), get_terminal_size().columns) if sys.stdout.isatty() else [visible(text)]
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(f"{folded_at_words(text) if sys.stdout.isatty() else visible(text)}\n")
+
+
+def folded_at_words(text: str) -> str:
+    """A sentence in as many lines as the terminal needs."""
+    return "\n".join(_wrapped(visible(text), get_terminal_size().columns))
 
 
 def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, color: bool) -> None:
