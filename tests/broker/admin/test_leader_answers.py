@@ -64,9 +64,11 @@ def test_what_the_leader_has_not_committed_covers_nothing(
     cluster.create_topic("orders", assignments={0: [1, 2]})
     cluster.produce("orders", 0, n=50)
     cluster.wait_in_sync("orders")
+    # It learns where the leader is while both answer: else it may ask the paused one, and wait for that.
+    producer = KafkaProducer(bootstrap_servers=leader.bootstrap, acks=1)
+    assert producer.partitions_for("orders") == {0}
     follower.pause()
     try:
-        producer = KafkaProducer(bootstrap_servers=leader.bootstrap, acks=1)
         for future in [producer.send("orders", value=b"x" * 100, partition=0) for _ in range(50)]:
             future.get(timeout=60)
         producer.close()
