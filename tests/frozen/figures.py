@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.syntax import syntax_tree
+
 SHORT = 80
 LONG_FUNCTION = 40
 MANY_PARAMETERS = 8
@@ -49,7 +51,7 @@ def read(root: Path) -> dict[str, Module]:
         parts = path.relative_to(root).with_suffix("").parts
         # A package's own code belongs to its folder: `logagent.model.__init__` lies in `logagent.model`.
         name = ".".join(parts)
-        found[name] = Module(name, path, len(text.splitlines()), ast.parse(text))
+        found[name] = Module(name, path, len(text.splitlines()), syntax_tree(text))
     for module in found.values():
         _imports(module, module.tree, found, where="eager")
     return found

@@ -29,6 +29,7 @@ from logagent.store.contract import TABLES, PageTable, column_units
 from tests.long_form import FULL
 from tests.page.markup import Page, read, unpacked
 from tests.page.sample import empty, sample
+from tests.syntax import syntax_tree
 
 Report = tuple[dict[str, Any], dict[str, PageTable]]
 
@@ -326,7 +327,7 @@ def test_the_expression_of_a_topic_matches_it_alone(name: str) -> None:
 def test_the_page_is_pure() -> None:
     folder = Path(logagent.fleet.page.__file__).parent
     for source in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+        for node in ast.walk(syntax_tree(source.read_text("utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not {name.split(".")[0] for name in names} & {"os", "time", "pyspark", "socket", "pathlib"}, source

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import syntax_tree
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`([\w/.]+\.py)(?:: ([\w.]+))?`", TEXT)))
@@ -30,7 +32,7 @@ def defines(tree: ast.AST, name: str) -> bool:
 def test_every_name_is_there(path: str, name: str) -> None:
     source = source_of(path)
     assert source.is_file(), path
-    assert not name or defines(ast.parse(source.read_text(encoding="utf-8")), name), f"{path}: {name}"
+    assert not name or defines(syntax_tree(source.read_text(encoding="utf-8")), name), f"{path}: {name}"
 
 
 def test_every_folder_is_there() -> None:

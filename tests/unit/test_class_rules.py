@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import logagent
+from tests.syntax import syntax_tree
 
 ROOT = Path(logagent.__file__).parent
 TESTS = ROOT.parent / "tests"
@@ -22,7 +23,7 @@ ALONE: set[str] = set()
 @cache
 def nodes(root: Path) -> list[ast.AST]:
     paths = sorted(root.rglob("*.py"))
-    return [node for path in paths for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    return [node for path in paths for node in ast.walk(syntax_tree(path.read_text(encoding="utf-8")))]
 
 
 def classes(root: Path) -> list[ast.ClassDef]:

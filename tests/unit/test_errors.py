@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from logagent import errors
 from logagent.cli.main import _EXIT_HELP
 from logagent.errors import EXIT_PRECEDENCE, Exit, LogAgentError, worst
+from tests.syntax import syntax_tree
 
 CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, LogAgentError)]
 
@@ -54,7 +55,7 @@ def test_the_help_tells_every_status() -> None:
 
 
 def test_the_module_imports_nothing_of_ours() -> None:
-    tree = ast.parse(inspect.getsource(errors))
+    tree = syntax_tree(inspect.getsource(errors))
     imported = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)} | set(
         itertools.chain.from_iterable([a.name for a in n.names] for n in ast.walk(tree) if isinstance(n, ast.Import))
     )

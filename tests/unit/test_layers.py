@@ -13,6 +13,7 @@ import pytest
 
 import logagent
 from tests.frozen import figures
+from tests.syntax import syntax_tree
 
 ROOT = Path(logagent.__file__).parent
 
@@ -53,7 +54,7 @@ def modules() -> list[Path]:
 
 def imports(source: str, package: str) -> Iterator[tuple[int, str]]:
     """(line, imported module) of everything that `source` imports; `package`: its own, for relative imports."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(syntax_tree(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

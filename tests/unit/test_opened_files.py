@@ -8,6 +8,7 @@ from pathlib import Path
 
 import logagent
 from tests.disk.hostile_files import ELSEWHERE, FILES, OTHERWISE, OWN_FOLDERS
+from tests.syntax import syntax_tree
 
 ROOT = Path(logagent.__file__).parent
 SAFE = frozenset({"read_regular", "opened_regular", "open_regular", "read_open", "open_seen", "read_trusted"})
@@ -29,7 +30,7 @@ def calls(node: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.Call]]:
 def all_calls() -> Iterator[tuple[str, ast.Call]]:
     for path in ROOT.rglob("*.py"):
         if not path.relative_to(ROOT).as_posix().startswith(OWN_FOLDERS):
-            yield from calls(ast.parse(path.read_text(encoding="utf-8")))
+            yield from calls(syntax_tree(path.read_text(encoding="utf-8")))
 
 
 def test_every_kind_of_file_that_is_opened_is_tried() -> None:

@@ -15,6 +15,7 @@ import pytest
 import logagent
 from logagent.files.whole_file import create_file, replacement, whole_file
 from tests.needs import need_command
+from tests.syntax import syntax_tree
 
 OLD, NEW = b"old", b"new" * 10_000
 WRITE = """
@@ -162,7 +163,7 @@ def test_nobody_else_writes_a_whole_file_by_hand() -> None:
     for path in sorted(Path(logagent.__file__).parent.rglob("*.py")):
         if path.name == "whole_file.py":
             continue
-        for function in ast.walk(ast.parse(path.read_text())):
+        for function in ast.walk(syntax_tree(path.read_text())):
             if isinstance(function, ast.FunctionDef):
                 called = [ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)]
                 by_hand = {"os.rename", "os.replace", "os.link", "old.replace", "part.replace", "tempfile.mkstemp"}

@@ -17,6 +17,7 @@ import pytest
 
 import logagent
 from logagent.cli.main import COMMANDS
+from tests.syntax import syntax_tree
 
 ROOT = Path(logagent.__file__).parent
 
@@ -66,7 +67,7 @@ class Code:
         self.read: set[str] = set()
         """Every attribute, and every key in `[...]`, that any file of the product reads."""
         for path in ROOT.rglob("*.py"):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            tree = syntax_tree(path.read_text(encoding="utf-8"))
             self.read |= set(_read(tree))
             module = ".".join(("logagent", *path.relative_to(ROOT).with_suffix("").parts))
             if module.startswith("logagent.cli."):

@@ -9,6 +9,7 @@ import pytest
 
 import logagent
 from logagent.files.safe_open import bounded, parse_json
+from tests.syntax import syntax_tree
 
 ROOT = Path(logagent.__file__).parent
 # What these read was written by the same process or its own child a moment ago.
@@ -48,7 +49,7 @@ def test_nobody_parses_foreign_json_in_another_way() -> None:
         name = path.relative_to(ROOT).as_posix()
         if name == "files/safe_open.py" or name.startswith("demo/"):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(syntax_tree(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in ("json.loads", "json.load"):
                 found.add(name)
     assert found == OWN

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import logagent.model
+from tests.syntax import syntax_tree
 
 FOLDER = Path(logagent.model.__file__).parent
 MODULES = sorted(FOLDER.rglob("*.py"))
@@ -50,7 +51,7 @@ CLOCKS = {"now", "today", "utcnow"}
 def impurities(source: str) -> list[str]:
     """Every import and call in `source` that the model must not have, as "line: what"."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(syntax_tree(source)):
         if isinstance(node, ast.Import):
             imported = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
