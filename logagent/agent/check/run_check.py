@@ -16,6 +16,7 @@ from logagent.agent.session.session import Session
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
 from logagent.broker.files.metadata_dir_files import metadata_faults
 from logagent.broker.files.server_log import failed_marks, log_places
+from logagent.broker.metadata_log.features import read_start_levels
 from logagent.broker.process.version import launch_of_process
 from logagent.errors import LogAgentError, UnreadableError
 from logagent.host.brokers.discovery import same_file, start_scripts
@@ -50,6 +51,7 @@ from logagent.model.check.start_facts import (
     Override,
     PathProblem,
     StartFacts,
+    StartLevels,
     StartLogDirFacts,
     StartServerFacts,
     concerns_us,
@@ -420,6 +422,7 @@ class LogDirInspector:
             seen,
             meta=read_meta_file(log_dir.fd),
             room=room_of(log_dir.fd),
+            levels=self._levels(log_dir, seen),
             checkpoints=broken_checkpoints(log_dir.fd),
             # 70 µs a partition: of the two seconds that `prestart` has, only where a power failure may have left zeros.
             broken_epochs={} if self._hurried and log_dir.has(CLEAN_SHUTDOWN) else broken_epochs(log_dir.fd, names),
@@ -433,6 +436,11 @@ class LogDirInspector:
             not_seen=tuple(partitions.not_seen),
             leftovers=tuple(leftovers),
         )
+
+    def _levels(self, log_dir: OpenLogDir, seen: StartLogDirFacts) -> StartLevels | None:
+        """Without a configuration, a metadata log is taken for the node's own."""
+        unplaced = self._session.target.config is None and has_metadata_log(log_dir.fd)
+        return read_start_levels(log_dir.fd) if seen.holds_metadata or unplaced else None
 
     def _names(self, path: str, links: Mapping[str, str]) -> Iterator[str]:
         """The directories that a broker loads. A symlink whose name ends in `-delete` is a finding by itself."""
@@ -529,6 +537,7 @@ class MetadataDir:
             meta=read_meta_file(opened.fd),
             metadata_log=has_metadata_log(opened.fd),
             metadata_faults=metadata_faults(opened.fd, self._voters),
+            levels=read_start_levels(opened.fd),
             room=room_of(opened.fd),
             odd_files=tuple(odd),
             denied=tuple(denied),

@@ -25,7 +25,7 @@ from logagent.agent.evidence.assignment_sources import (
 )
 from logagent.agent.target import Target
 from logagent.broker.admin.responses import IdAnswer
-from logagent.broker.process.version import at_least, version_of_process
+from logagent.broker.process.version import version_of_process
 from logagent.errors import LogAgentError, ServiceUnreachable
 from logagent.host.brokers.discovery import version_installed
 from logagent.model.assignments.answerer import StoppedBroker, why_live, why_not_our_quorum
@@ -33,6 +33,7 @@ from logagent.model.assignments.commitment import QuorumRead, quorum_known_until
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.verdict import Host, Reason, combine, contradict, decide
+from logagent.model.check.releases import oldest_release
 from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
 from logagent.model.kafka_version import LastRun, VersionsSeen
@@ -350,5 +351,5 @@ def gather_versions(
         configured=target.kafka_version,
         # Only before the next start, which it is about: it reads the start scripts of units.
         installed=version_installed(target.config) if version is None else None,
-        metadata=at_least(image.metadata_version) if image is not None else None,
+        metadata=oldest_release(image.metadata_version or 0) if image is not None else None,
     )

@@ -28,10 +28,10 @@ from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import FileLimit, read_regular
 from logagent.model.assignments.identity import MetaRead
+from logagent.model.check.releases import BOOTSTRAP
 from logagent.model.check.start_facts import MetadataFault, MetadataFile
 from logagent.model.naming.dir_names import METADATA_DIR
 
-BOOTSTRAP: Final = "bootstrap.checkpoint"
 QUORUM_STATE: Final = "quorum-state"
 METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")

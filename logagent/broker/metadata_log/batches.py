@@ -82,6 +82,10 @@ class RecordBatch:
     def crc(self) -> int:
         return int(self._crc)
 
+    def holds(self, piece: bytes) -> bool:
+        """Whether these bytes are anywhere in it."""
+        return piece in self._data
+
     def validate_crc(self) -> bool:
         # Imported here because it looks up its own version among all packages, which takes longer than most commands.
         from crc32c import crc32c

@@ -215,7 +215,7 @@ def read_segments(dir_fd: int, state: LogState, bases: list[int]) -> None:
             raise UnreadableError(f"{name}: the log before it ends at offset {expected}")
         with open_file(dir_fd, name) as file:
             try:
-                expected, position = _beginning(dir_fd, file, base, state.snapshot_end)
+                expected, position = beginning(dir_fd, file, base, state.snapshot_end)
                 for batch in file.batches(expected, epoch, position):
                     if batch.next_offset > state.snapshot_end:
                         state.apply(batch)
@@ -229,7 +229,7 @@ def read_segments(dir_fd: int, state: LogState, bases: list[int]) -> None:
                 raise type(error)(f"{name}: {error}", hint=error.hint) from error
 
 
-def _beginning(dir_fd: int, file: BatchFile, base: int, offset: int) -> tuple[int, int]:
+def beginning(dir_fd: int, file: BatchFile, base: int, offset: int) -> tuple[int, int]:
     """Offset and byte position of a batch in this segment, at or before `offset` and as close to it as is known."""
     position = position_before(dir_fd, base, offset) if file.size > WINDOW else 0
     begins_at = file.offset_at(position) if position else None
@@ -250,7 +250,7 @@ def batch_with(dir_fd: int, bases: list[int], end: int) -> LogPoint | None:
     if base is None:
         return None
     with suppress(BatchDefect, UnreadableError), open_file(dir_fd, f"{base:020}.log") as file:
-        begins_at, position = _beginning(dir_fd, file, base, end - 1)
+        begins_at, position = beginning(dir_fd, file, base, end - 1)
         for batch in file.batches(begins_at, 0, position):
             if batch.next_offset >= end:
                 return LogPoint(batch.next_offset, batch.epoch, batch.raw.crc)

@@ -115,18 +115,6 @@ _JAR = re.compile(
     r"(?:^|/)kafka(?:_2\.1[0-9]|-server-common|-clients|-storage)-(\d+)\.(\d+)\.(\d+)(?:[-.][\w.]+)?\.jar$"
 )
 
-# metadata.version feature levels (`MetadataVersion.java`): this level or a higher one needs at least that release.
-_LEVELS = (
-    (25, (4, 0, 0)),
-    (21, (3, 9, 0)),
-    (20, (3, 8, 0)),
-    (15, (3, 7, 0)),
-    (12, (3, 6, 0)),
-    (9, (3, 5, 0)),
-    (8, (3, 4, 0)),
-    (1, (3, 0, 0)),
-)
-
 # Jars that only brokers have: the clients' jar comes with many programs.
 _BROKER_JAR = re.compile(r"(?:^|/)kafka(?:_2\.1[0-9]|-server-common|-storage)-")
 
@@ -205,13 +193,6 @@ def _called_by(script: str) -> list[str]:
         return []
     called = {os.fsdecode(path) for path in _CALLED.findall(text)}
     return list(called) if len(called) == 1 else []
-
-
-def at_least(metadata_version: int | None) -> tuple[int, int, int] | None:
-    """The oldest release that a broker in a cluster with this `metadata.version` feature level can run."""
-    if metadata_version is None:
-        return None
-    return next((release for level, release in _LEVELS if metadata_version >= level), None)
 
 
 def _version_in(directory: str) -> tuple[int, int, int] | None:

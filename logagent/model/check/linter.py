@@ -30,6 +30,9 @@ duplicate-log-dir           fatal     all [2]      one directory listed twice, b
 nested-log-dir              fatal     all          a log dir or `metadata.log.dir` inside a log dir
 stray-metadata-log          fatal     all          `__cluster_metadata-0` outside `metadata.log.dir` (KRaft) [5]
 broken-metadata-log         fatal     all          a file of the metadata log that Kafka cannot read (KRaft) [6]
+feature-unsupported         fatal     all          a feature level that the release does not support (KRaft) [7]
+format-ignored              warning   < 4.4.0      formatted by 4.4 or later, and never started (KRaft)
+features-not-compared       warning   all          features, or a release, of which that is not known (KRaft)
 other-directory-id          fatal     >= 3.9.0     the only voter of a dynamic quorum has another `directory.id` (KRaft)
 no-quorum                   fatal     all          no `controller.quorum.bootstrap.servers` and no voters (KRaft)
 broken-epochs               fatal     all          a partition's `leader-epoch-checkpoint` that Kafka cannot read
@@ -76,6 +79,7 @@ not-verified                warning   all          could not be inspected from h
 [4] `backup.swap` from 2.6.0 on: 2.5.1 ignores it.
 [5] Also the node's own one, if `metadata.log.dir` spells the log dir otherwise than `log.dirs` does.
 [6] `quorum-state` from 3.8.0 on: earlier releases begin a new one.
+[7] A warning where only a record that was taken back is unsupported, of a node that is no controller.
 
 If the version is unknown, what is fatal for only some releases is a warning.
 """
@@ -90,6 +94,7 @@ from logagent.model.check.log_dirs import check_log_dirs
 from logagent.model.check.long_names import check_long_names
 from logagent.model.check.metadata_dir import check_metadata, in_metadata_log, odd_file
 from logagent.model.check.paths import check_broker_id, check_meta, check_paths
+from logagent.model.check.releases import check_releases
 from logagent.model.check.start_facts import CheckpointFault, Mode, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, Severity, concerning, fatal, info, warning
 from logagent.model.kafka_version import CORDONS_SINCE, KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
@@ -375,7 +380,7 @@ def check(facts: StartFacts, version: Version | None, *, at_least: Version | Non
     """Every finding that concerns `version` (None: any release from `at_least` on), the worst first."""
     findings = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_broker_id(facts)]
     findings += [*check_metadata(facts), *_check_version(facts), *_check_overrides(facts), *_check_exchanges(facts)]
-    findings += _check_cordons(facts)
+    findings += [*_check_cordons(facts), *check_releases(facts, version)]
     if not facts.server.controller_only:  # a controller never reads partition directories
         findings += [*check_names(facts), *_check_emptied(facts), *check_long_names(facts), *_without_directory(facts)]
     return _without_repetition(concerning(findings, version, at_least=at_least))

@@ -130,6 +130,26 @@ class MetadataFault:
     spare: bool = True
 
 
+FeatureLevels = Mapping[str, tuple[int, ...]]
+"""By feature, each level that records give it, the one that is finalised now last."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartLevels:
+    """The features in the files that a KRaft node reads when it starts.
+
+    log: of the newest metadata snapshot and the log after it. bootstrap: of `bootstrap.checkpoint`. formatted: of the
+    snapshot that `kafka-storage format` of 4.4 and later writes instead, while that is all there is. unread: why not
+    all of it could be read. empty: no metadata record has been written yet.
+    """
+
+    log: FeatureLevels = field(default_factory=dict)
+    bootstrap: FeatureLevels = field(default_factory=dict)
+    formatted: FeatureLevels = field(default_factory=dict)
+    unread: str | None = None
+    empty: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class StartLogDirFacts:
     """One log dir, or (`holds_logs` False) a separate `metadata.log.dir`.
@@ -142,7 +162,7 @@ class StartLogDirFacts:
     ones with their error. dir_links: symlinks in it that lead to a directory, with their targets. odd_files:
     `DIRECTORY/FILE` of files named like segment files but without an offset before the suffix. not_seen: directories
     that we are not permitted to read. leftovers: our own temp files. mount_point: of the file system that it is on, by
-    the mount table; None if that is unknown.
+    the mount table; None if that is unknown. levels: where there is the metadata log, the features that it names.
     """
 
     path: str
@@ -153,6 +173,7 @@ class StartLogDirFacts:
     metadata_log: bool = False
     broken_epochs: Mapping[str, tuple[CheckpointFault, str]] = field(default_factory=dict)
     metadata_faults: tuple[MetadataFault, ...] = ()
+    levels: StartLevels | None = None
     problem: PathProblem | None = None
     detail: str | None = None
     health: Health = Health.ONLINE

@@ -165,7 +165,7 @@ def test_where_log_dirs_are_is_seen_through_symlinks_and_by_the_mount_table(host
     host.d2.rmdir()
     host.d2.symlink_to(own / "d2")
     status, document = host.check_all()
-    assert [(f["severity"], f["code"], f["path"]) for f in document["findings"]] == [
+    assert [(f["severity"], f["code"], f["path"]) for f in document["findings"] if f["severity"] != "info"] == [
         ("warning", "temporary-log-dir", str(host.d1))
     ]
     # No start fails for it: neither the exit status nor what is said before a start changes.

@@ -582,7 +582,7 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     used |= {code for row in CONFIGS for _, code in row[-1]}
     used |= {"no-process-roles", "wrong-directory", "version-contradicted", "open-exchange", "stray-emptied"}
     used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete", "no-directory", "stale-cordon"}
-    used |= {"no-quorum", "other-directory-id"}
+    used |= {"no-quorum", "other-directory-id", "feature-unsupported", "features-not-compared", "format-ignored"}
     used |= {code for row in NODES for _, code, _ in row[-1]}
     assert documented == used
 

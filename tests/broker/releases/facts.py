@@ -1,0 +1,116 @@
+"""What a release of Kafka says of itself through its own classes (`ReleaseFacts.java`), and the table from that."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import logagent
+from tests.broker.rig.jars import cache_dir, kafka_jars, version_tuple
+
+HERE = Path(__file__).resolve().parent
+TABLE = Path(logagent.__file__).parent / "model/check/release_table.py"
+# The newest patch of each minor release from 3.5 on that Maven Central has.
+TABLED = ("3.5.2", "3.6.2", "3.7.2", "3.8.1", "3.9.2", "4.0.2", "4.1.2", "4.2.2", "4.3.1", "4.4.0")
+
+_HEAD = '''"""What each release of Kafka supports, by its own classes. Do not edit.
+
+Made by `python -m tests.broker.releases table`; a test compares it with the jars.
+
+METADATA_VERSIONS: the name of each level of `metadata.version`, and whether records of it cannot be read below it, so
+that no way leads back (`changed`). RELEASES: by minor release, the patch that was read, the
+lowest and highest level of each feature (`QuorumFeatures`), and the oldest and newest version of each file's format.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class MetadataVersion(NamedTuple):
+    name: str
+    changed: bool
+
+
+class Release(NamedTuple):
+    patch: str
+    features: dict[str, tuple[int, int]]
+    files: dict[str, tuple[int, int]]
+
+
+'''
+
+
+@cache
+def release_facts(version: str) -> dict[str, Any]:
+    """The document that `ReleaseFacts.java` writes for that release. About two seconds; a JDK is needed."""
+    jars = kafka_jars(version)
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", jars.classpath, str(HERE / "ReleaseFacts.java")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"the classes of Kafka {version} could not be read:\n{done.stderr}")
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return facts
+
+
+def release_row(version: str) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
+    """Features and files of that release, as a row of the table has them."""
+    facts = release_facts(version)
+    missing = [name for name, versions in facts["files"].items() if versions is None]
+    if missing:
+        raise RuntimeError(f"Kafka {version} has other classes for {', '.join(missing)}: teach ReleaseFacts.java")
+    features, files = ({name: (v[0], v[1]) for name, v in facts[what].items()} for what in ("features", "files"))
+    return features, files
+
+
+def metadata_versions() -> dict[int, tuple[str, bool]]:
+    """By level. A release may still change what it does not yet call stable, so a level is taken from the last release
+    that has it."""
+    levels: dict[int, tuple[str, bool]] = {}
+    for version in TABLED:
+        highest = release_facts(version)["features"]["metadata.version"][1]
+        known = {int(level): found for level, found in release_facts(version)["metadata_versions"].items()}
+        levels |= {level: (f["name"], f["changed"]) for level, f in known.items() if level <= highest}
+    return levels
+
+
+def made_table() -> str:
+    """The text of `release_table.py`, before ruff formats it."""
+    lines = ["METADATA_VERSIONS: dict[int, MetadataVersion] = {\n"]
+    lines += [
+        f"{level}: MetadataVersion({name!r}, {changed}),\n" for level, (name, changed) in metadata_versions().items()
+    ]
+    lines.append("}\n\n")
+    lines.append("RELEASES: dict[tuple[int, int], Release] = {\n")
+    for version in TABLED:
+        features, files = release_row(version)
+        lines.append(f"{version_tuple(version)[:2]}: Release({version!r}, {features!r}, {files!r}),\n")
+    return _HEAD + "".join(lines) + "}\n"
+
+
+def write_table() -> None:
+    TABLE.write_text(made_table())
+    subprocess.run([sys.executable, "-m", "ruff", "format", "-q", str(TABLE)], check=True)
+
+
+def cached() -> list[str]:
+    """The releases from 3.5 on whose jars are here already."""
+    found = (re.fullmatch(r"kafka-([0-9.]+)", p.name) for p in cache_dir().iterdir() if p.is_dir())
+    versions = sorted((m[1] for m in found if m is not None), key=version_tuple)
+    return [version for version in versions if version_tuple(version) >= (3, 5)]
+
+
+def record_schemas(version: str) -> dict[str, dict[str, Any]]:
+    """The JSON schemas of the metadata records, by name, from the jar of that release."""
+    (jar,) = (Path(p) for p in kafka_jars(version).classpath.split(":") if Path(p).name.startswith("kafka-metadata-"))
+    with zipfile.ZipFile(jar) as archive:
+        names = [n for n in archive.namelist() if n.startswith("common/metadata/") and n.endswith("Record.json")]
+        texts = [re.sub(r"^\s*//.*$", "", archive.read(name).decode(), flags=re.MULTILINE) for name in names]
+    schemas = map(json.loads, texts)
+    return {schema["name"]: schema for schema in schemas if schema["type"] == "metadata"}
