@@ -116,6 +116,21 @@ class WithoutDirectoryDoc(TypedDict):
 
 
 @strict
+class ForgottenLogDirDoc(TypedDict):
+    """A log dir that `log.dirs` does not name any more. `path` or `directory_id` is null where it is unknown.
+    `partitions`: those that are assigned to it, or lie in it, and have no directory elsewhere here; a start makes them
+    anew, empty. `known`: false where that is only possible. `only_copies`: how many of them are not known to have
+    another replica in sync; null if no assignments were read."""
+
+    path: str | None
+    directory_id: str | None
+    known: bool
+    known_by: str
+    partitions: list[str]
+    only_copies: Size | None
+
+
+@strict
 class Scan(TypedDict):
     schema: Literal["logagent.scan/2"]
     at: Time
@@ -128,6 +143,7 @@ class Scan(TypedDict):
     as_of: AsOf
     log_dirs: list[LogDirDoc]
     without_directory: NotRequired[list[WithoutDirectoryDoc]]
+    forgotten_log_dirs: NotRequired[list[ForgottenLogDirDoc]]
     dirs: list[DirDoc]
 
 

@@ -133,6 +133,19 @@ class Unchangeable(NamedTuple):
     hint: str
 
 
+def unseen_log_dirs(log_dirs: Iterable[LogDirFacts]) -> dict[str, str]:
+    """The log dirs that may contain what cannot be seen now, with the fact in words: offline, or without
+    `meta.properties` while others have it."""
+    dirs = [f for f in log_dirs if not f.quarantine]
+    found = {f.path: f"log dir {f.path} is offline" for f in dirs if f.health is Health.OFFLINE}
+    formatted = [f for f in dirs if f.cluster_id is not None or f.node_id is not None]
+    for f in dirs:
+        if formatted and f not in formatted:
+            unread = f"log dir {f.path} has no meta.properties that can be read (is its disk mounted?)"
+            found.setdefault(f.path, unread)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """One host at one moment. `cluster_problems` maps a log dir to why its owner is unknown.
@@ -194,24 +207,17 @@ class Facts:
         while others have one (after a reboot with a dead disk, the mount point is such a directory and not offline at
         all), or it was not looked at, by our own configuration, by the broker's (cut short, perhaps) or by what
         the cluster has for this node."""
-        dirs = [f for f in self.log_dirs.values() if not f.quarantine]
-        repair = "repair that log dir first"
-        for f in dirs:
-            if f.health is Health.OFFLINE:
-                return NotSeen(f"log dir {f.path} is offline", repair)
-        formatted = [f for f in dirs if f.cluster_id is not None or f.node_id is not None]
-        for f in dirs:
-            if formatted and f not in formatted:
-                fact = f"log dir {f.path} has no meta.properties that can be read (is its disk mounted?)"
-                return NotSeen(fact, repair)
+        for fact in unseen_log_dirs(self.log_dirs.values()).values():
+            return NotSeen(fact, "repair that log dir first")
         if self.forgotten is not None:
             return self.forgotten
         if self.left_out:
             hint = "name all log dirs of the broker with --log-dir, or none"
             return NotSeen(f"log dir {self.left_out[0]} was not looked at", hint)
-        missing = self.directory_ids() - {f.directory_id for f in dirs}
+        missing = self.directory_ids() - {f.directory_id for f in self.log_dirs.values() if not f.quarantine}
         if missing:
-            hint = "name it with --log-dir, or name --kafka-config; if log.dirs no longer has it, start the broker once"
+            hint = "name it with --log-dir, or name --kafka-config; if log.dirs no longer has it, logagent check says"
+            hint += " what a start would make of that"
             return NotSeen(f"log dir with directory.id {min(missing)} (by the assignments) was not looked at", hint)
         return None
 

@@ -242,7 +242,7 @@ def _start_facts(
         emptied=emptied_strays(session),
         overrides=_overrides(session.target.config, facts.log_dirs.values()),
         about_to_start=about_to_start,
-        without_directory=tuple(session.without_directory(facts)),
+        missing=session.missing(facts),
         stale_cordons=_stale_cordons(session),
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from logagent.agent.clock import Clock
 from logagent.agent.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines, load_valid_part
@@ -32,6 +33,8 @@ from logagent.agent.doctor.host_inspection import (
     inspect_state_dir,
     mounts_or_none,
 )
+from logagent.agent.evidence.assignment_sources import Assignments
+from logagent.agent.session.left_log_dirs import MissingQuestion, inspect_missing
 from logagent.agent.session.opened_log_dirs import LogDirs, forgotten_log_dir
 from logagent.agent.setup.setup import inspect_drop_in
 from logagent.agent.target import Target, resolve_target
@@ -41,11 +44,14 @@ from logagent.host.linux.access import READ, SEARCH, WRITE, user_name
 from logagent.host.linux.child import Identity, ask_as, real_path, unlistable
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.failures import LogDirFailures
+from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.state.peek import inspect_journal
 from logagent.model.assignments.identity import ClusterFacts
+from logagent.model.assignments.without_directory import Missing
 from logagent.model.doctor.doctor_facts import AccessFacts, ConfigFacts, DoctorFacts, DoctorLogDirFacts, ServiceFacts
 from logagent.model.facts import LogDirFacts, NotSeen
-from logagent.model.naming.dir_names import METADATA_DIR
-from logagent.model.records import Health, HolderState
+from logagent.model.naming.dir_names import METADATA_DIR, classify
+from logagent.model.records import Health, Holder, HolderState, PartitionDir
 from logagent.settings import Settings
 from logagent.store.shared import is_uri
 
@@ -126,6 +132,7 @@ def _with_broker(
     except ConfigError as e:
         config = replace(config, problems=config.problems + (e.problems or (str(e),)), hint=e.hint)
         assignments, read = None, None
+    missing = _inspect_missing(target, answering, read, clock, state_dir)
     version = find_version(target, log_dirs, facts.brokers, read, cluster, question.state_dir)
     strange = cluster.problems_for(version, zookeeper=not target.server.process_roles)
     return replace(
@@ -140,6 +147,7 @@ def _with_broker(
         by_node=bool(cluster.by_node),
         service=_with_sandbox(facts.service, answering, facts.files),
         assignments=assignments,
+        missing=missing,
         state=replace(facts.state, forgotten=forgotten) if facts.state is not None else None,
     )
 
@@ -157,12 +165,7 @@ def _inspect_log_dirs(
         for path in target.log_dirs
     }
     answering = tuple(path for path, access in accesses.items() if access.answered)
-    failures = LogDirFailures()
-    for path in set(target.log_dirs) - set(answering):
-        # Open files there are not read: even that would hang.
-        failures.mark_offline(path, "its disk does not answer")
-    calls = BoundedCalls(failures, ANSWER_SECONDS)
-    with LogDirs(replace(target, log_dirs=answering), clock, failures, calls=calls) as opened:
+    with _opened(target, answering, clock) as opened:
         seen = opened.log_dir_facts()
         cluster = opened.cluster
         forgotten = forgotten_log_dir(target, opened, state_dir, seen)
@@ -175,6 +178,40 @@ def _inspect_log_dirs(
         for path in target.log_dirs
     )
     return log_dirs, answering, cluster, forgotten
+
+
+def _opened(target: Target, answering: tuple[str, ...], clock: Clock) -> LogDirs:
+    failures = LogDirFailures()
+    for path in set(target.log_dirs) - set(answering):
+        # Open files there are not read: even that would hang.
+        failures.mark_offline(path, "its disk does not answer")
+    return LogDirs(replace(target, log_dirs=answering), clock, failures, calls=BoundedCalls(failures, ANSWER_SECONDS))
+
+
+def _inspect_missing(
+    target: Target, answering: tuple[str, ...], read: Assignments | None, clock: Clock, state_dir: str
+) -> Missing:
+    """By the names of directories: doctor reads none of them."""
+    with _opened(target, answering, clock) as opened:
+        looked = opened.log_dir_facts("no")
+        listed = opened.calls.call_each({path: partial(_named_dirs, d) for path, d in opened.online().items()})
+        dirs = [d for found in listed.values() if isinstance(found, list) for d in found]
+        silent = set(target.log_dirs) - {path for path, found in listed.items() if isinstance(found, list)}
+        nowhere = Holder(HolderState.UNREADABLE)
+        looked |= {path: LogDirFacts(path, None, Health.OFFLINE, None, nowhere) for path in silent}
+        image, sure = (read.shown, read.shown_is_sure) if read is not None else (None, False)
+        asked = MissingQuestion(image, sure, dirs, inspect_journal(state_dir).log_dirs, state_dir)
+        return inspect_missing(opened, looked, asked)
+
+
+def _named_dirs(log_dir: OpenLogDir) -> list[PartitionDir]:
+    with log_dir.acting("list"):
+        names = os.listdir(log_dir.fd)
+    parsed = ((name, classify(name)) for name in names)
+    return [
+        PartitionDir(log_dir.path, name, p.kind, p.topic, p.partition, p.uuid, p.truncated, 0, 0, 0, 0)
+        for name, p in parsed
+    ]
 
 
 def _configuration(q: Question, brokers: Sequence[BrokerConfigRead]) -> tuple[ConfigFacts, Target | None]:

@@ -283,6 +283,12 @@ class Assignments:
         """The image to show: the first usable one, else the first that was read at all."""
         return next(iter((*self.usable, *self.unusable)), None)
 
+    @property
+    def shown_is_sure(self) -> bool:
+        """Whether no start goes by better ones than `shown`: they are fresh, or of this node's own metadata log."""
+        shown = self.shown
+        return self.lineage_problem is None and shown is not None and (shown is self.own_log or shown is self.first)
+
     def log_dir_served(self, node_id: int, path: str) -> bool | None:
         """Whether our broker says that it serves the log dir; None if it cannot be asked or is not known to be ours: a
         cloned cluster also has a node with our id, and perhaps a log dir with our path."""

@@ -46,7 +46,7 @@ def forgotten_log_dir(
         return NotSeen(fact, f"if {target.config or 'what is named'} has all of them, remove it")
     here = {f.directory_id for f in looked.values() if f.directory_id is not None}
     named = {*target.log_dirs, *target.left_out, *target.spared}
-    lost = next((path for path in seen.left_out(named, here) if not _is_here(log_dirs, path)), None)
+    lost = next((path for path in seen.left_out(named, here) if not is_here(log_dirs, path)), None)
     if lost is None:
         return None
     if target.config is None:
@@ -57,7 +57,7 @@ def forgotten_log_dir(
     return NotSeen(f"{target.config} does not name log dir {lost} any more", hint)
 
 
-def _is_here(log_dirs: LogDirs, path: str) -> bool:
+def is_here(log_dirs: LogDirs, path: str) -> bool:
     """Whether it is one of the open log dirs, by another path."""
     opened = log_dirs.online()
     try:

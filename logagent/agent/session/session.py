@@ -18,6 +18,7 @@ from logagent.agent.evidence.judge import absent_ids, gather_versions, identify,
 from logagent.agent.evidence.stray_questions import StrayQuestions, rule_on_duplicates
 from logagent.agent.session import dir_history
 from logagent.agent.session.clock_watch import ClockWatch
+from logagent.agent.session.left_log_dirs import MissingQuestion, inspect_missing
 from logagent.agent.session.opened_log_dirs import LogDirs, forgotten_log_dir, remember_log_dirs
 from logagent.agent.target import Target
 from logagent.errors import ConfigError, KafkaStorageError, LogAgentError
@@ -39,7 +40,7 @@ from logagent.model.assignments.lineage import remember
 from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
-from logagent.model.assignments.without_directory import WithoutDirectory, without_directory
+from logagent.model.assignments.without_directory import Missing
 from logagent.model.facts import Facts, Keys, LogDirFacts, NotSeen, RecentAction, Ruling, StrayRuling
 from logagent.model.health.clock_doubt import TRUST_CLOCK
 from logagent.model.kafka_version import KafkaVersion, LastRun, VersionsSeen, which_version
@@ -467,13 +468,15 @@ class Session:
         strays = self.of_kind(Kind.STRAY)
         return self._questions(strays, now_ms, False).verdicts(strays) if strays else {}
 
-    def without_directory(self, facts: Facts) -> list[WithoutDirectory]:
-        """What is assigned to this node and has no directory here; none while a log dir cannot be seen. Assignments too
-        old for verdicts count too: nothing is done because of it."""
-        image, cluster = self.assignments.shown, self.log_dirs.cluster
-        if image is None or cluster.cluster_id is None or image.cluster_id != cluster.cluster_id or not self.whole:
-            return []
-        return [] if facts.not_seen() is not None else without_directory(image, cluster.node_id, self.dirs)
+    def missing(self, facts: Facts) -> Missing:
+        """What a start would make anew, and where it is or may be. Assignments too old for verdicts count too: nothing
+        is done because of it."""
+        found = self.assignments
+        journal = self.journal.log_dirs() if self.journal_problem is None else ()
+        asked = MissingQuestion(
+            found.shown if self.whole else None, found.shown_is_sure, self.dirs, journal, self.state_dir
+        )
+        return inspect_missing(self.log_dirs, facts.log_dirs, asked)
 
     def _questions(self, strays: Sequence[PartitionDir], now_ms: int, to_act: bool) -> StrayQuestions:
         host = self._host()

@@ -17,7 +17,7 @@ from logagent.cli.options import Call, common, gathered, reads_assignments
 from logagent.cli.render import dump_line, dump_rows, human_bytes, show_line, table
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Reason
-from logagent.model.assignments.without_directory import WithoutDirectory
+from logagent.model.assignments.without_directory import LeftLogDir, Missing, as_told, named
 from logagent.model.facts import Facts, Ruling
 from logagent.model.planning.rescue_steps import at_risk
 from logagent.model.records import DirKey, Kind, PartitionDir, Verdict
@@ -70,11 +70,12 @@ def scan(call: Call, jsonl: bool, show_all: bool, choice: Choice) -> None:
         note_health(call, facts)
         if session.journal_problem is not None:
             call.say(f"full topic names may be missing: {session.journal_problem}")
-        head, missing = scan_head(session, facts, call.host), session.without_directory(facts)
+        head, missing = scan_head(session, facts, call.host), session.missing(facts)
         head["without_directory"] = [
             {"topic": w.topic, "partition": w.partition, "topic_id": w.topic_id, "only_copy": w.only_copy}
-            for w in missing
+            for w in missing.all
         ]
+        head["forgotten_log_dirs"] = list(map(_forgotten, missing.left))
         strays = session.stray_verdicts(facts.now_ms)
         dirs = choice.of(session.dirs, lambda d: _verdict_of(d, facts, strays))
         details = _details(session, facts, strays)
@@ -97,13 +98,24 @@ def scan(call: Call, jsonl: bool, show_all: bool, choice: Choice) -> None:
         _say_what_is_missing(call, missing, at_risk(facts))
 
 
-def _say_what_is_missing(call: Call, missing: Sequence[WithoutDirectory], lost: Sequence[object]) -> None:
-    if missing:
-        names = ", ".join(map(str, missing[:5])) + (" …" if len(missing) > 5 else "")
+def _forgotten(left: LeftLogDir) -> dict[str, Any]:
+    names = [*map(str, left.partitions), *left.held]
+    only = len(left.only_copies) if left.partitions else None
+    row = {"path": left.path, "directory_id": left.directory_id, "known": left.known, "known_by": left.known_by}
+    return row | {"partitions": names, "only_copies": only}
+
+
+def _say_what_is_missing(call: Call, missing: Missing, lost: Sequence[object]) -> None:
+    for line in as_told(missing):
+        call.say(line)
+    if missing.here:
         call.say(
-            f"{len(missing)} partitions are assigned here and have no directory (a start makes them anew, empty): "
-            f"{names}; logagent check says of each what to do"
+            f"{named(missing.here)} assigned here and without a directory (a start makes them anew, empty); logagent"
+            " check says of each what to do"
         )
+    if missing.hidden:
+        where = ", ".join(missing.unseen) or "a log dir that was not named"
+        call.say(f"{named(missing.hidden)} assigned here, and may be in {where}, which could not be inspected")
     if lost:
         call.say(
             f"{len(lost)} files removed by hand are still open and may be the only copy of their records: logagent "

@@ -437,6 +437,11 @@ class Journal:
                 for r in rows
             )
 
+    def log_dirs(self) -> frozenset[str]:
+        """Every log dir that it has entries about."""
+        rows = self._rows("SELECT log_dir FROM actions UNION SELECT log_dir FROM sightings")
+        return frozenset(text_of(row["log_dir"]) for row in rows)
+
     def removed_bytes(self, topic_ids: Iterable[str]) -> dict[str, int]:
         """The bytes of the directories that we removed, by these topic ids."""
         wanted = set(topic_ids)

@@ -1,32 +1,159 @@
-"""What is assigned to this node and has no directory on it. Decides without I/O.
+"""What is assigned to this node and has no directory on it, and the log dirs that its configuration no longer names.
+Decides without I/O.
 
-A start makes such a partition anew, empty, and says nothing of it. With other replicas in sync it is copied again;
-where this node is the only one, its records are gone, unless what was set aside or removed by hand can still be brought
-back.
+A start makes such a partition anew, empty, in the log dirs that are named, and says nothing of it. With other replicas
+in sync it is copied again; where this node is the only one, its records are gone, unless what was set aside or removed
+by hand can still be brought back, or the log dir that has them is put back into `log.dirs` before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.records import Kind, PartitionDir
+
+Partition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class WithoutDirectory:
     """`only_copy`: no other replica is in sync, None if the source does not say. `aside`: where a directory of its
-    topic id was set aside or marked."""
+    topic id was set aside or marked. `directory_id`: of the log dir that it is assigned to, None if that is unknown."""
 
     topic: str
     partition: int
     topic_id: str | None
     only_copy: bool | None
     aside: str | None = None
+    directory_id: str | None = None
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherLogDir:
+    """A log dir that this broker had and its configuration does not name. `known_by`: who says that it had it.
+    `directory_id`: None if that is unknown. `holds`: its current partition directories with their topic ids (None: not
+    read, or none there); None as a whole: it cannot be inspected. `remembered`: the broker's configuration named it,
+    and nobody has taken it back since."""
+
+    path: str
+    known_by: str
+    directory_id: str | None = None
+    holds: Mapping[Partition, str | None] | None = None
+    remembered: bool = True
+
+    def has(self, w: WithoutDirectory) -> bool:
+        """Whether what is known says that this partition is in it."""
+        if w.directory_id is not None and w.directory_id == self.directory_id:
+            return True
+        topic_id = (self.holds or {}).get((w.topic, w.partition))
+        return topic_id is not None and topic_id == w.topic_id
+
+    def may_have(self, w: WithoutDirectory) -> bool:
+        """Whether nothing says that it is elsewhere."""
+        if w.directory_id is not None and self.directory_id is not None:
+            return w.directory_id == self.directory_id
+        return self.holds is None or ((w.topic, w.partition) in self.holds and not self._of_another_id(w))
+
+    def _of_another_id(self, w: WithoutDirectory) -> bool:
+        topic_id = (self.holds or {}).get((w.topic, w.partition))
+        return None not in (topic_id, w.topic_id) and topic_id != w.topic_id
+
+
+@dataclass(frozen=True, slots=True)
+class LeftLogDir:
+    """A log dir that is not in `log.dirs` any more, with partitions that have no directory elsewhere here. `path` or
+    `directory_id` may be unknown. `partitions`: those that are assigned to it or lie in it; `held`: names of those that
+    lie in it where no assignments say whether they are still this node's. `known`: it is known, not only possible, that
+    a start makes them anew."""
+
+    path: str | None
+    directory_id: str | None
+    known_by: str
+    known: bool
+    partitions: tuple[WithoutDirectory, ...] = ()
+    held: tuple[str, ...] = ()
+
+    @property
+    def only_copies(self) -> tuple[WithoutDirectory, ...]:
+        """Those of which no other replica is in sync, as far as is known."""
+        return tuple(w for w in self.partitions if w.only_copy is not False)
+
+    @property
+    def name(self) -> str:
+        return self.path if self.path is not None else f"the log dir with directory.id {self.directory_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What a start would have to make anew. `here`: in the log dirs that are named, and not known to be elsewhere.
+    `left`: what is, or may be, in log dirs that `log.dirs` no longer names. `hidden`: what may be in one of `unseen`,
+    which could not be read or were not inspected; a start makes nothing anew while a log dir is offline. `doubt`: why
+    it is not known which log dirs this broker had."""
+
+    here: tuple[WithoutDirectory, ...] = ()
+    left: tuple[LeftLogDir, ...] = ()
+    hidden: tuple[WithoutDirectory, ...] = ()
+    unseen: tuple[str, ...] = ()
+    doubt: str | None = None
+
+    @property
+    def all(self) -> list[WithoutDirectory]:
+        every = {*self.here, *self.hidden, *(w for log_dir in self.left for w in log_dir.partitions)}
+        return sorted(every, key=lambda w: (w.topic, w.partition))
+
+
+NOTHING_MISSING = Missing()
+_SHOWN = 5
+
+
+def named(partitions: Sequence[object]) -> str:
+    """`3 partitions (a-0, a-1, b-0) are`, as the beginning of a sentence."""
+    names = ", ".join(map(str, partitions[:_SHOWN])) + (", …" if len(partitions) > _SHOWN else "")
+    return f"1 partition ({names}) is" if len(partitions) == 1 else f"{len(partitions)} partitions ({names}) are"
+
+
+def in_words(left: LeftLogDir) -> tuple[str, str]:
+    """What a start would do, and the two ways out."""
+    back = "put it back into log.dirs before the broker starts"
+    not_named = f"log.dirs does not name {left.name} any more (known by {left.known_by})"
+    if not left.partitions:
+        inside = f"{named(left.held)} in it" if left.held else "it cannot be inspected"
+        says = f"{not_named}, {inside}, and no assignments say whether a start would make partitions anew, empty"
+        return says, f"{back}; or, if the broker was meant to lose it, restart logagent (systemctl restart logagent)"
+    what = f"{named(left.partitions)} {'assigned to it' if left.known else 'assigned to this broker and may be in it'}"
+    loss = "each has another replica in sync, from which it is copied again"
+    if left.only_copies:
+        count = "none" if left.only_copies == left.partitions else f"{len(left.only_copies)} of them not"
+        loss = f"{count} known to have another replica in sync: their records are lost to the cluster"
+    says = f"{not_named}, and {what}: a start makes them anew, empty, in the other log dirs ({loss}); once it is back"
+    says += " they are duplicates, with which no broker starts"
+    out = "start without it once what is in it is elsewhere: another replica of each is in sync (kafka-topics.sh"
+    out += " --describe), or its directory was moved into a log dir that stays, while the broker is stopped"
+    return says, f"{back}; or {out}"
+
+
+def as_told(missing: Missing) -> list[str]:
+    """A sentence for each log dir that may have what a start makes anew."""
+    told = ["{}; {}".format(*in_words(left)) for left in missing.left]
+    return [*told, *([missing.doubt] if missing.doubt is not None else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLogDirs:
+    """The log dirs that a start would use. `ids`: the directory ids of those that could be read; `unseen`: those that
+    could not, or were not inspected. `configured`: a configuration names them, not the command that asks. `sure`: the
+    assignments are our cluster's, and no older than what a start goes by."""
+
+    ids: frozenset[str] = frozenset()
+    unseen: tuple[str, ...] = ()
+    configured: bool = True
+    sure: bool = True
+    doubt: str | None = None
 
 
 def without_directory(
@@ -52,5 +179,69 @@ def without_directory(
             if ids and topic.topic_id is None:
                 continue
             only = not [n for n in partition.isr if n != node_id] if partition.isr else None
-            found.append(WithoutDirectory(name, number, topic.topic_id, only, aside.get((topic.topic_id, number))))
+            stray = aside.get((topic.topic_id, number))
+            directory_id = partition.directory_of(node_id)
+            found.append(WithoutDirectory(name, number, topic.topic_id, only, stray, directory_id))
     return found
+
+
+def sort_missing(
+    missing: Sequence[WithoutDirectory] | None, others: Sequence[OtherLogDir], named: NamedLogDirs
+) -> Missing:
+    """Where the directories of `missing` (None: there are no assignments) are or may be; `others`: log dirs that are
+    not named. What is known to be in one of them, or assigned to an id that no named log dir has, is made anew; a
+    doubt adds to what is said, and takes nothing from it."""
+    if missing is None:
+        return Missing(left=tuple(_without_assignments(others)), unseen=named.unseen, doubt=named.doubt)
+    places = _Places(others, named)
+    for w in missing:
+        places.put(w)
+    return places.result()
+
+
+def _without_assignments(others: Sequence[OtherLogDir]) -> Iterable[LeftLogDir]:
+    for o in others:
+        held = tuple(f"{topic}-{partition}" for topic, partition in sorted(o.holds or {}))
+        if held or (o.holds is None and o.remembered):
+            yield LeftLogDir(o.path, o.directory_id, o.known_by, False, held=held)
+
+
+@dataclass
+class _Places:
+    others: Sequence[OtherLogDir]
+    named: NamedLogDirs
+    here: list[WithoutDirectory] = field(default_factory=list)
+    hidden: list[WithoutDirectory] = field(default_factory=list)
+    known: dict[str, list[WithoutDirectory]] = field(default_factory=dict)
+    possible: dict[str, list[WithoutDirectory]] = field(default_factory=dict)
+    by_id: dict[str, list[WithoutDirectory]] = field(default_factory=dict)
+
+    def put(self, w: WithoutDirectory) -> None:
+        has = next((o for o in self.others if o.has(w)), None)
+        if has is not None:
+            self.known.setdefault(has.path, []).append(w)
+        elif w.directory_id in self.named.ids:
+            self.here.append(w)
+        else:
+            self._unplaced(w)
+
+    def _unplaced(self, w: WithoutDirectory) -> None:
+        may = next((o for o in self.others if o.may_have(w)), None)
+        if self.named.unseen or not self.named.configured:
+            self.hidden.append(w)
+        elif w.directory_id is not None:
+            self.by_id.setdefault(w.directory_id, []).append(w)
+        elif may is None:
+            self.here.append(w)
+        if may is not None and (w.directory_id is None or self.hidden):
+            self.possible.setdefault(may.path, []).append(w)
+
+    def result(self) -> Missing:
+        left = []
+        for o in self.others:
+            for found, known in ((self.known, self.named.sure), (self.possible, False)):
+                if o.path in found:
+                    left.append(LeftLogDir(o.path, o.directory_id, o.known_by, known, tuple(found[o.path])))
+        by = "the assignments"
+        left += [LeftLogDir(None, id_, by, self.named.sure, tuple(ws)) for id_, ws in sorted(self.by_id.items())]
+        return Missing(tuple(self.here), tuple(left), tuple(self.hidden), self.named.unseen, self.named.doubt)

@@ -63,6 +63,7 @@ broken-checkpoint           fatal     all          an offset checkpoint that Kaf
 broken-checkpoint           warning   >= 3.5.0     the same with an out-of-range number [3]
 deleted-at-start            warning   2.8 to 3.6   a current directory that is not assigned to this broker (KRaft)
 no-directory                warning   all          assigned here without a directory: a start makes it anew, empty
+log-dir-forgotten           fatal     all          a log dir with partitions of this broker left `log.dirs` [8]
 stale-cordon                warning   >= 4.3.0     `cordoned.log.dirs` names what `log.dirs` lacks
 stray-emptied               warning   all          a stray below the log start offset of the partition of its name
 open-exchange               warning   all          `restore --replace` was cut short: one dir has another's name
@@ -80,6 +81,7 @@ not-verified                warning   all          could not be inspected from h
 [5] Also the node's own one, if `metadata.log.dir` spells the log dir otherwise than `log.dirs` does.
 [6] `quorum-state` from 3.8.0 on: earlier releases begin a new one.
 [7] A warning where only a record that was taken back is unsupported, of a node that is no controller.
+[8] A warning where it is only possible, and where every one of them has another replica in sync.
 
 If the version is unknown, what is fatal for only some releases is a warning.
 """
@@ -90,6 +92,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from logagent.model.assignments.without_directory import LeftLogDir, in_words, named
 from logagent.model.check.log_dirs import check_log_dirs
 from logagent.model.check.long_names import check_long_names
 from logagent.model.check.metadata_dir import check_metadata, in_metadata_log, odd_file
@@ -382,7 +385,7 @@ def check(facts: StartFacts, version: Version | None, *, at_least: Version | Non
     findings += [*check_metadata(facts), *_check_version(facts), *_check_overrides(facts), *_check_exchanges(facts)]
     findings += [*_check_cordons(facts), *check_releases(facts, version)]
     if not facts.server.controller_only:  # a controller never reads partition directories
-        findings += [*check_names(facts), *_check_emptied(facts), *check_long_names(facts), *_without_directory(facts)]
+        findings += [*check_names(facts), *_check_emptied(facts), *check_long_names(facts), *_check_missing(facts)]
     return _without_repetition(concerning(findings, version, at_least=at_least))
 
 
@@ -440,8 +443,22 @@ def _check_emptied(facts: StartFacts) -> Iterator[Finding]:
         )
 
 
-def _without_directory(facts: StartFacts) -> Iterator[Finding]:
-    for w in facts.without_directory:
+def _check_missing(facts: StartFacts) -> Iterator[Finding]:
+    missing = facts.missing
+    for left in missing.left:
+        yield forgotten_log_dir(left, facts.server.config or "")
+    if missing.doubt is not None:
+        says = f"{missing.doubt}: whether log.dirs has lost one of them is unknown"
+        yield warning(
+            "not-verified", facts.server.config or "", says, "logagent doctor says what to do about that file"
+        )
+    if missing.hidden:
+        where = ", ".join(missing.unseen) or "a log dir that was not named"
+        alone = sum(w.only_copy is not False for w in missing.hidden)
+        says = f"{named(missing.hidden)} assigned to this broker, and may be in {where}, which could not be inspected;"
+        says += f" {alone or 'none'} of them may be the only copies"
+        yield warning("no-directory", where, says, "repair or name that log dir, then run check again")
+    for w in missing.here:
         what = "and no other replica is in sync" if w.only_copy else "and copies it from its leader"
         if w.only_copy is None:
             what = "and whether another replica has its records is unknown here"
@@ -450,6 +467,14 @@ def _without_directory(facts: StartFacts) -> Iterator[Finding]:
             hint += " rescue shows what a process still has open of it; stop or restart nothing before"
         says = f"{w} is assigned to this broker and has no directory here: a start makes it anew, empty, {what}"
         yield warning("no-directory", str(w), says, hint)
+
+
+def forgotten_log_dir(left: LeftLogDir, config: str) -> Finding:
+    """Fatal where records are known to be gone at a start. Where every partition has another replica in sync, that is
+    how a dead disk is left out: the broker starts, and copies them again."""
+    says, hint = in_words(left)
+    severity = Severity.FATAL if left.known and left.only_copies else Severity.WARNING
+    return Finding(severity, "log-dir-forgotten", left.path or config, says, hint)
 
 
 def _without_repetition(findings: list[Finding]) -> list[Finding]:

@@ -85,8 +85,8 @@ def _failed(s: StartLogDirFacts) -> Finding:
         "log-dir-failed",
         s.path,
         f"{s.detail or 'it cannot be read'}: the broker takes the log dir offline, or does not start",
-        "check the kernel log (dmesg) and repair or replace the disk; the broker starts without it once it is removed"
-        " from log.dirs",
+        "check the kernel log (dmesg) and repair or replace the disk; once every partition in it has another replica in"
+        " sync, the broker can start without it: remove it from log.dirs",
     )
 
 

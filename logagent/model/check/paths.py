@@ -103,6 +103,9 @@ def _nested(inner: StartLogDirFacts, outer: StartLogDirFacts) -> Iterator[Findin
     )
 
 
+_MOUNT_IT = "mount its disk; once every partition in it has another replica in sync, it can be taken out of log.dirs"
+
+
 def _path_problem(s: StartLogDirFacts, facts: StartFacts) -> Finding | None:
     mode = facts.server.mode
     match s.problem:
@@ -111,7 +114,7 @@ def _path_problem(s: StartLogDirFacts, facts: StartFacts) -> Finding | None:
                 "log-dir-missing",
                 s.path,
                 "no such directory: the broker creates it, empty. Is its disk mounted?",
-                "mount its disk, or remove it from log.dirs",
+                _MOUNT_IT,
             )
         case PathProblem.MISSING | PathProblem.DANGLING:
             return Finding(
@@ -120,7 +123,7 @@ def _path_problem(s: StartLogDirFacts, facts: StartFacts) -> Finding | None:
                 s.path,
                 f"{s.detail or 'no such directory'}: the broker does not start, or takes the log dir offline."
                 " Is its disk mounted?",
-                "mount its disk, or remove it from log.dirs (its replicas are then fetched from other brokers)",
+                _MOUNT_IT,
             )
         case PathProblem.NOT_A_DIRECTORY if not facts.needs(s):
             return warning(

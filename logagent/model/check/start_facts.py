@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from logagent.model.assignments.without_directory import WithoutDirectory
+from logagent.model.assignments.without_directory import NOTHING_MISSING, Missing
 from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
 
@@ -233,7 +233,7 @@ class StartFacts:
     what an interrupted `restore --replace` displaced, with the name it had before. overrides: settings in force that
     are not in the configuration. failed_marks: directories that the broker could not mark for deletion since its last
     start, with the log that says so. about_to_start: any holder of a log dir prevents the start.
-    without_directory: what is assigned to this node and has no directory here, if every log dir could be seen.
+    missing: what is assigned to this node and has no directory in the log dirs that a start would use.
     stale_cordons: what `cordoned.log.dirs` names and `log.dirs` does not, with what takes it out.
     """
 
@@ -249,7 +249,7 @@ class StartFacts:
     overrides: tuple[Override, ...] = ()
     failed_marks: Mapping[DirKey, str] = field(default_factory=dict)
     about_to_start: bool = False
-    without_directory: tuple[WithoutDirectory, ...] = ()
+    missing: Missing = NOTHING_MISSING
     stale_cordons: Mapping[str, str] = field(default_factory=dict)
     kafka_version: KafkaVersion = UNKNOWN_VERSION
 

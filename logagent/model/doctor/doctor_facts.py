@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logagent.model.assignments.image import Source
+from logagent.model.assignments.without_directory import NOTHING_MISSING, Missing
 from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion, Version
 from logagent.model.records import Health, HolderState
 
@@ -267,7 +268,7 @@ class InstanceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorFacts:
-    """All facts about one host."""
+    """All facts about one host. `missing`: what a start would make anew."""
 
     config: ConfigFacts
     brokers: tuple[BrokerFacts, ...] = ()
@@ -287,4 +288,5 @@ class DoctorFacts:
     assignments: AssignmentsFacts | None = None
     files: tuple[AccessFacts, ...] = ()
     siblings: tuple[InstanceFacts, ...] = ()
+    missing: Missing = NOTHING_MISSING
     root: bool = False

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from shlex import quote
 
+from logagent.model.assignments.without_directory import in_words
 from logagent.model.doctor.doctor_facts import (
     AccessFacts,
     ConfigFacts,
@@ -188,6 +189,9 @@ def _service_change(service: ServiceFacts | None, line: str) -> Change | None:
 
 
 def log_dirs(f: DoctorFacts) -> Iterator[Finding]:
+    for left in f.missing.left:
+        says, hint = in_words(left)
+        yield warning("log-dir-forgotten", left.path or f.config.kafka_config or "", says, hint)
     for d in f.log_dirs:
         problems = list(_log_dir(f, d))
         if not problems:

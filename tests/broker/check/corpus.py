@@ -8,20 +8,22 @@ everything. `python -m tests.broker.check` tries them all.
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.broker.check.starts import METADATA_LOG, TOPIC, UUID, Disk, Kind
-from tests.disk.conftest import run
+from logagent.model.naming.topic_ids import to_text
+from tests.broker.check.starts import METADATA_LOG, OTHER_TOPIC_ID, RECORDS, TOPIC, UUID, Disk, Kind
+from tests.disk.conftest import run, unmount
 
-NEWEST = "4.3.1"
-KRAFT = ("3.7.0", "3.9.1", NEWEST)
+NEWEST = "4.4.0"
+KRAFT = ("3.7.0", "3.9.1", "4.3.1", NEWEST)
 ZOOKEEPER = ("3.5.2",)
 EVERYWHERE = (*ZOOKEEPER, *KRAFT)
 # Only where a release in between may differ from the one before it.
 BETWEEN = ("3.6.0", "3.8.1")
-DYNAMIC_SINCE = ("3.9.1", NEWEST)
+DYNAMIC_SINCE = ("3.9.1", "4.3.1", NEWEST)
 
 Doing = Callable[[Disk], object]
 How = Callable[[Path], object]
@@ -778,7 +780,258 @@ DYNAMIC_QUORUM = [
     ),
 ]
 
-CORPUS = [*DYNAMIC_QUORUM, *METADATA, *PLACES, *CONTROLLERS, *PARTITIONS, *IDS]
+# What a start meets in partition directories: torn tails, foreign files, directories in places of files.
+
+CLEAN = ".kafka_cleanshutdown"
+
+
+def unclean(do: Doing) -> Doing:
+    """The same after a stop that was not clean: everything behind the recovery points is recovered."""
+
+    def both(disk: Disk) -> None:
+        do(disk)
+        for log_dir in (disk.d1, disk.d2):
+            (log_dir / CLEAN).unlink()
+
+    return both
+
+
+def behind(data: bytes) -> How:
+    return lambda path: path.write_bytes(path.read_bytes() + data)
+
+
+def holding(data: bytes) -> How:
+    return lambda path: path.write_bytes(data)
+
+
+def as_directory(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def without_index(disk: Disk) -> None:
+    in_partition(f"{FIRST}.index")(disk).unlink()
+    behind(bytes(300))(in_partition(f"{FIRST}.log")(disk))
+
+
+FIRST = "0" * 20
+TOO_HIGH = str(2**63).zfill(20)
+# `AbortedTxn`: version, producer id, first and last offset, last stable offset.
+ABORTED = struct.Struct(">hqqqq")
+TAILS = {
+    "zeros": bytes(300),
+    "16 zeros": bytes(16),
+    "17 zeros": bytes(17),
+    "a torn batch": struct.pack(">qi", 5, 500) + bytes(100),
+    "letters": b"x" * 300,
+    "all ones": b"\xff" * 300,
+}
+FOREIGN = {
+    "of a later version": ABORTED.pack(1, 7, 0, 1, 1),
+    "of a negative version": ABORTED.pack(-1, 7, 0, 1, 1),
+    "of this version": ABORTED.pack(0, 7, 0, 1, 1),
+    "below its segment": ABORTED.pack(0, 7, -9, -8, -8),
+    "of zeros": bytes(ABORTED.size),
+    "torn": bytes(ABORTED.size - 1),
+    "empty": b"",
+}
+PLACES_OF_FILES = (
+    f"{FIRST}.log",
+    f"{FIRST}.index",
+    f"{FIRST}.timeindex",
+    f"{FIRST}.txnindex",
+    f"{FIRST}.snapshot",
+    f"{RECORDS:020}.snapshot",
+    f"{FIRST}.log.swap",
+    f"{FIRST}.log.cleaned",
+    f"{FIRST}.log.deleted",
+    f"{RECORDS:020}.log",
+    "leader-epoch-checkpoint",
+    "leader-epoch-checkpoint.tmp",
+    "partition.metadata",
+    "partition.metadata.tmp",
+    f"{TOO_HIGH}.log",
+    "backup.log",
+)
+NUMBERED = (
+    f"{TOO_HIGH}.log",
+    f"{TOO_HIGH}.index",
+    f"{TOO_HIGH}.snapshot",
+    f"{TOO_HIGH}.log.swap",
+)
+IN_FILES = ("broken-segment", "broken-epochs", "broken-partition-metadata", "odd-segment-file", "not-a-file")
+
+SEGMENTS = [
+    *(
+        Damage(f"{what} at the end of a log", to(in_partition(f"{FIRST}.log"), behind(data)), IN_FILES, BOTH)
+        for what, data in TAILS.items()
+    ),
+    Damage(
+        "zeros at the end of a log, unclean", unclean(to(in_partition(f"{FIRST}.log"), behind(bytes(300)))), (), BOTH
+    ),
+    Damage("zeros at the end of a log without index", without_index, IN_FILES, BOTH),
+    Damage("zeros for a log", to(in_partition(f"{FIRST}.log"), holding(bytes(300))), IN_FILES, BOTH),
+    *(
+        Damage(f"txnindex {what}", to(in_partition(f"{FIRST}.txnindex"), holding(data)), IN_FILES, BOTH)
+        for what, data in FOREIGN.items()
+    ),
+    *(
+        Damage(
+            f"txnindex {what}, unclean", unclean(to(in_partition(f"{FIRST}.txnindex"), holding(data))), IN_FILES, BOTH
+        )
+        for what, data in FOREIGN.items()
+    ),
+    *(
+        Damage(f"a directory for {name}", to(in_partition(name), as_directory), IN_FILES, BOTH)
+        for name in PLACES_OF_FILES
+    ),
+    *(
+        Damage(f"a directory for {name}, unclean", unclean(to(in_partition(name), as_directory)), IN_FILES, BOTH)
+        for name in PLACES_OF_FILES
+    ),
+    *(
+        Damage(f"a file {name}", to(in_partition(name), holding(b"")), IN_FILES, BOTH, to(in_partition(name), removed))
+        for name in NUMBERED
+    ),
+]
+
+
+def reserved(number: int, where: Where) -> Doing:
+    return _meta_edit(
+        lambda disk: where(disk) / "meta.properties",
+        "directory.id=.*",
+        f"directory.id={to_text(number.to_bytes(16, 'big'))}",
+    )
+
+
+def a_log_dir(disk: Disk) -> Path:
+    return disk.partition().parent
+
+
+RESERVED = [
+    *(
+        Damage(f"directory.id {number} of a log dir", reserved(number, a_log_dir), ("reserved-directory-id",))
+        for number in (0, 1, 2, 3, 99, 100)
+    ),
+    *(
+        Damage(
+            f"directory.id {number} of the metadata dir",
+            reserved(number, lambda d: d.meta),
+            ("reserved-directory-id",),
+            ("combined", "controller", "dynamic"),
+        )
+        for number in (1, 99, 100)
+    ),
+]
+
+
+# The same partition twice: by a link, by a mount; and log dirs that leave.
+
+
+def linked(target: Where) -> Doing:
+    def do(disk: Disk) -> None:
+        partition = target(disk)
+        (disk.other(disk.partition()) / f"{TOPIC}-0").symlink_to(partition)
+
+    return do
+
+
+def both_linked(disk: Disk) -> None:
+    partition = disk.partition()
+    aside = disk.root / "aside"
+    shutil.move(partition, aside)
+    for log_dir in (disk.d1, disk.d2):
+        (log_dir / f"{TOPIC}-0").symlink_to(aside)
+
+
+def copied_aside(disk: Disk) -> Path:
+    return Path(shutil.copytree(disk.partition(), disk.root / "aside"))
+
+
+def of_another_id(disk: Disk) -> Path:
+    aside = copied_aside(disk)
+    (aside / "partition.metadata").write_text(f"version: 0\ntopic_id: {OTHER_TOPIC_ID}\n")
+    return aside
+
+
+def without_id(disk: Disk) -> Path:
+    aside = copied_aside(disk)
+    (aside / "partition.metadata").unlink()
+    return aside
+
+
+def mounted(disk: Disk) -> None:
+    partition = disk.partition()
+    place = disk.other(partition) / partition.name
+    place.mkdir()
+    run("mount", "--bind", partition, place)
+    disk.undo.callback(unmount, place)
+
+
+def future_linked(disk: Disk) -> None:
+    aside = copied_aside(disk)
+    (disk.partition().parent / f"{TOPIC}-0.{UUID}-future").symlink_to(aside)
+
+
+def id_linked(disk: Disk) -> None:
+    metadata = disk.partition() / "partition.metadata"
+    shutil.move(metadata, disk.root / "aside")
+    metadata.symlink_to(disk.root / "aside")
+
+
+def id_linked_twice(disk: Disk) -> None:
+    shutil.copytree(disk.partition(), disk.other(disk.partition()) / f"{TOPIC}-0")
+    id_linked(disk)
+
+
+def leaves(disk: Disk) -> None:
+    disk.log_dirs(disk.other(disk.partition()))
+
+
+def leaves_and_gone(disk: Disk) -> None:
+    leaves(disk)
+    moved_away(disk, disk.partition().parent)
+
+
+def leaves_emptied(disk: Disk) -> None:
+    """Its directories were moved by hand."""
+    log_dir = disk.partition().parent
+    other = disk.other(disk.partition())
+    for directory in log_dir.glob("*-[0-9]*"):
+        shutil.move(directory, other)
+    disk.log_dirs(other)
+
+
+def moves(disk: Disk) -> None:
+    """The log dir as a whole, to another path."""
+    log_dir = disk.partition().parent
+    other = disk.other(disk.partition())
+    shutil.move(log_dir, disk.root / "moved")
+    disk.log_dirs(other, disk.root / "moved")
+
+
+def comes_back(disk: Disk) -> None:
+    disk.log_dirs(disk.d1, disk.d2)
+
+
+SINCE_IDS = ("3.7.0", "3.8.1", "3.9.1", "4.1.0", "4.3.1", "4.4.0")
+TWICE = [
+    Damage("a link to the same partition", linked(Disk.partition), ("duplicate-partition",), BOTH),
+    Damage("a link to a copy elsewhere", linked(copied_aside), ("duplicate-partition",), BOTH),
+    Damage("a link to one of another topic id", linked(of_another_id), ("duplicate-partition",), BOTH),
+    Damage("a link to one without topic id", linked(without_id), ("duplicate-partition", "no-topic-id"), BOTH),
+    Damage("two links to one partition", both_linked, ("duplicate-partition",), BOTH),
+    Damage("the same partition mounted", mounted, ("duplicate-partition",), BOTH),
+    Damage("a linked future beside its current", future_linked, ("future-beside-current",), BOTH, patience=10),
+    Damage("a linked partition.metadata", id_linked, (), BOTH),
+    Damage("a copy, and a linked partition.metadata", id_linked_twice, ("duplicate-partition",), BOTH),
+    Damage("a log dir leaves", leaves, ("log-dir-forgotten",), ("combined", "broker"), comes_back, versions=SINCE_IDS),
+    Damage("a log dir leaves and is gone", leaves_and_gone, ("log-dir-forgotten",), ("combined",), versions=SINCE_IDS),
+    Damage("a log dir leaves, its partitions do not", leaves_emptied, (), ("combined",), versions=SINCE_IDS),
+    Damage("a log dir at another path", moves, (), ("combined",), versions=SINCE_IDS),
+]
+
+CORPUS = [*DYNAMIC_QUORUM, *METADATA, *PLACES, *CONTROLLERS, *PARTITIONS, *IDS, *SEGMENTS, *RESERVED, *TWICE]
 
 QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "quorum-state zeroed": frozenset({(NEWEST, "combined")}),

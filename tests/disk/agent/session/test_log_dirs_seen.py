@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from logagent.broker.exported import read_assignments, write_assignments
 from logagent.host.state.version_seen import LOG_DIRS_FILE_NAME, forget_other_log_dirs
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran, delete
 
@@ -128,3 +131,136 @@ def test_a_memory_that_cannot_be_read_is_no_permission(host: CliHost) -> None:
     (host.state / LOG_DIRS_FILE_NAME).write_text("{")
     (refusal,) = restore(host, name).json["refusals"]
     assert LOG_DIRS_FILE_NAME in refusal["fact"] and "remove it" in refusal["hint"]
+
+
+# What a start would make anew.
+
+
+def findings(ran: Ran, code: str = "log-dir-forgotten") -> list[Any]:
+    return [f for f in ran.json["findings"] if f["code"] == code]
+
+
+def assigned(host: CliHost, *, in_sync: set[int], ids: bool = True) -> None:
+    """What the host's metadata log says, as an export of now, with these nodes in sync."""
+    host.with_assignments(**LATER)
+    file = str(host.root / "assignments.json")
+    image = read_assignments(file)
+    for topic in image.by_name.values():
+        for number, p in topic.partitions.items():
+            isr = tuple(n for n in p.replicas if n in in_sync) or p.replicas
+            topic.partitions[number] = p._replace(isr=isr, directories=p.directories if ids else ())
+    write_assignments(file, image)
+
+
+def test_check_scan_and_doctor_say_the_same_of_a_log_dir_that_left(host: CliHost) -> None:
+    lose(host)
+    (checked,) = findings(host.run("check", "--json"))
+    (scanned,) = host.run("scan", "--json").json["forgotten_log_dirs"]
+    told = [f["says"] for f in findings(host.run("doctor", "--json")) if f["path"] == str(host.d2)]
+    assert checked["path"] == scanned["path"] == str(host.d2) and scanned["known"] and told == [checked["says"]]
+    assert "orders-1" in scanned["partitions"] and scanned["only_copies"] == 0
+    assert "makes them anew, empty" in checked["says"] and "duplicates" in checked["says"]
+    assert "put it back into log.dirs" in checked["hint"] and "once what is in it is elsewhere" in checked["hint"]
+    assert checked["says"] in host.run("scan").err
+
+
+@pytest.mark.parametrize(("in_sync", "severity", "status"), [({3}, "fatal", 6), ({1, 2, 3}, "warning", 0)])
+def test_only_what_loses_records_keeps_a_broker_down(
+    host: CliHost, in_sync: set[int], severity: str, status: int
+) -> None:
+    """A dead disk is left out of log.dirs, and what has other replicas in sync is copied again."""
+    assigned(host, in_sync=in_sync)
+    lose(host)
+    (finding,) = findings(host.run("check", "--json"))
+    assert finding["severity"] == severity
+    ran = host.run("prestart", "--strict", "--dry-run", "--budget", "60s", "--json")
+    assert ran.status == status and len(findings(ran)) == 1
+
+
+def gone(host: CliHost) -> None:
+    shutil.rmtree(host.d2)
+
+
+def unmounted(host: CliHost) -> None:
+    gone(host)
+    host.d2.mkdir()
+
+
+def without_memory(host: CliHost) -> None:
+    shutil.rmtree(host.state)
+
+
+def by_the_journal(host: CliHost) -> None:
+    """The state dir has a journal with entries about it, and no list of log dirs."""
+    assert delete(host, "--partition", "orders-2", *FREELY).status == 0
+    (host.state / LOG_DIRS_FILE_NAME).unlink()
+
+
+@pytest.mark.parametrize("how", [gone, unmounted, without_memory, by_the_journal])
+def test_it_is_known_by_its_id_whatever_became_of_its_disk(host: CliHost, how: Callable[[CliHost], None]) -> None:
+    how(host)
+    lose(host)
+    (scanned,) = host.run("scan", "--json").json["forgotten_log_dirs"]
+    assert scanned["known"] and scanned["directory_id"] and "orders-1" in scanned["partitions"]
+    assert scanned["path"] == (None if how is without_memory else str(host.d2))
+
+
+def test_before_directory_ids_it_is_known_by_what_lies_in_it(host: CliHost) -> None:
+    assigned(host, in_sync={3}, ids=False)
+    toml = host.toml.read_text()
+    without_directory_ids(host)
+    host.toml.write_text(toml)
+    lose(host)
+    for how, known in ((None, True), (gone, False)):
+        if how is not None:
+            how(host)
+        (finding,) = findings(host.run("check", "--json"))
+        assert finding["path"] == str(host.d2) and finding["severity"] == ("fatal" if known else "warning")
+
+
+def test_without_assignments_it_is_possible(host: CliHost) -> None:
+    without_directory_ids(host)
+    lose(host)
+    for how in (None, gone):
+        if how is not None:
+            how(host)
+        (finding,) = findings(host.run("check", "--json"))
+        assert finding["severity"] == "warning" and "no assignments say" in finding["says"]
+
+
+def test_nothing_is_said_of_one_whose_partitions_are_elsewhere(host: CliHost) -> None:
+    for directory in host.d2.glob("*-[0-9]"):
+        if not (host.d1 / directory.name).exists():
+            shutil.move(directory, host.d1)
+    lose(host)
+    assert findings(host.run("check", "--json")) == []
+    assert host.run("scan", "--json").json["forgotten_log_dirs"] == []
+
+
+def test_nor_of_one_at_another_path(host: CliHost) -> None:
+    shutil.move(host.d2, host.disk / "moved")
+    host.set_property(f"log.dirs={host.d1},{host.disk}/moved")
+    assert findings(host.run("check", "--json")) == []
+
+
+def test_one_that_is_named_on_the_command_line_is_still_none_of_a_start(host: CliHost) -> None:
+    lose(host)
+    both = ("--log-dir", str(host.d1), "--log-dir", str(host.d2))
+    (finding,) = findings(host.run("check", "--json", *both))
+    assert finding["path"] == str(host.d2) and "makes them anew" in finding["says"]
+
+
+def test_a_log_dir_that_cannot_be_read_takes_no_finding_away(host: CliHost) -> None:
+    """What is assigned and has no directory may be there: that is said, and once."""
+    gone(host)
+    (finding,) = findings(host.run("check", "--json"), "no-directory")
+    assert finding["severity"] == "warning" and finding["path"] == str(host.d2) and "11 partitions" in finding["says"]
+    host.run("check", "--log-dir", str(host.d1))
+    named = findings(host.run("check", "--json", "--log-dir", str(host.d1)), "no-directory")
+    assert [f["path"] for f in named] == [str(host.d2)], "not inspected"
+
+
+def test_a_memory_that_cannot_be_read_is_a_doubt_and_no_obstacle(host: CliHost) -> None:
+    (host.state / LOG_DIRS_FILE_NAME).write_text("{")
+    ran = host.run("prestart", "--strict", "--dry-run", "--budget", "60s", "--json")
+    assert ran.status == 0 and [LOG_DIRS_FILE_NAME in f["says"] for f in findings(ran, "not-verified")] == [True]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.without_directory import WithoutDirectory
+from logagent.model.assignments.without_directory import LeftLogDir, Missing, WithoutDirectory
 from logagent.model.check import linter
 from logagent.model.check.linter import SHOWN_ALIKE, check
 from logagent.model.check.start_facts import (
@@ -583,6 +583,7 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     used |= {"no-process-roles", "wrong-directory", "version-contradicted", "open-exchange", "stray-emptied"}
     used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete", "no-directory", "stale-cordon"}
     used |= {"no-quorum", "other-directory-id", "feature-unsupported", "features-not-compared", "format-ignored"}
+    used |= {"log-dir-forgotten"}
     used |= {code for row in NODES for _, code, _ in row[-1]}
     assert documented == used
 
@@ -610,7 +611,7 @@ def test_what_is_assigned_here_and_has_no_directory_is_reported_with_what_become
         WithoutDirectory("b", 0, "B", only_copy=True),
         WithoutDirectory("c", 0, "C", only_copy=None, aside="/d1/c-0.x-stray"),
     )
-    found = check(replace(facts(), without_directory=missing), NEW)
+    found = check(replace(facts(), missing=Missing(here=missing)), NEW)
     assert [(f.severity, f.code, f.path) for f in found] == [
         (Severity.WARNING, "no-directory", name) for name in ("a-0", "b-0", "c-0")
     ]
@@ -649,3 +650,21 @@ def test_what_a_kraft_broker_before_3_7_deletes_is_reported() -> None:
 def test_kinds_that_are_not_loaded_are_left_alone() -> None:
     assert directory("__cluster_metadata-0").kind is Kind.METADATA
     assert said(facts(dirs=(directory("__cluster_metadata-0", error="partition.metadata: x"),))) == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("only_copy", [True, None, False])
+def test_a_log_dir_that_left_is_fatal_where_records_go_with_it(known: bool, only_copy: bool | None) -> None:
+    """The rest is a doubt, or how a dead disk is left out."""
+    left = LeftLogDir("/d9", None, "the journal", known, (WithoutDirectory("a", 0, "A", only_copy),))
+    (finding,) = check(replace(facts(), missing=Missing(left=(left,))), NEW)
+    expected = Severity.FATAL if known and only_copy is not False else Severity.WARNING
+    assert (finding.severity, finding.code, finding.path) == (expected, "log-dir-forgotten", "/d9")
+
+
+def test_what_may_be_in_a_log_dir_that_was_not_read_is_said_of_that() -> None:
+    w = WithoutDirectory("a", 0, "A", only_copy=None)
+    (finding,) = check(replace(facts(), missing=Missing(hidden=(w,), unseen=("/d9",))), NEW)
+    assert (finding.severity, finding.code, finding.path) == (Severity.WARNING, "no-directory", "/d9")
+    (finding,) = check(replace(facts(), missing=Missing(doubt="a file is damaged")), NEW)
+    assert (finding.severity, finding.code) == (Severity.WARNING, "not-verified")
