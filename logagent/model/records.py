@@ -154,6 +154,11 @@ class PartitionDir:
         return DirKey(self.log_dir, self.name)
 
 
+def id_unread(d: PartitionDir) -> bool:
+    """Whether its topic id was not read: it may have any, which is not the same as having none, or another one."""
+    return d.topic_id is None and d.error is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """`lock_open_by`: the PIDs that have `.lock` (even an unlinked one) open without holding the lock. `shared_lock`:

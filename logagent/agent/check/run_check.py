@@ -34,6 +34,7 @@ from logagent.host.log_dir.start_inspection import (
     broken_epochs,
     denied_at,
     denied_in_log_dir,
+    followed_topic_ids,
     has_metadata_log,
     links_and_leftovers,
     path_problem,
@@ -71,6 +72,7 @@ from logagent.model.records import (
     PartitionDir,
     TopicPartition,
     Verdict,
+    id_unread,
 )
 from logagent.model.retention.settings import CORDONED_LOG_DIRS
 
@@ -431,6 +433,7 @@ class LogDirInspector:
             if seen.holds_metadata
             else (),
             dir_links=links,
+            followed_ids=followed_topic_ids(log_dir.fd, self._unread_ids(log_dir.path, links)),
             odd_files=tuple(partitions.odd_files),
             denied=tuple(partitions.denied),
             not_seen=tuple(partitions.not_seen),
@@ -448,6 +451,11 @@ class LogDirInspector:
             followed = d.name in links and d.kind is not Kind.DELETE
             if d.log_dir == path and d.kind in _LOADED and (d.error != SYMLINK_ERROR or followed):
                 yield d.name
+
+    def _unread_ids(self, path: str, links: Mapping[str, str]) -> Iterator[str]:
+        """The directories that a broker loads and whose topic id the inventory did not read."""
+        unread = {d.name for d in self._session.dirs if d.log_dir == path and id_unread(d)}
+        return (name for name in self._names(path, links) if name in unread)
 
     def _health(self, path: str, f: LogDirFacts) -> tuple[Health, str | None]:
         probed = self._probes.get(path)

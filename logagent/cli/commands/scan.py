@@ -110,7 +110,7 @@ def _say_what_is_missing(call: Call, missing: Missing, lost: Sequence[object]) -
         call.say(line)
     if missing.here:
         call.say(
-            f"{named(missing.here)} assigned here and without a directory (a start makes them anew, empty); logagent"
+            f"{named(missing.here)} assigned here, without a directory (a start makes them anew, empty); logagent"
             " check says of each what to do"
         )
     if missing.hidden:

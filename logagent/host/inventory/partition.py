@@ -104,6 +104,8 @@ def _count(fd: int, usage: Usage) -> list[str]:
 
 
 PARTITION_METADATA = "partition.metadata"
+# A broker follows it; an inventory does not, so the id is not known, which is not the same as none.
+LINKED_ID = f"{PARTITION_METADATA} is a symlink, which is not followed"
 # Besides the .log, the files of the newest segment that Kafka changes without changing the directory's mtime.
 TAIL_INDEXES = ((1, ".index"), (2, ".timeindex"), (4, ".txnindex"))
 _TAIL_SUFFIXES = {".log": 0, **{suffix: bit for bit, suffix in TAIL_INDEXES}}
@@ -188,6 +190,8 @@ class PartitionReader:
             if found.st_nlink != 1:
                 plain = False
             if found.st_mode & 0o170000 != regular:
+                if name == PARTITION_METADATA:
+                    known.error = LINKED_ID if stat.S_ISLNK(found.st_mode) else f"{name}: it is not a regular file"
                 inner = self._odd(fd, name, found, known)
                 files += inner.files - 1
                 total += inner.bytes

@@ -11,9 +11,15 @@ from contextlib import suppress
 
 from logagent.broker.files.checkpoint_files import CHECKPOINTS, TEMP_PREFIX, parse_epochs, read_checkpoint
 from logagent.broker.files.log_extent import LEADER_EPOCH_CHECKPOINT
-from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
+from logagent.broker.files.meta_properties import (
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    parse_partition_metadata,
+    read_meta_properties,
+)
 from logagent.broker.process.lock import LOCK_FILE
 from logagent.errors import UnreadableError
+from logagent.files import safe_open as limits
 from logagent.files.safe_open import LEADER_EPOCHS, opened_directory, read_regular
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied, in_words
 from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
@@ -94,6 +100,31 @@ def broken_epochs(dir_fd: int, names: Iterable[str]) -> dict[str, tuple[Checkpoi
             if error.errno in OFFLINE_ERRNOS:
                 raise
     return broken
+
+
+def followed_topic_ids(dir_fd: int, names: Iterable[str]) -> dict[str, str | None]:
+    """The topic ids of the directories `names`, read as a broker does, through links and mounts; None where there is
+    none. What cannot be read is left out: that is not the same."""
+    found: dict[str, str | None] = {}
+    for name in names:
+        try:
+            with opened_directory(name, dir_fd=dir_fd, follow=True) as fd:
+                found[name] = _topic_id(fd)
+        except UnreadableError:
+            continue
+        except OSError as error:
+            if error.errno in OFFLINE_ERRNOS:
+                raise
+    return found
+
+
+def _topic_id(fd: int) -> str | None:
+    try:
+        return parse_partition_metadata(
+            read_regular(PARTITION_METADATA, limits.PARTITION_METADATA, dir_fd=fd, follow=True)
+        )
+    except FileNotFoundError:
+        return None
 
 
 def has_metadata_log(dir_fd: int) -> bool:

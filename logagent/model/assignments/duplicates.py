@@ -16,7 +16,7 @@ from logagent.model.assignments.verdict import Reason
 from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Facts, StrayRuling
 from logagent.model.naming.dir_names import current_name
-from logagent.model.records import DirKey, Kind, PartitionDir, Verdict
+from logagent.model.records import DirKey, Kind, PartitionDir, Verdict, id_unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,12 @@ def duplicates(
     chosen: list[Duplicate] = []
     kept: dict[DirKey, str] = {}
     covering: dict[DirKey, str] = {}
+    unread = {current_name(d.topic or "", d.partition or 0) for d in dirs if d.kind is Kind.CURRENT and id_unread(d)}
     for one, two in pairs(dirs):
+        if not unread.isdisjoint((one.name, two.name)):
+            fact = "another directory of its name has a topic id that was not read: which may go is for you to decide"
+            kept |= {one.key: fact, two.key: fact}
+            continue
         rated: list[Duplicate] = []
         why: dict[DirKey, str] = {}
         for d, other in ((one, two), (two, one)):

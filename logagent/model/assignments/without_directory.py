@@ -133,7 +133,7 @@ def in_words(left: LeftLogDir) -> tuple[str, str]:
     says = f"{not_named}, and {what}: a start makes them anew, empty, in the other log dirs ({loss}); once it is back"
     says += " they are duplicates, with which no broker starts"
     out = "start without it once what is in it is elsewhere: another replica of each is in sync (kafka-topics.sh"
-    out += " --describe), or its directory was moved into a log dir that stays, while the broker is stopped"
+    out += " --describe)"
     return says, f"{back}; or {out}"
 
 
@@ -227,7 +227,7 @@ class _Places:
 
     def _unplaced(self, w: WithoutDirectory) -> None:
         may = next((o for o in self.others if o.may_have(w)), None)
-        if self.named.unseen or not self.named.configured:
+        if self.named.unseen or (w.directory_id is not None and not self.named.configured):
             self.hidden.append(w)
         elif w.directory_id is not None:
             self.by_id.setdefault(w.directory_id, []).append(w)

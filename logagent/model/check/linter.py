@@ -102,7 +102,7 @@ from logagent.model.check.start_facts import CheckpointFault, Mode, StartFacts, 
 from logagent.model.finding import ALL, Finding, Releases, Severity, concerning, fatal, info, warning
 from logagent.model.kafka_version import CORDONS_SINCE, KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
-from logagent.model.records import Kind, PartitionDir, TopicPartition
+from logagent.model.records import Kind, PartitionDir, TopicPartition, id_unread
 
 # Values of `PartitionDir.error` that an inventory sets.
 SYMLINK = "symlink"
@@ -136,8 +136,9 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
         elif d.kind is Kind.CACHE:
             yield _cache(d)
         elif d.kind in _LOADED:
-            loaded.append(d)
+            loaded.append(_as_a_broker_reads_it(d, where))
             yield from _one(d, where, facts)
+    yield from _without_topic_ids(loaded, facts)
     yield from _duplicates(loaded, facts)
     yield from _futures_beside_currents(loaded, facts)
     yield from _future_names(loaded, facts)
@@ -194,11 +195,24 @@ def _not_as_a_broker_writes_it(d: PartitionDir, where: StartLogDirFacts, facts: 
             " if other replicas have its records",
             releases=Releases(since=TOPIC_IDS),
         )
-    elif d.kind is Kind.CURRENT and d.topic_id is None and d.error is None and facts.server.mode is not Mode.ZOOKEEPER:
-        yield from _without_topic_id(d, facts)
 
 
-def _without_topic_id(d: PartitionDir, facts: StartFacts) -> Iterator[Finding]:
+def _as_a_broker_reads_it(d: PartitionDir, where: StartLogDirFacts) -> PartitionDir:
+    """With the topic id that it reads through a link or a mount; what is wrong with the directory has been said."""
+    return replace(d, topic_id=where.followed_ids[d.name], error=None) if d.name in where.followed_ids else d
+
+
+def _without_topic_ids(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:
+    if facts.server.mode is Mode.ZOOKEEPER:
+        return
+    current = [d for d in loaded if d.kind is Kind.CURRENT]
+    has_another = {(d.topic, d.partition) for d in current if d.topic_id is not None}
+    for d in current:
+        if d.topic_id is None and d.error is None:
+            yield from _without_topic_id(d, facts, made_anew=(d.topic, d.partition) not in has_another)
+
+
+def _without_topic_id(d: PartitionDir, facts: StartFacts, *, made_anew: bool) -> Iterator[Finding]:
     """Observed: 3.7.0 stops with an exception; later releases rename it and recreate an assigned partition empty."""
     hint = (
         "if the partition is live, restore partition.metadata from another replica; otherwise move the directory away"
@@ -212,10 +226,10 @@ def _without_topic_id(d: PartitionDir, facts: StartFacts) -> Iterator[Finding]:
     )
     assigned = TopicPartition(d.topic or "", -1 if d.partition is None else d.partition) in facts.assigned
     what = "no partition.metadata: a KRaft broker renames it to -stray when it starts"
-    if assigned:
+    if assigned and made_anew:
         what += ", and recreates the partition, which is assigned to it, EMPTY"
     yield Finding(
-        Severity.FATAL if assigned else Severity.WARNING,
+        Severity.FATAL if assigned and made_anew else Severity.WARNING,
         "no-topic-id",
         _path(d),
         what,
@@ -304,28 +318,38 @@ def _duplicates(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[F
             " log dirs before the broker starts"
         )
         says = f"{places} are all partition {partition} of {topic}: the broker does not start"
-        fatal_for = ALL if _some_survive_together(dirs, facts) else Releases(before=SETS_ASIDE_WITHOUT_ID)
-        yield fatal(code, f"{dirs[0].log_dir}/{dirs[0].name}", says, hint, releases=fatal_for)
-        if fatal_for is not ALL:
+        remain = _some_survive_together(dirs, facts)
+        fatal_for = ALL if remain else Releases(before=SETS_ASIDE_WITHOUT_ID)
+        yield fatal(code, _path(dirs[0]), says, hint, releases=fatal_for)
+        since = Releases(since=SETS_ASIDE_WITHOUT_ID)
+        if remain is None:
+            unread = next(_path(d) for d in dirs if id_unread(d))
+            says = f"{places} are all partition {partition} of {topic}, and the topic id of {unread} could not be read:"
+            yield warning(
+                code, _path(dirs[0]), f"{says} if it is the same, the broker does not start", hint, releases=since
+            )
+        elif not remain:
             yield info(
                 code,
-                f"{dirs[0].log_dir}/{dirs[0].name}",
+                _path(dirs[0]),
                 f"{places} are all partition {partition} of {topic}, with different topic ids or none: the broker"
                 " renames those that are not its own to -stray",
                 "nothing to do",
-                releases=Releases(since=SETS_ASIDE_WITHOUT_ID),
+                releases=since,
             )
 
 
-def _some_survive_together(dirs: list[PartitionDir], facts: StartFacts) -> bool:
-    """Whether duplicates would remain after a KRaft broker has set aside those that are not its own."""
+def _some_survive_together(dirs: list[PartitionDir], facts: StartFacts) -> bool | None:
+    """Whether duplicates would remain after a KRaft broker has set aside those that are not its own; None if an id that
+    could not be read decides."""
     if facts.server.mode is Mode.ZOOKEEPER:
         return True
-    own: dict[str, int] = defaultdict(int)
-    for d in dirs:
-        if d.topic_id is not None and d.key not in facts.gone:
-            own[d.topic_id] += 1
-    return any(count > 1 for count in own.values())
+    gone = {d.topic_id for d in dirs if d.key in facts.gone}
+    own = Counter(d.topic_id for d in dirs if d.topic_id is not None and d.topic_id not in gone)
+    if any(count > 1 for count in own.values()):
+        return True
+    unread = sum(map(id_unread, dirs))
+    return None if unread and unread + bool(own) > 1 else False
 
 
 def _futures_beside_currents(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:
@@ -335,13 +359,15 @@ def _futures_beside_currents(loaded: Iterable[PartitionDir], facts: StartFacts) 
     current = {(d.log_dir, d.topic, d.partition): d for d in loaded if d.kind is Kind.CURRENT}
     for d in loaded:
         beside = current.get((d.log_dir, d.topic, d.partition)) if d.kind is Kind.FUTURE else None
-        if beside is not None and beside.topic_id == d.topic_id and d.key not in facts.gone:
-            yield fatal(
-                "future-beside-current",
-                _path(d),
-                f"{beside.name} is in the same log dir: the broker tries to rename this one to it, and fails",
-                "move the -future directory out of the log dir",
-            )
+        if beside is None or d.key in facts.gone:
+            continue
+        says = f"{beside.name} is in the same log dir: the broker tries to rename this one to it, and fails"
+        hint = "move the -future directory out of the log dir"
+        if id_unread(d) or id_unread(beside):
+            says += ", if both have the same topic id, which could not be read"
+            yield warning("future-beside-current", _path(d), says, hint)
+        elif beside.topic_id == d.topic_id:
+            yield fatal("future-beside-current", _path(d), says, hint)
 
 
 def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:

@@ -160,7 +160,9 @@ class StartLogDirFacts:
     a Kafka broker that holds every log dir, so the broker in question (None: nobody holds it, or that is unknown).
     given_up_by: the PID of the running broker, if it holds the other log dirs but not this one. checkpoints: the broken
     ones with their error. dir_links: symlinks in it that lead to a directory, with their targets. odd_files:
-    `DIRECTORY/FILE` of files named like segment files but without an offset before the suffix. not_seen: directories
+    `DIRECTORY/FILE` of files named like segment files but without an offset before the suffix. followed_ids: topic ids
+    (None: it has none) of directories whose id an inventory does not read because a link or a mount leads to it, as a
+    broker reads them; what is not here could not be read. not_seen: directories
     that we are not permitted to read. leftovers: our own temp files. mount_point: of the file system that it is on, by
     the mount table; None if that is unknown. levels: where there is the metadata log, the features that it names.
     """
@@ -184,6 +186,7 @@ class StartLogDirFacts:
     room: Room | None = None
     checkpoints: Mapping[str, tuple[CheckpointFault, str]] = field(default_factory=dict)
     dir_links: Mapping[str, str] = field(default_factory=dict)
+    followed_ids: Mapping[str, str | None] = field(default_factory=dict)
     odd_files: tuple[str, ...] = ()
     denied: tuple[Denied, ...] = ()
     not_seen: tuple[str, ...] = ()

@@ -103,7 +103,9 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
     )
     assert log_dirs == scan["log_dirs"]
     # What is assigned here without a directory is the scan's own: a snapshot tells of what is on the disks.
-    assert {k for k in scan if k not in ("log_dirs", "dirs", "without_directory")} <= set(document)
+    assert {k for k in scan if k not in ("log_dirs", "dirs", "without_directory", "forgotten_log_dirs")} <= set(
+        document
+    )
 
 
 def test_what_a_report_lists_says_where_its_log_ends(publishing: Publishing, store: Path) -> None:

@@ -118,6 +118,23 @@ def test_a_sparse_index_is_not_what_it_claims(log_dir_path: Path, open_log_dir: 
     assert entry.allocated < 1 << 20
 
 
+@pytest.mark.parametrize("how", ["symlink", "directory", "fifo"])
+def test_a_partition_metadata_that_is_no_file_is_not_read_which_is_not_none(
+    log_dir_path: Path, open_log_dir: Open, how: str
+) -> None:
+    metadata = partition(log_dir_path, "orders-0") / "partition.metadata"
+    metadata.unlink()
+    if how == "symlink":
+        (log_dir_path / "elsewhere").write_bytes(METADATA)
+        metadata.symlink_to(log_dir_path / "elsewhere")
+    elif how == "directory":
+        metadata.mkdir()
+    else:
+        os.mkfifo(metadata)
+    (found,) = scan_log_dir(open_log_dir(log_dir_path)).dirs
+    assert found.topic_id is None and found.error is not None and found.error.startswith("partition.metadata")
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [(b"", "lines"), (b"version: 0\n", "lines"), (b"\xff" * 5000, "UTF-8"), (b"\n" * 70_000, "at most"), (None, None)],

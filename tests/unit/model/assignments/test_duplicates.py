@@ -183,3 +183,15 @@ def test_why_neither_of_a_pair_is_offered_is_said_of_each() -> None:
     assert duplicates([ONE, TWO], facts(), {}).kept == {}
     three = [ONE, TWO, directory("orders-0", log_dir="/data/d3", inode=102)]
     assert len(duplicates(three, known, {}).kept) == 3
+
+
+def test_beside_one_whose_id_was_not_read_neither_goes() -> None:
+    """A third directory of the name, a link say, may be of the partition, too, and lead to either."""
+    link = replace(directory("orders-0", log_dir="/data/d3", inode=102), topic_id=None, error="symlink")
+    known = facts(rulings=dict.fromkeys((ONE.key, TWO.key), ASSIGNED))
+    logs = {ONE.key: log(100), TWO.key: log(120)}
+    decided = duplicates([ONE, TWO, link], known, logs)
+    assert decided.found == [] and decided.kept.keys() == {ONE.key, TWO.key}
+    assert "not read" in decided.kept[ONE.key]
+    elsewhere = replace(link, name="orders-1", partition=1)
+    assert duplicates([ONE, TWO, elsewhere], known, logs).found != []

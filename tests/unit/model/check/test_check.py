@@ -668,3 +668,54 @@ def test_what_may_be_in_a_log_dir_that_was_not_read_is_said_of_that() -> None:
     assert (finding.severity, finding.code, finding.path) == (Severity.WARNING, "no-directory", "/d9")
     (finding,) = check(replace(facts(), missing=Missing(doubt="a file is damaged")), NEW)
     assert (finding.severity, finding.code) == (Severity.WARNING, "not-verified")
+
+
+SAME, OTHER = "AAAAAAAAAAAAAAAAAAAAZZ", "AAAAAAAAAAAAAAAAAAAAZY"
+# What is at /d2/orders-0 beside the current /d1/orders-0: its error in the inventory, the id that a broker reads there
+# ("unread": nobody could), and what follows on a release that first sets aside what is not its own.
+UNREAD_IDS = [
+    ("symlink", SAME, "fatal"),
+    ("symlink", OTHER, "info"),
+    ("symlink", None, "info"),
+    ("symlink", "unread", "warning"),
+    ("mount point", SAME, "fatal"),
+    ("mount point", "unread", "warning"),
+    ("partition.metadata is a symlink, which is not followed", SAME, "fatal"),
+    ("it cannot be opened: Permission denied", "unread", "warning"),
+    (None, None, "info"),
+]
+
+
+@pytest.mark.parametrize("kind", ["", f".{UUID}-future"])
+@pytest.mark.parametrize(("error", "read", "severity"), UNREAD_IDS)
+def test_an_id_that_was_not_read_is_not_a_different_one(
+    kind: str, error: str | None, read: str | None, severity: str
+) -> None:
+    """Nor is it none: what a link leads to is read as a broker reads it, and what cannot be read is a doubt."""
+    name = f"orders-0{kind}"
+    followed = {name: read} if error is not None and read != "unread" else {}
+    second = seen("/d2", dir_links={name: "/elsewhere"} if error == "symlink" else {}, followed_ids=followed)
+    dirs = (directory(name, topic_id=SAME), directory(name, log_dir="/d2", error=error, topic_id=None))
+    code = "duplicate-future" if kind else "duplicate-partition"
+    found = check(facts(seen(), second, dirs=dirs), NEW)
+    assert [f.severity.value for f in found if f.code == code] == [severity], found
+    older = check(facts(seen(), second, dirs=dirs), (3, 6, 0))
+    assert [f.severity.value for f in older if f.code == code] == ["fatal"]
+
+
+@pytest.mark.parametrize(("read", "expected"), [(SAME, ["fatal"]), (OTHER, []), (None, []), ("unread", ["warning"])])
+def test_a_future_whose_id_was_not_read_may_be_of_the_current_beside_it(read: str | None, expected: list[str]) -> None:
+    name = f"orders-0.{UUID}-future"
+    where = seen(dir_links={name: "/x"}, followed_ids={name: read} if read != "unread" else {})
+    dirs = (directory("orders-0", topic_id=SAME), directory(name, error="symlink", topic_id=None))
+    found = check(facts(where, dirs=dirs), NEW)
+    assert [f.severity.value for f in found if f.code == "future-beside-current"] == expected
+
+
+def test_a_directory_without_an_id_beside_the_real_one_is_not_made_anew() -> None:
+    """A start sets it aside and serves the other: nothing becomes empty."""
+    mine = frozenset({TopicPartition("orders", 0)})
+    alone = directory("orders-0", log_dir="/d2", topic_id=None)
+    for dirs, severity in (((alone,), FATAL), ((directory("orders-0", topic_id=SAME), alone), WARNING)):
+        found = check(facts(seen(), seen("/d2"), dirs=dirs, assigned=mine), NEW)
+        assert [f.severity for f in found if f.code == "no-topic-id"] == [severity]
