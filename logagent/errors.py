@@ -109,6 +109,12 @@ class UnreadableError(LogAgentError):
     slug = "unreadable"
 
 
+class NotUnderstood(UnreadableError):
+    """A metadata log holds what no tested release of Kafka writes. It may mean anything, so it proves nothing."""
+
+    slug = "not-understood"
+
+
 class KafkaStorageError(LogAgentError):
     """A log dir is offline, or went offline during this action (Kafka's `KafkaStorageException`)."""
 

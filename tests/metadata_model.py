@@ -14,6 +14,8 @@ from tests import metadata_writer as writer
 from tests.metadata_writer import id_of
 
 NODES = (1, 2, 3, 4)
+CLEARS_ELIGIBLE = 24
+"""`metadata.version` 4.0-IV2: releases before it do not know the record."""
 DIRECTORIES = {node: [id_of(1000 + 10 * node + n) for n in range(2)] for node in NODES}
 
 
@@ -27,6 +29,7 @@ class Model:
     delays: dict[str, int] = field(default_factory=dict)
     version: int | None = None
     made: int = 0
+    levels: tuple[int, int] = (7, 34)
     removed: list[str | tuple[str, int]] = field(default_factory=list)
 
     def copy(self) -> Model:
@@ -40,6 +43,7 @@ class Model:
         self.removed = []
         actions = [self.create, self.create, self.change, self.change, self.reassign, self.finish, self.delete]
         actions += [self.register, self.fence, self.registration, self.configure, self.other, self.repartition]
+        actions += [self.eligible, *([self.clear_eligible] if self.levels[1] >= CLEARS_ELIGIBLE else [])]
         return self.rng.choice(actions)()
 
     # -- topics ------------------------------------------------------------------------------------
@@ -91,6 +95,22 @@ class Model:
             changes["directories"] = self._directories(partition["replicas"])
         return self._changed(topic_id, number, changes)
 
+    def eligible(self) -> list[bytes]:
+        """Replicas leave the ISR and stay eligible (KIP-966)."""
+        picked = self._pick()
+        if picked is None:
+            return self.create()
+        topic_id, number, partition = picked
+        elr = self.rng.sample(partition["replicas"], self.rng.randint(0, len(partition["replicas"])))
+        return self._changed(topic_id, number, {"elr": elr, "isr": [], "leader": -1})
+
+    def clear_eligible(self) -> list[bytes]:
+        name = self.rng.choice(["", *(topic["name"] for topic in self.topics.values())])
+        for topic in self.topics.values():
+            for partition in topic["partitions"].values() if name in ("", topic["name"]) else ():
+                partition["elr"] = []
+        return [writer.clear_elr(name)]
+
     def reassign(self) -> list[bytes]:
         """Begin a reassignment: `replicas` become old and new ones together."""
         picked = self._pick()
@@ -137,6 +157,7 @@ class Model:
             "removing": [],
             "directories": self._directories(replicas),
             "leader": replicas[0],
+            "elr": [],
         }
 
     def _directories(self, replicas: list[int]) -> list[str]:
@@ -144,7 +165,8 @@ class Model:
 
     def _changed(self, topic_id: str, number: int, changes: dict[str, Any]) -> list[bytes]:
         self.topics[topic_id]["partitions"][number].update(changes)
-        return [writer.partition_change(topic_id, number, version=self.rng.choice((1, 2)), **changes)]
+        version = 2 if "elr" in changes else self.rng.choice((1, 2))
+        return [writer.partition_change(topic_id, number, version=version, **changes)]
 
     def _topic_records(self, topic_id: str) -> list[bytes]:
         topic = self.topics[topic_id]
@@ -153,7 +175,7 @@ class Model:
 
     def _partition_record(self, topic_id: str, number: int) -> bytes:
         fields = self.topics[topic_id]["partitions"][number]
-        return writer.partition(topic_id, number, version=self.rng.choice((1, 2)), **fields)
+        return writer.partition(topic_id, number, version=2 if fields["elr"] else self.rng.choice((1, 2)), **fields)
 
     # -- everything else -----------------------------------------------------------------------------
 
@@ -198,8 +220,8 @@ class Model:
         return [*noise, writer.config(4, node, name, None if delay is None else str(delay))]
 
     def other(self) -> list[bytes]:
-        self.version = self.rng.randint(7, 30)
-        noise = [writer.NO_OP, writer.frame(99, 3, b"not ours"), writer.zk_migration(0)]
+        self.version = self.rng.randint(*self.levels)
+        noise = [writer.NO_OP, writer.PRODUCER_IDS, writer.zk_migration(0)]
         return [
             *noise,
             writer.feature_level("metadata.version", self.version),

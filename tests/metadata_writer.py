@@ -84,15 +84,17 @@ def partition(
     removing: Sequence[int] = (),
     leader: int = -1,
     directories: Sequence[str] = (),
+    elr: Sequence[int] = (),
     version: int = 1,
     extra_tags: dict[int, bytes] | None = None,
 ) -> bytes:
+    extra_tags = {**({1: int32s(elr)} if elr else {}), **(extra_tags or {})}
     body = struct.pack(">i", number) + raw_id(topic_id) + int32s(replicas)
     body += int32s(replicas if isr is None else isr) + int32s(removing) + int32s(adding)
     body += struct.pack(">iii", leader, 0, 0)
     if version >= 1:
         body += ids(directories)
-    return frame(3, version, body + tags(extra_tags or {}))
+    return frame(3, version, body + tags(extra_tags))
 
 
 def partition_change(
@@ -105,11 +107,12 @@ def partition_change(
     removing: Sequence[int] | None = None,
     adding: Sequence[int] | None = None,
     directories: Sequence[str] | None = None,
+    elr: Sequence[int] | None = None,
     version: int = 1,
     extra_tags: dict[int, bytes] | None = None,
 ) -> bytes:
     fields = dict(extra_tags or {})
-    for tag, numbers in ((0, isr), (2, replicas), (3, removing), (4, adding)):
+    for tag, numbers in ((0, isr), (2, replicas), (3, removing), (4, adding), (6, elr)):
         if numbers is not None:
             fields[tag] = int32s(numbers)
     if leader is not None:
@@ -127,33 +130,40 @@ def register_broker(
     version: int = 3,
     incarnation: bytes = bytes(16),
     address: tuple[str, int] = ("host", 9092),
+    nested_tags: dict[str, dict[int, bytes]] | None = None,
 ) -> bytes:
+    nested = nested_tags or {}
     body = struct.pack(">i", broker_id)
     if version >= 2:
         body += b"\0"
     body += incarnation + struct.pack(">q", 7)
-    body += uvarint(2) + string("PLAINTEXT") + string(address[0]) + struct.pack(">Hh", address[1], 0) + tags({})
-    body += uvarint(2) + string("metadata.version") + struct.pack(">hh", 1, 21) + tags({})
+    body += uvarint(2) + string("PLAINTEXT") + string(address[0]) + struct.pack(">Hh", address[1], 0)
+    body += tags(nested.get("endpoint", {}))
+    body += uvarint(2) + string("metadata.version") + struct.pack(">hh", 1, 21) + tags(nested.get("feature", {}))
     body += string(None) + (b"\1" if fenced else b"\0")
     if version >= 1:
         body += b"\0"
     return frame(0, version, body + tags({0: ids(log_dirs)} if version >= 3 and log_dirs else {}))
 
 
-def registration_change(broker_id: int, fields: dict[int, bytes], version: int = 2) -> bytes:
-    return frame(17, version, struct.pack(">iq", broker_id, 7) + tags(fields))
+def registration_change(broker_id: int, fields: dict[int, bytes], version: int = 2, epoch: int = 7) -> bytes:
+    return frame(17, version, struct.pack(">iq", broker_id, epoch) + tags(fields))
 
 
-def unregister_broker(broker_id: int) -> bytes:
-    return frame(1, 0, struct.pack(">iq", broker_id, 7) + tags({}))
+def unregister_broker(broker_id: int, epoch: int = 7) -> bytes:
+    return frame(1, 0, struct.pack(">iq", broker_id, epoch) + tags({}))
 
 
-def fence(broker_id: int, fenced: bool = True) -> bytes:
-    return frame(7 if fenced else 8, 0, struct.pack(">iq", broker_id, 7) + tags({}))
+def fence(broker_id: int, fenced: bool = True, epoch: int = 7) -> bytes:
+    return frame(7 if fenced else 8, 0, struct.pack(">iq", broker_id, epoch) + tags({}))
 
 
 def feature_level(name: str, level: int) -> bytes:
     return frame(12, 0, string(name) + struct.pack(">h", level) + tags({}))
+
+
+def clear_elr(topic: str) -> bytes:
+    return frame(28, 0, string(topic) + tags({}))
 
 
 def config(resource_type: int, resource: str, name: str, value: str | None) -> bytes:
@@ -165,6 +175,7 @@ def zk_migration(state: int) -> bytes:
 
 
 NO_OP = frame(20, 0, tags({}))
+PRODUCER_IDS = frame(15, 0, struct.pack(">iqq", 1, 7, 1000) + tags({}))
 BEGIN = frame(23, 0, tags({0: string("what for")}))
 END = frame(24, 0, tags({}))
 ABORT = frame(25, 0, tags({}))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logagent.model.assignments.image import (
-    NEWEST_METADATA_VERSION,
     AssignmentImage,
     BrokerRegistration,
     PartitionAssignment,
@@ -17,6 +16,7 @@ from logagent.model.assignments.image import (
     Topic,
     make_image,
 )
+from logagent.model.assignments.levels import NEWEST_METADATA_VERSION
 from logagent.model.naming.topic_ids import ZERO_ID, to_text
 from logagent.model.records import Kind
 from tests.metadata_writer import id_of
@@ -135,7 +135,7 @@ TABLE = (
     Line("a copy, future", "backup", LIVES, DISAGREE, kind=Kind.FUTURE),
     Line("a copy, the topic's deletion uncommitted", "backup", MOVED, UNCOMMITTED, REMOVAL),
     Line("a copy, younger", "backup", LIVES, STALE, {"known_until_ms": OLD - 1}),
-    Line("a copy, newer metadata", "backup", LIVES, NO_ASSIGNMENTS, NEWER),
+    Line("a copy, untested metadata", "backup", LIVES, NO_ASSIGNMENTS, NEWER),
     Line("a copy with an internal name", "__transaction_state", LIVES, INTERNAL),
     Line("a partition that a living topic does not have", "lives", LIVES, NO_ASSIGNMENTS, partition=7),
     Line("assigned", "lives", LIVES, ASSIGNED),
@@ -165,10 +165,20 @@ TABLE = (
     Line("internal, deleted", "__consumer_offsets", GONE, INTERNAL),
     Line("internal, not a replica", "__consumer_offsets", OFFSETS, INTERNAL),
     Line("internal, uncommitted", "__consumer_offsets", OFFSETS, INTERNAL, REMOVAL),
-    Line("newer metadata, deleted", "gone", GONE, NO_ASSIGNMENTS, NEWER),
-    Line("newer metadata, not a replica", "moved", MOVED, NO_ASSIGNMENTS, NEWER),
-    Line("newer metadata, uncommitted", "gone", GONE, NO_ASSIGNMENTS, NEWER | REMOVAL),
-    Line("newer metadata, assigned", "lives", LIVES, ASSIGNED, NEWER),
+    Line("untested metadata, deleted", "gone", GONE, ABSENT, NEWER),
+    Line("untested metadata, recreated", "again", GONE, RECREATED, NEWER),
+    Line("untested metadata, not a replica", "moved", MOVED, NO_ASSIGNMENTS, NEWER),
+    Line("untested metadata, uncommitted", "gone", GONE, UNCOMMITTED, NEWER | REMOVAL),
+    Line("untested metadata, younger", "gone", GONE, STALE, NEWER | {"known_until_ms": OLD - 1}),
+    Line(
+        "untested metadata, in another directory",
+        "lives",
+        LIVES,
+        NO_ASSIGNMENTS,
+        NEWER | _placed(ELSEWHERE, HERE),
+        **PLACED,
+    ),
+    Line("untested metadata, assigned", "lives", LIVES, ASSIGNED, NEWER),
     Line("the newest metadata", "gone", GONE, ABSENT, {"metadata_version": NEWEST_METADATA_VERSION}),
     Line("an open transaction", "gone", GONE, NO_ASSIGNMENTS, {"open_transaction": True}, unusable=True),
     Line("uncommitted, deleted", "gone", GONE, UNCOMMITTED, REMOVAL),

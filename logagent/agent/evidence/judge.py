@@ -311,14 +311,19 @@ def rule(
     images: Sequence[AssignmentImage | None] = assignments.usable or assignments.unusable[:1] or [None]
     ids = absent.of(d)
     answers = [
-        decide(d, image, host, now_ms=now_ms, directory_id=directory_id, absent_by_id=ids, internal=internal)
+        (image, decide(d, image, host, now_ms=now_ms, directory_id=directory_id, absent_by_id=ids, internal=internal))
         for image in images
     ]
-    ruling = answers[0]
+    # What a log of an untested level cannot say is left to those who can; it may contradict them.
+    left = [answer for answer in answers if _cannot_say(*answer)]
+    aside = [image for image, _ in left if image is not None]
+    answers = [answer for answer in answers if not _cannot_say(*answer)] or answers[:1]
+    ruling = answers[0][1]
     if ruling is not None and ruling.verdict is Verdict.ORPHAN:
-        for other in answers[1:]:
+        for _, other in answers[1:]:
             ruling = combine(ruling, other)
-        ruling = contradict(d, ruling, host, proof=assignments.usable, doubted=assignments.doubted, now_ms=now_ms)
+        proof = [image for image, _ in answers if image is not None]
+        ruling = contradict(d, ruling, host, proof=proof, doubted=[*assignments.doubted, *aside], now_ms=now_ms)
         if ruling.verdict is Verdict.ORPHAN:
             agreed = Held(Claim.NOT_CONTRADICTED, Witness.EVERY_SOURCE, now_ms)
             ruling = replace(ruling, proof=(*ruling.proof, *assignments.standing, agreed))
@@ -327,6 +332,11 @@ def rule(
         why = "; ".join(assignments.problems) or "no source of assignments is usable"
         return Ruling(Verdict.UNKNOWN, Reason.NO_ASSIGNMENTS, why)
     return ruling
+
+
+def _cannot_say(image: AssignmentImage | None, answer: Ruling | None) -> bool:
+    untested = image is not None and image.untested_because is not None
+    return untested and answer is not None and answer.reason == Reason.NO_ASSIGNMENTS
 
 
 def gather_versions(

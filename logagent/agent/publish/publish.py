@@ -221,7 +221,7 @@ class Publisher:
         image = session.assignments.first
         try:
             self._spool.prepare()
-            if image is not None and image.incomplete_because is None:
+            if image is not None and image.incomplete_because is None and image.untested_because is None:
                 self._spool_assignments(image, cluster_id, node_id)
             self._spool_snapshot(session, facts, plan, claim, stop, seen)
         except OSError as e:

@@ -549,7 +549,8 @@ class Session:
         own_log, host = self.assignments.own_log, self._host()
         registration = None
         ours = own_log is not None and own_log.cluster_id == host.cluster_id and not self.assignments.lineage_problem
-        if ours and own_log is not None and host.node_id is not None:
+        # What a registration means is known of tested levels only (`levels`).
+        if ours and own_log is not None and own_log.untested_because is None and host.node_id is not None:
             registration = own_log.brokers.get(host.node_id)
         settle_ms, journal = self.settings.guard.settle, self.journal
         questions = ServingQuestions(journal, self.brokers, registration, settle_ms, self.acting, now_ms)

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from logagent.errors import UnreadableError
+from logagent.errors import NotUnderstood, UnreadableError
 from logagent.files.safe_open import INDEX, opened_regular
 
 # Base offset, length, leader epoch, magic, CRC; then, covered by the CRC: attributes, last offset delta, base and
@@ -289,6 +289,9 @@ class BatchFile:
         base_offset = int.from_bytes(head[:8], "big", signed=True)
         length = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
         leader_epoch = int.from_bytes(head[12:16], "big", signed=True)
+        if head[16] > MAGIC and not gaps and base_offset == expected and HEADER_SIZE <= length <= left:
+            # No torn tail, which has no batch that goes on where the last one ended.
+            raise NotUnderstood(f"byte {position}: a batch has format {head[16]}, known is {MAGIC}")
         if head[16] != MAGIC:
             raise BatchDefect(position, f"its format is {head[16]}")
         if base_offset < expected or (base_offset > expected and not gaps):

@@ -19,11 +19,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from logagent.broker.metadata_log.batches import WINDOW, Batch, BatchDefect, BatchFile, FileShrank, position_before
 from logagent.broker.metadata_log.metadata_records import Reader
 from logagent.broker.metadata_log.replay import Replay
-from logagent.errors import UnreadableError
+from logagent.errors import NotUnderstood, UnreadableError
 from logagent.files.garbage import without_garbage_collection
 from logagent.files.safe_open import (
     LEADER_EPOCHS,
@@ -42,6 +43,7 @@ from logagent.model.assignments.commitment import (
     settled_ms,
 )
 from logagent.model.assignments.image import AssignmentImage, BrokerRegistration, Source, make_image
+from logagent.model.assignments.levels import untested_features
 from logagent.model.assignments.lineage import NO_HISTORY, LogHistory, LogPoint
 
 
@@ -87,36 +89,83 @@ def control_type(key: bytes | None) -> int:
     return int.from_bytes(key[2:], "big", signed=True)
 
 
-def _after_version(value: bytes | None, what: str) -> Reader:
-    """The content of a control record, whose first field is its version."""
+class ControlRecord(NamedTuple):
+    """What a control record says. `time_ms`: `LastContainedLogTimestamp` of a snapshot's header, the time of the newest
+    record that the snapshot covers. `voters`: id and directory id (None before KIP-853) of each. `level`: of
+    `kraft.version`."""
+
+    kind: ControlType
+    time_ms: int | None = None
+    voters: tuple[tuple[int, str | None], ...] = ()
+    level: int | None = None
+
+
+# The highest version of each that Kafka 4.4 writes (`ControlRecordUtils`).
+_CONTROL_VERSIONS = {
+    ControlType.LEADER_CHANGE: 1,
+    ControlType.SNAPSHOT_HEADER: 0,
+    ControlType.SNAPSHOT_FOOTER: 0,
+    ControlType.KRAFT_VERSION: 0,
+    ControlType.KRAFT_VOTERS: 0,
+}
+
+
+def read_control(key: bytes | None, value: bytes | None) -> ControlRecord:
+    """Raises `UnreadableError`; `NotUnderstood` for what is not known here: a type, version, tagged field, bytes left
+    over."""
+    number = control_type(key)
+    if number not in _CONTROL_VERSIONS or key[:2] != b"\0\0":  # type: ignore[index]
+        raise NotUnderstood(f"a control record is of the unknown type {number}")
+    kind = ControlType(number)
     if value is None:
-        raise UnreadableError(f"{what} is empty")
+        raise UnreadableError(f"a control record ({kind.name}) is empty")
+    reader = Reader(value)
+    version, highest = reader.int16(), _CONTROL_VERSIONS[kind]
+    if not 0 <= version <= highest:
+        raise NotUnderstood(f"a control record ({kind.name}) has version {version}, known are 0 to {highest}")
+    record = ControlRecord(kind)
+    if kind is ControlType.SNAPSHOT_HEADER:
+        record = ControlRecord(kind, time_ms=reader.int64())
+    elif kind is ControlType.KRAFT_VERSION:
+        record = ControlRecord(kind, level=reader.int16())
+    elif kind is ControlType.KRAFT_VOTERS:
+        record = ControlRecord(kind, voters=tuple([_registered_voter(reader) for _ in range(reader.length())]))
+    elif kind is ControlType.LEADER_CHANGE:
+        reader.int32()
+        voters = tuple([_voter(reader, version) for _ in range(reader.length())])
+        for _ in range(reader.length()):  # GrantingVoters
+            _voter(reader, version)
+        record = ControlRecord(kind, voters=voters)
+    reader.tags()
+    reader.finish()
+    return record
+
+
+def only_voter(value: bytes) -> tuple[int, str] | None:
+    """Id and directory id of the only voter in a `KRaftVotersRecord`; None if there are several."""
     reader = Reader(value)
     reader.int16()
-    return reader
-
-
-def snapshot_time_ms(value: bytes | None) -> int:
-    """`LastContainedLogTimestamp` of a snapshot header: the time of the newest record that the snapshot covers."""
-    return _after_version(value, "the header of a snapshot").int64()
-
-
-def voters_of_voters_record(value: bytes | None) -> int:
-    """Number of voters in a `KRaftVotersRecord`."""
-    return _after_version(value, "a voters record").length()
-
-
-def only_voter(value: bytes | None) -> tuple[int, str] | None:
-    """Id and directory id of the only voter in a `KRaftVotersRecord`; None if there are several."""
-    reader = _after_version(value, "a voters record")
     return (reader.int32(), reader.uuid()) if reader.length() == 1 else None
 
 
-def voters_of_leader_change(value: bytes | None) -> int:
-    """Number of voters in a `LeaderChangeMessage`."""
-    reader = _after_version(value, "a leader change record")
-    reader.int32()
-    return reader.length()
+def _voter(reader: Reader, version: int) -> tuple[int, str | None]:
+    node_id = reader.int32()
+    directory = reader.uuid() if version >= 1 else None
+    reader.tags()
+    return node_id, directory
+
+
+def _registered_voter(reader: Reader) -> tuple[int, str | None]:
+    node_id, directory = reader.int32(), reader.uuid()
+    for _ in range(reader.length()):  # Endpoints
+        reader.string()
+        reader.string()
+        reader.take(2)
+        reader.tags()
+    reader.take(4)  # KRaftVersionFeature
+    reader.tags()
+    reader.tags()
+    return node_id, directory
 
 
 @dataclass(slots=True)
@@ -126,11 +175,11 @@ class VoterCount:
     voters_record: int | None = None
     leader_change: int | None = None
 
-    def see(self, kind: int, value: bytes | None) -> None:
-        if kind == ControlType.KRAFT_VOTERS:
-            self.voters_record = voters_of_voters_record(value)
-        elif kind == ControlType.LEADER_CHANGE:
-            self.leader_change = voters_of_leader_change(value)
+    def see(self, record: ControlRecord) -> None:
+        if record.kind is ControlType.KRAFT_VOTERS:
+            self.voters_record = len(record.voters)
+        elif record.kind is ControlType.LEADER_CHANGE:
+            self.leader_change = len(record.voters)
 
     def number(self, quorum_state: QuorumState, configured: int | None) -> int | None:
         candidates = (self.voters_record, quorum_state.voters, self.leader_change, configured)
@@ -155,6 +204,11 @@ class LogState:
     remembered: LogPoint | None = None
     last_beneath: LogPoint | None = None
 
+    def control(self, record: ControlRecord) -> None:
+        self.voters.see(record)
+        if record.level is not None:
+            self.replay.features["kraft.version"] = record.level
+
     def apply(self, batch: Batch) -> None:
         """Apply a batch of the log, or the part of it after the snapshot."""
         self.replay.time_ms = batch.time_ms
@@ -162,7 +216,7 @@ class LogState:
             if offset < self.snapshot_end:
                 continue
             if batch.control:
-                self.voters.see(control_type(key), value)
+                self.control(read_control(key, value))
             else:
                 self.replay.add(offset, value or b"")
         self.times.append(batch.next_offset, batch.time_ms, batch.epoch, batch.raw.crc)
@@ -188,13 +242,13 @@ def read_snapshot(dir_fd: int, name: str) -> LogState:
                 if not batch.control:
                     state.replay.add(offset, value or b"")
                     continue
-                kind = control_type(key)
-                if (offset == 0) != (kind == ControlType.SNAPSHOT_HEADER):
+                record = read_control(key, value)
+                if (offset == 0) != (record.kind is ControlType.SNAPSHOT_HEADER):
                     raise UnreadableError("it does not begin with its header")
-                if kind == ControlType.SNAPSHOT_HEADER:
-                    state.at_ms = state.snapshot_ms = snapshot_time_ms(value)
-                footer = kind == ControlType.SNAPSHOT_FOOTER
-                state.voters.see(kind, value)
+                if record.time_ms is not None:
+                    state.at_ms = state.snapshot_ms = record.time_ms
+                footer = record.kind is ControlType.SNAPSHOT_FOOTER
+                state.control(record)
             if state.at_ms is None:
                 raise UnreadableError("it does not begin with its header")
     if not footer:
@@ -364,7 +418,7 @@ def _read_unchanged(
             except UnreadableError as error:
                 if sorted(os.listdir(dir_fd)) != names:
                     continue
-                raise UnreadableError(f"{label}: {error}", hint=error.hint) from error
+                raise type(error)(f"{label}: {error}", hint=error.hint) from error
             # When a follower truncates records that the quorum did not keep, its epoch changes too; then we may have
             # read a mixture of old and new records.
             if _marks(dir_fd) == before:
@@ -394,8 +448,11 @@ def _read_once(dir_fd: int, names: list[str], booted_ms: int | None, remembered:
             state = read_snapshot(dir_fd, name)
             break
         except (UnreadableError, BatchDefect) as error:
+            # What is not understood is complete: an older snapshot, and the log, would only leave it out.
             if isinstance(error, FileShrank):
                 raise
+            if isinstance(error, NotUnderstood):
+                raise NotUnderstood(f"{name}: {error}", hint=error.hint) from error
             refused.append(f"{name}: {error}")
     start = max((base for base in segments if base <= state.snapshot_end), default=None)
     if start is None and segments:
@@ -458,6 +515,7 @@ def _image(
             leader_epoch=state.times.last_epoch,
             offset=state.end,
             metadata_version=state.replay.metadata_version,
+            untested=untested_features(state.replay.features),
             brokers=_by_our_clock(state.replay.brokers, clock_ahead_ms(state.times, state.written_ms)),
             uncommitted=frozenset(what for what, at in state.replay.removals.items() if at >= committed),
             origin=label,

@@ -2,10 +2,11 @@
 
 A record's value is a frame (`MetadataRecordSerde`: frame version, api key, message version, each an unsigned
 varint), then the message in Kafka's flexible encoding. Mirrors the schemas in the `kafka-metadata` jars of
-3.3.2, 3.5.2, 3.7.0, 3.9.1, 4.1.0 and 4.3.1 (`common/metadata/*Record.json`).
+3.3.2, 3.5.2, 3.7.0, 3.9.1, 4.1.0, 4.3.1 and 4.4.0 (`common/metadata/*Record.json`).
 
-Deviation from Kafka: records with other api keys are skipped, because they do not concern partitions. For the keys read
-here, an unknown version or tag or a left-over byte is refused, because a half-understood message makes a wrong image.
+An unknown type, version or tag and a left-over byte are refused, because a half-understood message makes a wrong image:
+a type that came later may move a partition, and a field that came later may say that it was not moved. That also holds
+for records that do not concern partitions (ACLs, quotas): they are read to their end, and nothing is kept of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from logagent.errors import UnreadableError
+from logagent.errors import NotUnderstood, UnreadableError
 from logagent.model.assignments.image import Endpoint
 from logagent.model.naming.topic_ids import to_text
 
@@ -33,6 +34,7 @@ class RegisterBroker(NamedTuple):
 
 class UnregisterBroker(NamedTuple):
     broker_id: int
+    epoch: int
 
 
 class TopicRecord(NamedTuple):
@@ -49,6 +51,7 @@ class PartitionRecord(NamedTuple):
     adding: tuple[int, ...]
     leader: int
     directories: tuple[str, ...]
+    elr: tuple[int, ...] = ()
 
 
 class ConfigRecord(NamedTuple):
@@ -69,10 +72,18 @@ class PartitionChange(NamedTuple):
     removing: tuple[int, ...] | None
     adding: tuple[int, ...] | None
     directories: tuple[str, ...] | None
+    elr: tuple[int, ...] | None = None
+
+
+class ClearElr(NamedTuple):
+    """An empty `topic`: of all topics."""
+
+    topic: str
 
 
 class FenceBroker(NamedTuple):
     broker_id: int
+    epoch: int
     fenced: bool
 
 
@@ -89,6 +100,7 @@ class BrokerRegistrationChange(NamedTuple):
     """`fenced`: None = unchanged. An empty `log_dirs` means unchanged."""
 
     broker_id: int
+    epoch: int
     fenced: bool | None
     log_dirs: tuple[str, ...]
 
@@ -116,6 +128,7 @@ MetadataRecord = (
     | PartitionRecord
     | ConfigRecord
     | PartitionChange
+    | ClearElr
     | FenceBroker
     | RemoveTopic
     | FeatureLevel
@@ -254,7 +267,7 @@ class Reader:
             tag = self.unsigned_varint()
             read = known.get(tag) if known is not None and tag > last else None
             if read is None:
-                raise UnreadableError(f"a metadata record holds an unexpected tagged field {tag}")
+                raise NotUnderstood(f"a metadata record holds an unexpected tagged field {tag}")
             last = tag
             content = Reader(self.take(self.unsigned_varint()))
             values[tag] = read(content)
@@ -269,16 +282,16 @@ class Reader:
             return data[1], data[2]
         frame = self.unsigned_varint()
         if frame != FRAME_VERSION:
-            raise UnreadableError(f"a metadata record has frame version {frame}, known is {FRAME_VERSION}")
+            raise NotUnderstood(f"a metadata record has frame version {frame}, known is {FRAME_VERSION}")
         return self.unsigned_varint(), self.unsigned_varint()
 
     def finish(self) -> None:
         if self.pos != len(self.data):
-            raise UnreadableError(f"a metadata record has {len(self.data) - self.pos} bytes left over")
+            raise NotUnderstood(f"a metadata record has {len(self.data) - self.pos} bytes left over")
 
 
 Tags = Mapping[int, Callable[[Reader], Any]]
-Decoder = Callable[[Reader, int], MetadataRecord]
+Decoder = Callable[[Reader, int], MetadataRecord | None]
 _PARTITION_OF_TOPIC = struct.Struct(">i16s")
 _LEADER_AND_EPOCHS = struct.Struct(">iii")
 
@@ -379,10 +392,10 @@ def _partition_in_steps(reader: Reader, version: int) -> PartitionRecord:
     adding = reader.int32s()
     leader, _, _ = reader.unpack(_LEADER_AND_EPOCHS)
     directories = reader.uuids() if version >= 1 else ()
-    reader.tags(_PARTITION_TAGS[version])
+    elr = reader.tags(_PARTITION_TAGS[version]).get(1) or ()
     if directories and len(directories) != len(replicas):
         raise UnreadableError(f"partition {partition} has {len(replicas)} replicas and {len(directories)} dirs")
-    return PartitionRecord(partition, shared_text(topic_id), replicas, isr, removing, adding, leader, directories)
+    return PartitionRecord(partition, shared_text(topic_id), replicas, isr, removing, adding, leader, directories, elr)
 
 
 def _config(reader: Reader, version: int) -> MetadataRecord:
@@ -424,17 +437,17 @@ def _partition_change(reader: Reader, version: int) -> MetadataRecord:
         removing=changed(3),
         adding=changed(4),
         directories=changed(8),
+        elr=changed(6),
     )
 
 
-def _of_broker(make: Callable[[int], MetadataRecord]) -> Decoder:
+def _of_broker(make: Callable[[int, int], MetadataRecord]) -> Decoder:
     """A record of nothing but a broker's id and epoch."""
 
     def decode(reader: Reader, version: int) -> MetadataRecord:
-        broker_id = reader.int32()
-        reader.int64()
+        broker_id, epoch = reader.int32(), reader.int64()
         reader.tags()
-        return make(broker_id)
+        return make(broker_id, epoch)
 
     return decode
 
@@ -466,13 +479,12 @@ _REGISTRATION_CHANGE_TAGS = (
 
 
 def _registration_change(reader: Reader, version: int) -> MetadataRecord:
-    broker_id = reader.int32()
-    reader.int64()
+    broker_id, epoch = reader.int32(), reader.int64()
     tags = reader.tags(_REGISTRATION_CHANGE_TAGS[version])
     fenced, log_dirs = tags.get(0, 0), tags.get(2, ())
     if fenced not in _FENCED:
         raise UnreadableError(f"broker {broker_id} is fenced in an unknown way ({fenced})")
-    return BrokerRegistrationChange(broker_id, _FENCED[fenced], log_dirs)
+    return BrokerRegistrationChange(broker_id, epoch, _FENCED[fenced], log_dirs)
 
 
 def _zk_migration(reader: Reader, version: int) -> MetadataRecord:
@@ -491,7 +503,45 @@ def _mark(make: Callable[[], MetadataRecord], tags: Tags = _NO_TAGS) -> Decoder:
     return decode
 
 
-# api key -> (name, highest version that Kafka 3.3 to 4.3 writes, decoder)
+def _clear_elr(reader: Reader, version: int) -> MetadataRecord:
+    topic = reader.string()
+    reader.tags()
+    return ClearElr(topic)
+
+
+Field = Callable[[Reader], Any]
+
+
+def _fixed(size: int) -> Field:
+    return lambda reader: reader.take(size)
+
+
+def _array_of(*fields: Field, structures: bool = True) -> Field:
+    def read(reader: Reader) -> None:
+        for _ in range(reader.length()):
+            for field in fields:
+                field(reader)
+            if structures:
+                reader.tags()
+
+    return read
+
+
+def _unused(*fields: Field) -> Decoder:
+    """A record that does not concern partitions."""
+
+    def decode(reader: Reader, version: int) -> None:
+        for field in fields:
+            field(reader)
+        reader.tags()
+
+    return decode
+
+
+_BYTES: Field = lambda reader: reader.take(reader.length())  # noqa: E731
+_SUPPORTED = _array_of(Reader.string, _fixed(4))
+
+# api key -> (name, highest version that Kafka 3.3 to 4.4 writes, decoder)
 DECODERS: dict[int, tuple[str, int, Decoder]] = {
     0: ("RegisterBrokerRecord", 4, _register_broker),
     1: ("UnregisterBrokerRecord", 0, _of_broker(UnregisterBroker)),
@@ -499,35 +549,64 @@ DECODERS: dict[int, tuple[str, int, Decoder]] = {
     3: ("PartitionRecord", 2, _partition),
     4: ("ConfigRecord", 0, _config),
     5: ("PartitionChangeRecord", 2, _partition_change),
-    7: ("FenceBrokerRecord", 0, _of_broker(lambda broker_id: FenceBroker(broker_id, True))),
-    8: ("UnfenceBrokerRecord", 0, _of_broker(lambda broker_id: FenceBroker(broker_id, False))),
+    7: ("FenceBrokerRecord", 0, _of_broker(lambda broker_id, epoch: FenceBroker(broker_id, epoch, True))),
+    8: ("UnfenceBrokerRecord", 0, _of_broker(lambda broker_id, epoch: FenceBroker(broker_id, epoch, False))),
     9: ("RemoveTopicRecord", 0, _remove_topic),
+    10: (
+        "DelegationTokenRecord",
+        0,
+        _unused(Reader.string, Reader.string, _array_of(Reader.string, structures=False), _fixed(24), Reader.string),
+    ),
+    11: ("UserScramCredentialRecord", 0, _unused(Reader.string, _fixed(1), _BYTES, _BYTES, _BYTES, _fixed(4))),
     12: ("FeatureLevelRecord", 0, _feature_level),
+    14: (
+        "ClientQuotaRecord",
+        0,
+        _unused(_array_of(Reader.string, Reader.nullable_string), Reader.string, _fixed(9)),
+    ),
+    15: ("ProducerIdsRecord", 0, _unused(_fixed(20))),
     17: ("BrokerRegistrationChangeRecord", 3, _registration_change),
+    18: (
+        "AccessControlEntryRecord",
+        0,
+        _unused(_fixed(17), Reader.string, _fixed(1), Reader.string, Reader.string, _fixed(2)),
+    ),
+    19: ("RemoveAccessControlEntryRecord", 0, _unused(_fixed(16))),
+    20: ("NoOpRecord", 0, _unused()),
     21: ("ZkMigrationStateRecord", 0, _zk_migration),
+    22: ("RemoveUserScramCredentialRecord", 0, _unused(Reader.string, _fixed(1))),
     23: ("BeginTransactionRecord", 0, _mark(BeginTransaction, {0: Reader.nullable_string})),
     24: ("EndTransactionRecord", 0, _mark(EndTransaction)),
     25: ("AbortTransactionRecord", 0, _mark(AbortTransaction, {0: Reader.nullable_string})),
+    26: ("RemoveDelegationTokenRecord", 0, _unused(Reader.string)),
+    27: (
+        "RegisterControllerRecord",
+        0,
+        _unused(_fixed(21), _array_of(Reader.string, Reader.string, _fixed(4)), _SUPPORTED),
+    ),
+    28: ("ClearElrRecord", 0, _clear_elr),
+    29: ("UnregisterControllerRecord", 0, _unused(_fixed(4))),
 }
+
+_NO_OP = bytes((FRAME_VERSION, 20, 0, 0))  # twice a second, so nearly all of an idle cluster's records
 
 
 def decode_record(value: bytes) -> MetadataRecord | None:
-    """Decode one record's value; None for an api key that does not concern partitions.
+    """Decode one record's value; None for a record that does not concern partitions.
 
-    Raises `UnreadableError` for an unknown frame version, a higher version of a known key than Kafka 4.3 writes,
-    unknown tagged fields, and missing or left-over bytes.
+    Raises `NotUnderstood` for an unknown frame version, type, version or tagged field and left-over bytes (what a newer
+    Kafka could write), and `UnreadableError` for missing bytes.
     """
+    if value == _NO_OP:
+        return None
     reader = Reader(value)
     key, version = reader.frame()
     known = DECODERS.get(key)
     if known is None:
-        return None
+        raise NotUnderstood(f"a metadata record is of the unknown type {key}")
     name, highest, decode = known
     if version > highest:
-        raise UnreadableError(
-            f"{name} has version {version}, known are 0 to {highest}",
-            hint="this Kafka is newer than logagent knows; use the Admin API as the source of assignments",
-        )
+        raise NotUnderstood(f"{name} has version {version}, known are 0 to {highest}")
     record = decode(reader, version)
     reader.finish()
     return record

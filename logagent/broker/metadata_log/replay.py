@@ -13,6 +13,7 @@ from logagent.broker.metadata_log.metadata_records import (
     AbortTransaction,
     BeginTransaction,
     BrokerRegistrationChange,
+    ClearElr,
     ConfigRecord,
     EndTransaction,
     FeatureLevel,
@@ -27,9 +28,9 @@ from logagent.broker.metadata_log.metadata_records import (
     ZkMigrationState,
     decode_record,
 )
-from logagent.errors import UnreadableError
+from logagent.errors import NotUnderstood, UnreadableError
 from logagent.model.assignments.commitment import LEADERS_RESIGN_SINCE
-from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Topic
+from logagent.model.assignments.image import UNKNOWN_RESERVED_IDS, BrokerRegistration, PartitionAssignment, Topic
 from logagent.model.retention.settings import CORDONED_LOG_DIRS, DYNAMIC_SETTINGS, TOPIC_SETTINGS
 
 DELETE_DELAY = "log.segment.delete.delay.ms"
@@ -46,10 +47,10 @@ class Replay:
     """The state after the records applied so far.
 
     `removals` maps a topic id, or (topic id, partition) for a partition that lost a replica, to the offset at
-    which that happened; in a transaction, to the offset of its end. `resigns_since` is the offset from which
-    `metadata.version` is one whose leaders resign without a majority. `time_ms`: that of the batch that is being
-    applied, None in a snapshot. `topic_configs`, `broker_configs`: of the settings that matter here, by name, the value
-    by topic, and by node id ("" for all nodes), where it is set.
+    which that happened; in a transaction, to the offset of its end. `features`: the finalised level of each.
+    `resigns_since` is the offset from which `metadata.version` is one whose leaders resign without a majority.
+    `time_ms`: that of the batch that is being applied, None in a snapshot. `topic_configs`, `broker_configs`: of the
+    settings that matter here, by name, the value by topic, and by node id ("" for all nodes), where it is set.
     """
 
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Replay:
         default_factory=lambda: {name: {} for name in (*DYNAMIC_SETTINGS, CORDONED_LOG_DIRS) if name != DELETE_DELAY}
     )
     removals: dict[str | tuple[str, int], int] = field(default_factory=dict)
-    metadata_version: int | None = None
+    features: dict[str, int] = field(default_factory=dict)
     resigns_since: int | None = None
     zk_migration: bool = False
     time_ms: int | None = None
@@ -112,15 +113,23 @@ class Replay:
                 self._remove_topic(offset, record)
             case ConfigRecord():
                 self._config(record)
-            case FeatureLevel("metadata.version", level):
-                self._metadata_version(offset, level)
+            case FeatureLevel():
+                self._feature(offset, record)
+            case ClearElr(name):
+                self._clear_elr(offset, name)
             case ZkMigrationState(state):
                 self.zk_migration = state in _ZK_MIGRATING
             case _:
-                self._broker(record)
+                self._broker(offset, record)
 
-    def _metadata_version(self, offset: int, level: int) -> None:
-        self.metadata_version = level
+    @property
+    def metadata_version(self) -> int | None:
+        return self.features.get("metadata.version")
+
+    def _feature(self, offset: int, record: FeatureLevel) -> None:
+        self.features[record.name] = level = record.level
+        if record.name != "metadata.version":
+            return
         if level < LEADERS_RESIGN_SINCE:
             self.resigns_since = None
         elif self.resigns_since is None:
@@ -141,29 +150,43 @@ class Replay:
             values.pop(topic.name, None)  # `ConfigurationControlManager.deleteTopicConfigs`
         self.removals[record.topic_id] = offset
 
-    def _broker(self, record: MetadataRecord) -> None:
+    def _clear_elr(self, offset: int, name: str) -> None:
+        """Of the topic `name`, or of all topics if it is empty (`TopicsDelta.replay`)."""
+        if name and name not in self.ids:
+            raise UnreadableError(f"offset {offset} clears the eligible leader replicas of the unknown topic {name}")
+        for topic in [self.topics[self.ids[name]]] if name else self.topics.values():
+            for number, partition in topic.partitions.items():
+                topic.partitions[number] = self._interned(partition._replace(elr=()))
+
+    def _broker(self, offset: int, record: MetadataRecord) -> None:
         match record:
-            case RegisterBroker(broker_id, _, fenced, log_dirs, endpoints, incarnation):
+            case RegisterBroker(broker_id, epoch, fenced, log_dirs, endpoints, incarnation):
                 self.brokers[broker_id] = BrokerRegistration(
-                    broker_id, log_dirs, fenced, endpoints, incarnation, self.time_ms
+                    broker_id, log_dirs, fenced, endpoints, incarnation, self.time_ms, epoch=epoch
                 )
-            case UnregisterBroker(broker_id):
-                self.brokers.pop(broker_id, None)
-            case FenceBroker(broker_id, change):
-                self._change(broker_id, change, ())
-            case BrokerRegistrationChange(broker_id, change, log_dirs):
-                self._change(broker_id, change, log_dirs)
+            case UnregisterBroker(broker_id, epoch):
+                self._registered(offset, broker_id, epoch)
+                del self.brokers[broker_id]
+            case FenceBroker(broker_id, epoch, change):
+                self._change(self._registered(offset, broker_id, epoch), change, ())
+            case BrokerRegistrationChange(broker_id, epoch, change, log_dirs):
+                self._change(self._registered(offset, broker_id, epoch), change, log_dirs)
             case _:
                 pass
 
-    def _change(self, broker_id: int, fenced: bool | None, log_dirs: tuple[str, ...]) -> None:
-        """`fenced`: None = unchanged, as empty `log_dirs` are."""
+    def _registered(self, offset: int, broker_id: int, epoch: int) -> BrokerRegistration:
+        """The registration that a record is about (`ClusterControlManager.replay`)."""
         broker = self.brokers.get(broker_id)
-        if broker is None:
-            return
+        if broker is None or broker.epoch != epoch:
+            known = "which is not registered" if broker is None else f"whose epoch is {broker.epoch}, not {epoch}"
+            raise UnreadableError(f"offset {offset} changes broker {broker_id}, {known}")
+        return broker
+
+    def _change(self, broker: BrokerRegistration, fenced: bool | None, log_dirs: tuple[str, ...]) -> None:
+        """`fenced`: None = unchanged, as empty `log_dirs` are."""
         if fenced is not None and fenced != broker.fenced:
             broker = broker._replace(fenced=fenced, unfenced_ms=None if fenced else self.time_ms)
-        self.brokers[broker_id] = broker._replace(directory_ids=log_dirs or broker.directory_ids)
+        self.brokers[broker.node_id] = broker._replace(directory_ids=log_dirs or broker.directory_ids)
 
     def _config(self, record: ConfigRecord) -> None:
         if record.resource_type == _TOPIC_RESOURCE and record.name in self.topic_configs:
@@ -190,7 +213,13 @@ class Replay:
             raise UnreadableError(f"offset {offset} adds partition {record.partition} to {topic.name}")
         new = self._interned(
             PartitionAssignment(
-                record.replicas, record.isr, record.adding, record.removing, record.directories, record.leader
+                record.replicas,
+                record.isr,
+                record.adding,
+                record.removing,
+                record.directories,
+                record.leader,
+                record.elr,
             )
         )
         self._replace(offset, topic, record.partition, topic.partitions.get(record.partition), new)
@@ -213,7 +242,10 @@ class Replay:
             removing=old.removing if record.removing is None else record.removing,
             directories=directories,
             leader=old.leader if record.leader == -2 else record.leader,
+            elr=old.elr if record.elr is None else record.elr,
         )
+        if directories and len(directories) != len(replicas):
+            raise UnreadableError(f"offset {offset} has {len(replicas)} replicas and {len(directories)} directories")
         self._replace(offset, topic, record.partition, old, self._interned(new))
 
     def _replace(
@@ -230,6 +262,8 @@ class Replay:
         known = self._assignments.get(partition)
         if known is not None:
             return known
+        if not UNKNOWN_RESERVED_IDS.isdisjoint(partition.directories):
+            raise NotUnderstood("a partition is in a directory whose reserved id has no known meaning")
         if len(self._assignments) < _MOST_SHARED:
             self._assignments[partition] = partition
         return partition

@@ -170,7 +170,7 @@ def _with_held(
     ids = dirs.where((fn.col("kind") == "stray") & fn.col("topic_id").isNotNull()).select("cluster_id", "topic_id")
     living = living_topics(scope).join(size(ids.distinct()), ["cluster_id", "topic_id"], how="left_semi")
     living = living.select("cluster_id", "topic_id", fn.lit(True).alias("lives")).distinct()
-    complete = fn.col("complete") & ~fn.col("newer_version")
+    complete = fn.col("complete")
     if doubted:
         complete = complete & ~fn.col("cluster_id").isin(*doubted)
     known = images(scope).select("cluster_id", complete.alias("tells_absence"))

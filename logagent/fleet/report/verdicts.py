@@ -20,7 +20,8 @@ from pyspark.sql import functions as fn
 from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
 from logagent.fleet.tables.frames import Scratch, at_least, is_removal, local_frame, whose
-from logagent.model.assignments.image import NEWEST_METADATA_VERSION, RESERVED_DIRECTORY_IDS, Source
+from logagent.model.assignments.image import RESERVED_DIRECTORY_IDS, Source
+from logagent.model.assignments.levels import NEWEST_METADATA_VERSION
 from logagent.model.assignments.verdict import GONE_FOR_GOOD, ORPHAN_REASONS
 from logagent.model.naming.dir_names import INTERNAL_TOPICS, METADATA_TOPIC
 from logagent.store.contract import CLOCKS_APART
@@ -106,7 +107,10 @@ def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
         .when(renamed & (namesake | fn.col("replicas").isNull() | (fn.col("kind") == "future")), "sources-disagree")
         .when(renamed, fn.when(fn.col("complete"), "copy-of").otherwise("no-assignments"))
         .when(lives & fn.col("replicas").isNull(), "no-assignments")
-        .when(lives & assigned & (fn.col("kind") == "current") & _is_elsewhere(), "wrong-directory")
+        .when(
+            lives & assigned & (fn.col("kind") == "current") & _is_elsewhere(),
+            fn.when(fn.col("newer_version"), "no-assignments").otherwise("wrong-directory"),
+        )
         .when(lives & assigned, fn.lit(None))
         .when(lives & fn.col("reassigning"), "reassigning")
         .when(lives, "not-a-replica")
@@ -130,7 +134,7 @@ def _held_back(scope: Scope, proven: Column) -> Column:
     agent_knows = (fn.col("verdict") == "assigned") & (fn.col("own_image_ms") >= fn.col("image_ms"))
     return (
         fn.when(fn.col("topic").isin(*sorted(INTERNAL_TOPICS)), "internal")
-        .when(fn.col("newer_version"), "no-assignments")
+        .when(fn.col("newer_version") & ~fn.col("why").isin(*_GONE_FOR_GOOD), "no-assignments")
         .when(~settled & _uncommitted(scope), "uncommitted")
         .when(~_old_enough(scope.asked.as_of_ms), "stale-assignments")
         .when(fn.coalesce(agent_knows, fn.lit(False)), "sources-disagree")

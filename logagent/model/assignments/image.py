@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from logagent.errors import UnreadableError
+from logagent.model.assignments.levels import NEWEST_METADATA_VERSION
 from logagent.model.naming.topic_ids import ZERO_ID, to_text
 
 
@@ -31,8 +32,12 @@ class Source(StrEnum):
 # directory. Living replicas can have them, so they never show where a replica is.
 RESERVED_DIRECTORY_IDS = frozenset(to_text(n.to_bytes(16, "big")) for n in range(100))
 
-NEWEST_METADATA_VERSION = 30
-"""4.3-IV0, the newest `metadata.version` whose records we know."""
+# Of these, the ones that a Kafka that we know writes: MIGRATING, UNASSIGNED and LOST.
+_KNOWN_RESERVED_IDS = frozenset(to_text(n.to_bytes(16, "big")) for n in range(3))
+UNKNOWN_RESERVED_IDS = RESERVED_DIRECTORY_IDS - _KNOWN_RESERVED_IDS
+
+
+NO_LEADER = -1
 
 
 class PartitionAssignment(NamedTuple):
@@ -40,7 +45,8 @@ class PartitionAssignment(NamedTuple):
 
     During a reassignment, `replicas` contains old and new replicas, so a replica is living if its node is in
     `replicas`. `directories` is parallel to `replicas`, or empty if the source knows none. `leader` is -1 for "none",
-    and None if the source does not say.
+    and None if the source does not say. `elr`: the eligible leader replicas (KIP-966), which have all that is committed
+    although they left the ISR; empty also if the source does not say.
     """
 
     replicas: tuple[int, ...]
@@ -49,10 +55,20 @@ class PartitionAssignment(NamedTuple):
     removing: tuple[int, ...] = ()
     directories: tuple[str, ...] = ()
     leader: int | None = None
+    elr: tuple[int, ...] = ()
 
     @property
     def reassigning(self) -> bool:
         return bool(self.adding or self.removing)
+
+    def only_in_sync(self, node_id: int) -> bool | None:
+        """Whether no other replica is known to have all that is committed; None if the source has no ISR.
+
+        A partition without a leader waits for a member of its ELR: whoever is one may be the next leader, whatever the
+        ISR was."""
+        if self.leader == NO_LEADER and node_id in self.elr:
+            return True
+        return set(self.isr) <= {node_id} if self.isr else None
 
     def directory_of(self, node_id: int) -> str | None:
         """The id of the directory that holds this node's replica; None if unknown or a reserved id."""
@@ -83,7 +99,8 @@ class Endpoint(NamedTuple):
 class BrokerRegistration(NamedTuple):
     """A registered broker. `fenced` is None if the source does not say. From the metadata log: `endpoints`;
     `incarnation`, a random id that a broker has from its start to its end; `registered_ms`, `unfenced_ms`: when it
-    registered and when it was unfenced since, by this host's clock, None if only a snapshot has it."""
+    registered and when it was unfenced since, by this host's clock, None if only a snapshot has it; `epoch`: of the
+    registration."""
 
     node_id: int
     directory_ids: tuple[str, ...] = ()
@@ -92,6 +109,7 @@ class BrokerRegistration(NamedTuple):
     incarnation: str | None = None
     registered_ms: int | None = None
     unfenced_ms: int | None = None
+    epoch: int | None = None
 
 
 @dataclass(slots=True)
@@ -105,7 +123,8 @@ class AssignmentImage:
     `uncommitted`: topic ids, and (topic id, partition) pairs, whose removal (or loss of a replica) is on disk but not
     known to be committed. `open_transaction`: the log ends within a metadata transaction, whose records are not in
     here. `gone_ids`: topic ids that are known to have lived in this cluster and were removed; None if nothing is
-    remembered of that. `leader_epoch`: that of the log's newest batch.
+    remembered of that. `leader_epoch`: that of the log's newest batch. `untested`: its features whose name or level
+    was never tested (`levels.untested_features`).
     """
 
     source: Source
@@ -125,6 +144,7 @@ class AssignmentImage:
     open_transaction: bool = False
     gone_ids: frozenset[str] | None = None
     leader_epoch: int | None = None
+    untested: tuple[str, ...] = ()
 
     def never_showed(self, topic_id: str | None) -> bool:
         """Whether the metadata log never had this topic id, as far as it reaches back and as is remembered: it may be
@@ -135,11 +155,15 @@ class AssignmentImage:
     @property
     def incomplete_because(self) -> str | None:
         """Why something that this image lacks may exist even though its source is complete; None if it cannot."""
-        if self.open_transaction:
-            return "a metadata transaction is open at its end"
-        if self.metadata_version is not None and self.metadata_version > NEWEST_METADATA_VERSION:
-            return f"its metadata.version is {self.metadata_version}, the newest known one is {NEWEST_METADATA_VERSION}"
-        return None
+        return "a metadata transaction is open at its end" if self.open_transaction else None
+
+    @property
+    def untested_because(self) -> str | None:
+        """Why only the removals in it prove anything (`levels`); None if all of it does."""
+        if self.metadata_version is None or self.metadata_version <= NEWEST_METADATA_VERSION:
+            return None
+        newest = NEWEST_METADATA_VERSION
+        return f"its metadata.version is {self.metadata_version}, the newest tested one is {newest}"
 
     @property
     def topic_count(self) -> int:

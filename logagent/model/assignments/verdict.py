@@ -19,7 +19,7 @@ has an id that lives under another topic name
 has an id that lives, but the topic has no such partition               unknown, no-assignments
 is of a living replica of this node, `-future`                          assigned
 ... current, its assigned directory is this one, reserved or not known  assigned
-... current, its assigned directory is another one                      unknown, wrong-directory
+... current, its assigned directory is another one                      unknown, wrong-directory (***)
 is of a living partition without this node, being reassigned            unknown, reassigning
 is of a living partition without this node                              orphan, not-a-replica (*)
 has an id that does not live, its name lives under another id           orphan, topic-recreated (*) (+)
@@ -30,12 +30,15 @@ has an id that does not live, its name lives under another id           orphan, 
 (**) Neither as a replica nor, if the image is complete, as a registered broker, so that directories on a drained
 broker are decided.
 
+(***) no-assignments, if the image has a `metadata.version` that was not tested (`levels`).
+
 (+) needs proof of absence: a complete image, or the id in `absent_by_id`; otherwise unknown, no-assignments.
 (-) needs a complete image, as only that shows that a name does not live; otherwise unknown, no-assignments.
 (*) and (+) then become unknown if one of these is true, in this order:
 
 - the topic is internal: internal
-- the image has a newer `metadata.version` than we know, or ends within a transaction: no-assignments
+- the image ends within a transaction, or (only what has (*) without (+)) has a `metadata.version` that was not tested:
+  no-assignments
 - the removal is on disk but not known to be committed, and the id is not in `absent_by_id`: uncommitted
 - the directory is younger than what the image can know (both its times are later): stale-assignments
 
@@ -315,6 +318,9 @@ def _of_living_replica(
     assigned_directory = partition.directory_of(node_id)
     elsewhere = None not in (assigned_directory, directory_id) and assigned_directory != directory_id
     if elsewhere and directory.kind is Kind.CURRENT:
+        if (untested := image.untested_because) is not None:
+            there = f"{untested}; else in directory {assigned_directory}"
+            return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)}: {there}")
         return Ruling(
             Verdict.UNKNOWN,
             Reason.WRONG_DIRECTORY,
@@ -325,13 +331,12 @@ def _of_living_replica(
 
 
 def _is_last_copy(partition: PartitionAssignment, image: AssignmentImage, node_id: int) -> bool | None:
-    """True if no other member of the ISR is known to be live; None if the source has no ISR."""
-    if not partition.isr:
-        return None
-    others = [node for node in partition.isr if node != node_id]
-    if not image.brokers:
-        return not others
-    known = (image.brokers.get(node) for node in others)
+    """True if no other member of the ISR is known to be live, or the partition waits for this node to lead it; None if
+    the source has no ISR, or one that may mean something else than we know (`levels`)."""
+    alone = None if image.untested_because is not None else partition.only_in_sync(node_id)
+    if alone is not False or not image.brokers:
+        return alone
+    known = (image.brokers.get(node) for node in partition.isr if node != node_id)
     return not any(broker is not None and broker.fenced is False for broker in known)
 
 
@@ -358,8 +363,11 @@ def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling, 
     """Applies the second list in `decide` to an orphan. (`cp -a` copies an mtime older than the copy: of `copy-of` that
     age is the original's, but the broker makes no directory with a foreign id, so no topic can be younger than it.)"""
     assert directory.topic_id is not None and directory.partition is not None
-    if (incomplete := image.incomplete_because) is not None:
-        return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)}: {incomplete}; else {_in_words(orphan)}")
+    doubt = image.incomplete_because
+    if orphan.reason not in GONE_FOR_GOOD:
+        doubt = doubt or image.untested_because
+    if doubt is not None:
+        return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)}: {doubt}; else {_in_words(orphan)}")
     if not settled and not image.uncommitted.isdisjoint(
         (directory.topic_id, (directory.topic_id, directory.partition))
     ):

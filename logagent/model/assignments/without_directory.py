@@ -178,7 +178,7 @@ def without_directory(
                 continue
             if ids and topic.topic_id is None:
                 continue
-            only = not [n for n in partition.isr if n != node_id] if partition.isr else None
+            only = partition.only_in_sync(node_id)
             stray = aside.get((topic.topic_id, number))
             directory_id = partition.directory_of(node_id)
             found.append(WithoutDirectory(name, number, topic.topic_id, only, stray, directory_id))

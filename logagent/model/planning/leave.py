@@ -308,7 +308,8 @@ def _placed(facts: Leaving, dirs: Sequence[PartitionDir]) -> Iterator[Left]:
         if not isinstance(partition, PartitionAssignment):
             yield Left(d, ruling, stays=partition)
             continue
-        alone = None if partition.leader is None else set(partition.isr or partition.replicas) <= {facts.node_id}
+        node_id = facts.node_id
+        alone = None if partition.leader is None or node_id is None else partition.only_in_sync(node_id)
         here = Left(d, ruling, alone, partition.replicas)
         others = [r for r in facts.rooms if (r.log_dir, d.name) not in elsewhere]
         rooms = [r for r in others if free[r.device] >= d.allocated]

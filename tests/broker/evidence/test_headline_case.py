@@ -22,7 +22,7 @@ from tests.broker.rig.security import Certificates, SecureListener
 from tests.broker.versions import versions
 from tests.long_form import long_form
 
-VERSIONS = versions("4.3.1", "3.9.1")
+VERSIONS = versions("4.4.0", "4.3.1", "3.9.1")
 LOGAGENT = Path(sys.executable).with_name("logagent")
 RECORDS = 30
 MADE = {

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from logagent.broker.metadata_log.replay import Replay
 from logagent.errors import UnreadableError
+from logagent.model.naming.topic_ids import to_text
 from tests import metadata_writer as writer
 from tests.metadata_model import Model
 from tests.metadata_writer import id_of
 
 
 def state(replay: Replay) -> dict[str, Any]:
-    fields = ("replicas", "isr", "adding", "removing", "directories", "leader")
+    fields = ("replicas", "isr", "adding", "removing", "directories", "leader", "elr")
     return {
         "topics": {
             topic_id: {
@@ -97,6 +98,10 @@ def test_a_removal_in_a_transaction_happens_at_its_end() -> None:
     assert replay.removals == {id_of(1): 14}
 
 
+def _reserved(number: int) -> str:
+    return to_text(number.to_bytes(16, "big"))
+
+
 A = writer.topic("a", id_of(1))
 A0 = writer.partition(id_of(1), 0, [1, 2])
 
@@ -116,6 +121,14 @@ A0 = writer.partition(id_of(1), 0, [1, 2])
         ([writer.END], "not started"),
         ([writer.ABORT], "not started"),
         ([writer.config(4, "", "log.segment.delete.delay.ms", "soon")], "is not a number"),
+        ([writer.fence(1)], "changes broker 1, which is not registered"),
+        ([writer.register_broker(1), writer.fence(1, epoch=8)], "changes broker 1, whose epoch is 7, not 8"),
+        ([writer.unregister_broker(1)], "changes broker 1, which is not registered"),
+        ([writer.registration_change(1, {})], "changes broker 1, which is not registered"),
+        ([A, A0, writer.partition_change(id_of(1), 0, directories=[id_of(5)])], "2 replicas and 1 directories"),
+        ([writer.clear_elr("a")], "of the unknown topic a"),
+        ([A, writer.partition(id_of(1), 0, [1], directories=[_reserved(3)])], "reserved id has no known meaning"),
+        ([A, A0, writer.partition_change(id_of(1), 0, directories=[_reserved(0), _reserved(99)])], "no known meaning"),
     ],
 )
 def test_histories_that_no_controller_wrote_are_refused(values: list[bytes], says: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from logagent.model.assignments.image import (
-    NEWEST_METADATA_VERSION,
     RESERVED_DIRECTORY_IDS,
     AssignmentImage,
     BrokerRegistration,
@@ -17,7 +16,9 @@ from logagent.model.assignments.image import (
     Topic,
     make_image,
 )
+from logagent.model.assignments.levels import NEWEST_METADATA_VERSION
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, Reason, combine, contradict, decide
+from logagent.model.claims import Claim
 from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
 from tests import verdict_table
@@ -227,18 +228,53 @@ def test_combine(first: Ruling, second: Ruling | None, answer: tuple[str, str | 
         assert str(first.verdict) in combined.detail and str(second.verdict) in combined.detail
 
 
-@pytest.mark.parametrize(
-    "doubt", [{"metadata_version": NEWEST_METADATA_VERSION + 1}, {"open_transaction": True}], ids=["newer", "open"]
-)
-def test_an_image_that_may_not_know_everything_proves_no_orphan(doubt: dict[str, Any]) -> None:
+def test_an_image_that_may_not_know_everything_proves_no_orphan() -> None:
     for topic, topic_id in (("gone", GONE), ("again", GONE), ("moved", MOVED)):
         assert outcome(ruled(directory(topic, topic_id), image()))[0] == "orphan"
-        ruling = ruled(directory(topic, topic_id), image(**doubt))
+        ruling = ruled(directory(topic, topic_id), image(open_transaction=True))
         assert outcome(ruling) == ("unknown", "no-assignments")
-        assert "transaction" in (ruling.detail or "") or "newest known" in (ruling.detail or "")
-    assert outcome(ruled(directory("lives", LIVES), image(**doubt))) == ASSIGNED
-    known = image(metadata_version=NEWEST_METADATA_VERSION)
-    assert outcome(ruled(directory("gone", GONE), known)) == ("orphan", "topic-absent")
+        assert "transaction" in (ruling.detail or "")
+    assert outcome(ruled(directory("lives", LIVES), image(open_transaction=True))) == ASSIGNED
+
+
+@pytest.mark.parametrize("level", [NEWEST_METADATA_VERSION + 1, 99])
+def test_above_the_tested_levels_only_removals_are_proven(level: int) -> None:
+    ahead = image(metadata_version=level, brokers={n: BrokerRegistration(n, fenced=False) for n in (1, 2)})
+    assert outcome(ruled(directory("gone", GONE), ahead)) == ("orphan", "topic-absent")
+    assert outcome(ruled(directory("again", GONE), ahead)) == ("orphan", "topic-recreated")
+    moved = ruled(directory("moved", MOVED), ahead)
+    assert outcome(moved) == ("unknown", "no-assignments")
+    assert f"its metadata.version is {level}, the newest tested one is 34" in (moved.detail or "")
+    # Nor who is in sync: what a smaller ISR means changed once without a change of its record (KAFKA-15021).
+    lives = ruled(directory("lives", LIVES), ahead)
+    assert outcome(lives) == ASSIGNED and lives.last_copy is None
+    assert Claim.OTHERS_IN_SYNC not in {held.claim for held in lives.proof}
+    tested = replace(ahead, metadata_version=NEWEST_METADATA_VERSION)
+    assert outcome(ruled(directory("moved", MOVED), tested)) == ("orphan", "not-a-replica")
+    assert ruled(directory("lives", LIVES), tested).last_copy is False
+
+
+@pytest.mark.parametrize(
+    ("isr", "elr", "leader", "last_copy"),
+    [
+        ((1, 2), (), 2, False),
+        ((2,), (1,), 2, False),
+        ((2,), (1,), -1, True),
+        ((2,), (1, 2), -1, True),
+        ((), (1, 2), -1, True),
+        ((), (2,), -1, None),
+        ((1,), (), -1, True),
+    ],
+)
+def test_an_eligible_replica_of_a_partition_without_a_leader_is_not_taken_for_covered(
+    isr: tuple[int, ...], elr: tuple[int, ...], leader: int, last_copy: bool | None
+) -> None:
+    """KIP-966: it may be the next leader, so its records are what the others will be truncated to."""
+    partition = PartitionAssignment((1, 2), isr, leader=leader, elr=elr)
+    live = {n: BrokerRegistration(n, fenced=False) for n in (1, 2)}
+    ruling = ruled(directory("lives", LIVES), image(topics=[Topic("lives", LIVES, {0: partition})], brokers=live))
+    assert outcome(ruling) == ASSIGNED and ruling.last_copy is last_copy
+    assert (Claim.OTHERS_IN_SYNC in {held.claim for held in ruling.proof}) == (last_copy is False)
 
 
 def test_a_complete_image_without_topics_proves_nothing() -> None:

@@ -1,0 +1,45 @@
+"""Which levels of which cluster features were tested, and what an image of a cluster with others proves. No I/O.
+
+The number is a sign: `metadata.version` 12 (3.6-IV0) changed what a shrunken ISR means without changing a record
+(KAFKA-15021). So a level counts as known only once its release was tested: one log was replayed through Kafka's own
+`MetadataDelta`, and the image was ours. Above that, and however well every record was understood, only what a record
+says once and for all is proven: that a topic id was removed. Who is a replica, where, since when and in sync with whom
+is then asked of a broker by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+NEWEST_METADATA_VERSION: Final = 34
+"""4.5-IV0, the newest `metadata.version` that Kafka 4.4.0 knows (it formats with 33, 4.4-IV2)."""
+
+# `org.apache.kafka.server.common.Feature` of 4.4.0; those before it are a part of it.
+_NEWEST_LEVELS: Final[Mapping[str, int]] = {
+    "metadata.version": NEWEST_METADATA_VERSION,
+    "kraft.version": 1,
+    "transaction.version": 2,
+    "group.version": 1,
+    "eligible.leader.replicas.version": 1,
+    "share.version": 2,
+    "streams.version": 1,
+}
+
+WHAT_HELPS: Final = (
+    "set kafka.bootstrap_servers (and kafka.client for TLS or a password), so that the brokers say what is theirs, or"
+    " install a newer logagent"
+)
+
+
+def untested_features(levels: Mapping[str, int]) -> tuple[str, ...]:
+    """The finalised features whose name or level was not tested, each in words; `metadata.version` first."""
+    ordered = sorted(levels.items(), key=lambda feature: (feature[0] != "metadata.version", feature[0]))
+    return tuple(_in_words(name, level) for name, level in ordered if not 0 <= level <= _NEWEST_LEVELS.get(name, -1))
+
+
+def _in_words(name: str, level: int) -> str:
+    newest = _NEWEST_LEVELS.get(name)
+    if newest is None:
+        return f"the feature {name} is not known"
+    return f"its {name} is {level}, the newest tested {newest}"
