@@ -4,7 +4,8 @@ Made by `python -m tests.broker.releases table`; a test compares it with the jar
 
 METADATA_VERSIONS: the name of each level of `metadata.version`, and whether records of it cannot be read below it, so
 that no way leads back (`changed`). RELEASES: by minor release, the patch that was read, the
-lowest and highest level of each feature (`QuorumFeatures`), and the oldest and newest version of each file's format.
+lowest and highest level of each feature (`QuorumFeatures`), the oldest and newest version of each file's format, and
+the highest `metadata.version` that it has a name for, if only as one that is not stable.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Release(NamedTuple):
     patch: str
     features: dict[str, tuple[int, int]]
     files: dict[str, tuple[int, int]]
+    named: int
 
 
 METADATA_VERSIONS: dict[int, MetadataVersion] = {
@@ -73,6 +75,7 @@ RELEASES: dict[tuple[int, int], Release] = {
             "leader-epoch-checkpoint": (0, 0),
             "partition.metadata": (0, 0),
         },
+        11,
     ),
     (3, 6): Release(
         "3.6.2",
@@ -87,6 +90,7 @@ RELEASES: dict[tuple[int, int], Release] = {
             "leader-epoch-checkpoint": (0, 0),
             "partition.metadata": (0, 0),
         },
+        14,
     ),
     (3, 7): Release(
         "3.7.2",
@@ -101,6 +105,7 @@ RELEASES: dict[tuple[int, int], Release] = {
             "leader-epoch-checkpoint": (0, 0),
             "partition.metadata": (0, 0),
         },
+        20,
     ),
     (3, 8): Release(
         "3.8.1",
@@ -115,6 +120,7 @@ RELEASES: dict[tuple[int, int], Release] = {
             "leader-epoch-checkpoint": (0, 0),
             "partition.metadata": (0, 0),
         },
+        21,
     ),
     (3, 9): Release(
         "3.9.2",
@@ -129,6 +135,7 @@ RELEASES: dict[tuple[int, int], Release] = {
             "leader-epoch-checkpoint": (0, 0),
             "partition.metadata": (0, 0),
         },
+        23,
     ),
     (4, 0): Release(
         "4.0.2",
@@ -149,6 +156,7 @@ RELEASES: dict[tuple[int, int], Release] = {
             "leader-epoch-checkpoint": (0, 0),
             "partition.metadata": (0, 0),
         },
+        26,
     ),
     (4, 1): Release(
         "4.1.2",
@@ -170,6 +178,7 @@ RELEASES: dict[tuple[int, int], Release] = {
             "leader-epoch-checkpoint": (0, 0),
             "partition.metadata": (0, 0),
         },
+        29,
     ),
     (4, 2): Release(
         "4.2.2",
@@ -192,6 +201,7 @@ RELEASES: dict[tuple[int, int], Release] = {
             "leader-epoch-checkpoint": (0, 0),
             "partition.metadata": (0, 0),
         },
+        30,
     ),
     (4, 3): Release(
         "4.3.1",
@@ -214,6 +224,7 @@ RELEASES: dict[tuple[int, int], Release] = {
             "leader-epoch-checkpoint": (0, 0),
             "partition.metadata": (0, 0),
         },
+        31,
     ),
     (4, 4): Release(
         "4.4.0",
@@ -236,5 +247,6 @@ RELEASES: dict[tuple[int, int], Release] = {
             "leader-epoch-checkpoint": (0, 0),
             "partition.metadata": (0, 0),
         },
+        34,
     ),
 }

@@ -2,8 +2,8 @@
 
 `release_table.py` has what each release supports, by its own classes. What a start makes of a level outside was seen on
 real nodes (tests/broker/releases): a controller refuses each record of such a level that it reads, also one that was
-taken back later; a broker is refused by the controllers for what is finalised, and ends. Both read the
-`metadata.version` of `bootstrap.checkpoint`, which never changes after the format.
+taken back later; a broker is refused by the controllers for what is finalised, and ends. Before 4.0 both also end over
+a `metadata.version` in `bootstrap.checkpoint` that they have no name for, and that file never changes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _KNOWN = f"Kafka {version_text(_OLDEST)} to {version_text(_NEWEST)}"
 # Of a feature that a release does not know it supports "versions 0" (seen: 3.9.1, 4.1.0).
 _NOT_KNOWN = (0, 0)
 _FEATURES = frozenset(name for row in RELEASES.values() for name in row.features)
+# From this release on `bootstrap.checkpoint` is of no account once there is a log (seen: 4.0.2, 4.1.0).
+_BOOTSTRAP_PASSES: Version = (4, 0, 0)
 # From this release on the format writes the first records into a snapshot, which earlier ones ignore (seen: 4.3.1).
 _FORMATS_A_SNAPSHOT: Version = (4, 4, 0)
 _TOOL = "kafka-features.sh --bootstrap-server HOST:PORT"
@@ -69,9 +71,9 @@ def _of_log_dir(
     stuck = [r for r in refused if r.finalised and _for_good(r, version)]
     yield from (_in_log(log, r, stuck, facts, version) for r in refused)
     # While there is no record, a controller writes all that the format asked for.
-    bootstrap = {name: found for name, found in levels.bootstrap.items() if name == METADATA_VERSION or levels.empty}
-    path = f"{s.path}/{BOOTSTRAP}"
-    yield from (_in_bootstrap(path, r, levels.empty, version) for r in _refused(bootstrap))
+    written = levels.empty and (facts.server.runs_controller or facts.server.mode is None)
+    bootstrap = _refused(levels.bootstrap) if written else _not_named(levels.bootstrap)
+    yield from (_in_bootstrap(f"{s.path}/{BOOTSTRAP}", r, written, version) for r in bootstrap)
 
 
 def _log_not_compared(log: str, levels: StartLevels, facts: StartFacts, of: str) -> Iterator[Finding]:
@@ -127,6 +129,16 @@ def _refused(levels: FeatureLevels) -> Iterator[_Refused]:
         yield from refused
 
 
+def _not_named(bootstrap: FeatureLevels) -> Iterator[_Refused]:
+    """Releases before 4.0 end over a `metadata.version` that they have no name for, wherever it is written."""
+    level = max(bootstrap.get(METADATA_VERSION, (0,)))
+    refusing = [minor for minor, row in RELEASES.items() if minor < _BOOTSTRAP_PASSES[:2] and row.named < level]
+    if refusing:
+        able = min((minor for minor in RELEASES if minor > max(refusing)), default=_BOOTSTRAP_PASSES)
+        supported = _range(RELEASES[max(refusing)], METADATA_VERSION)
+        yield _Refused(METADATA_VERSION, level, Releases(before=(able[0], able[1], 0)), supported)
+
+
 def _covers(one: Releases, other: Releases) -> bool:
     if one.before is not None and other.before is not None:
         return one.before >= other.before
@@ -177,11 +189,11 @@ def _in_log(log: str, r: _Refused, stuck: list[_Refused], facts: StartFacts, ver
     return fatal("feature-unsupported", log, f"{says} does not start", hint, releases=r.releases)
 
 
-def _in_bootstrap(path: str, r: _Refused, empty: bool, version: Version | None) -> Finding:
+def _in_bootstrap(path: str, r: _Refused, written: bool, version: Version | None) -> Finding:
     says = f"formatted with {_named(r.feature, r.level)}, and {_what_it_supports(r, version)}: the node does not start"
     hint = (
         "nothing is in its metadata log yet: empty the log dirs and format them with the release that is to run"
-        if empty
+        if written
         else "with the node stopped, move the file out of the directory (keep it): it only counts while the metadata"
         " log is still empty"
     )

@@ -29,11 +29,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="one JSON document a line")
     parser.add_argument("--against", type=Path, help="a file from --out: its starts are not done again")
     parser.add_argument("--no-cures", action="store_true")
+    parser.add_argument("--as", dest="like", help="try what is tried on this release")
     asked = parser.parse_args()
     wrong = total = 0
     known = _known(asked.against)
     for version in asked.versions.split(","):
-        for (kind, trimmed), damages in _groups(version, asked.only).items():
+        for (kind, trimmed), damages in _groups(asked.like or version, asked.only).items():
             with ExitStack() as stack:
                 root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="logagent-starts-")))
                 prepared = Prepared(root, version, kind, trimmed=trimmed)

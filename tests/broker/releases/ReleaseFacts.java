@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.metadata.MetadataRecordType;
 import org.apache.kafka.common.protocol.Errors;
@@ -176,7 +177,9 @@ public final class ReleaseFacts {
             return null;
         }
         for (ConfigDef.ConfigKey key : new TreeMap<>(def.configKeys()).values()) {
-            found.put(key.name, key.hasDefault() ? String.valueOf(key.defaultValue) : null);
+            String value = key.defaultValue instanceof List<?> items
+                ? items.stream().map(String::valueOf).collect(Collectors.joining(",")) : String.valueOf(key.defaultValue);
+            found.put(key.name, key.hasDefault() ? value : "(required)");
         }
         return found;
     }
@@ -184,10 +187,13 @@ public final class ReleaseFacts {
     private static ConfigDef definition(String name) throws Exception {
         try {
             Class<?> owner = Class.forName(name);
-            for (Field field : owner.getDeclaredFields()) {
-                if (ConfigDef.class.isAssignableFrom(field.getType()) && Modifier.isStatic(field.getModifiers())) {
-                    field.setAccessible(true);
-                    return (ConfigDef) field.get(null);
+            for (String field : List.of("CONFIG_DEF", "CONFIG")) {
+                try {
+                    Field of = owner.getDeclaredField(field);
+                    of.setAccessible(true);
+                    return (ConfigDef) of.get(null);
+                } catch (NoSuchFieldException absent) {
+                    continue;
                 }
             }
             for (Method method : owner.getMethods()) {

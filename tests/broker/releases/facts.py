@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import logagent
+from logagent.model.check.release_table import Release
 from tests.broker.rig.jars import cache_dir, kafka_jars, version_tuple
 
 HERE = Path(__file__).resolve().parent
@@ -25,7 +26,8 @@ Made by `python -m tests.broker.releases table`; a test compares it with the jar
 
 METADATA_VERSIONS: the name of each level of `metadata.version`, and whether records of it cannot be read below it, so
 that no way leads back (`changed`). RELEASES: by minor release, the patch that was read, the
-lowest and highest level of each feature (`QuorumFeatures`), and the oldest and newest version of each file's format.
+lowest and highest level of each feature (`QuorumFeatures`), the oldest and newest version of each file's format, and
+the highest `metadata.version` that it has a name for, if only as one that is not stable.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class Release(NamedTuple):
     patch: str
     features: dict[str, tuple[int, int]]
     files: dict[str, tuple[int, int]]
+    named: int
 
 
 '''
@@ -59,14 +62,14 @@ def release_facts(version: str) -> dict[str, Any]:
     return facts
 
 
-def release_row(version: str) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
-    """Features and files of that release, as a row of the table has them."""
+def release_row(version: str) -> Release:
+    """That release, as a row of the table has it."""
     facts = release_facts(version)
     missing = [name for name, versions in facts["files"].items() if versions is None]
     if missing:
         raise RuntimeError(f"Kafka {version} has other classes for {', '.join(missing)}: teach ReleaseFacts.java")
     features, files = ({name: (v[0], v[1]) for name, v in facts[what].items()} for what in ("features", "files"))
-    return features, files
+    return Release(version, features, files, max(map(int, facts["metadata_versions"])))
 
 
 def metadata_versions() -> dict[int, tuple[str, bool]]:
@@ -89,8 +92,8 @@ def made_table() -> str:
     lines.append("}\n\n")
     lines.append("RELEASES: dict[tuple[int, int], Release] = {\n")
     for version in TABLED:
-        features, files = release_row(version)
-        lines.append(f"{version_tuple(version)[:2]}: Release({version!r}, {features!r}, {files!r}),\n")
+        patch, features, files, named = release_row(version)
+        lines.append(f"{version_tuple(version)[:2]}: Release({patch!r}, {features!r}, {files!r}, {named}),\n")
     return _HEAD + "".join(lines) + "}\n"
 
 

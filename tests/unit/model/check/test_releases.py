@@ -130,17 +130,28 @@ def test_one_finding_for_a_feature_however_often_it_was_changed() -> None:
     assert said(log(metadata=(30, 29, 21)), (3, 9, 1)) == REFUSED
 
 
-def test_the_bootstrap_checkpoint_counts_where_the_release_reads_it() -> None:
+def test_the_bootstrap_checkpoint_counts_where_a_release_has_no_name_for_its_level() -> None:
     levels = replace(log(metadata=19), bootstrap={"metadata.version": (21,), "group.version": (1,)})
     (finding,) = findings(levels, (3, 7, 0))
     assert (finding.severity, finding.path) == (Severity.FATAL, BOOTSTRAP) and "move the file" in finding.hint
+    assert findings(levels, (3, 7, 0), BROKER)[-1].path == BOOTSTRAP
+    assert findings(levels, (3, 8, 1)) == []  # it has a name for 21, if not a stable one
     assert findings(levels, (3, 9, 1)) == []
+    newer = replace(log(metadata=21), bootstrap={"metadata.version": (30,)})
+    assert said(newer, (3, 9, 1)) == [("fatal", "feature-unsupported", BOOTSTRAP)]
+    for version in ((4, 0, 2), (4, 1, 0), (4, 4, 0)):
+        assert findings(newer, version) == []
+    older = replace(log(metadata=21), bootstrap={"metadata.version": (6,)})
+    assert findings(older, (3, 9, 1)) == findings(older, (4, 3, 1)) == []
 
 
 def test_of_a_host_that_was_only_formatted_all_that_the_format_asked_for_counts() -> None:
     levels = StartLevels(bootstrap={"metadata.version": (21,), "group.version": (1,)}, empty=True)
     (finding,) = findings(levels, (3, 9, 1))
     assert finding.path == BOOTSTRAP and "group.version" in finding.says and "format" in finding.hint
+    assert said(levels, (3, 9, 1), BROKER) == [("info", "features-not-compared", LOG)]
+    newest = replace(levels, bootstrap={"metadata.version": (30,)})
+    assert said(newest, (4, 1, 0)) == [("fatal", "feature-unsupported", BOOTSTRAP)]
     newer = StartLevels(formatted={"metadata.version": (33,)}, empty=True)
     assert said(newer, (4, 3, 1)) == [("warning", "format-ignored", LOG)]
     assert said(newer, (4, 4, 0)) == []
