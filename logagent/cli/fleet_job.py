@@ -160,8 +160,10 @@ def show_summary(content: dict[str, Any], place: str) -> None:
     click.echo(f"{content['date']}: {hosts['reporting']} hosts reporting, {hosts['unknown_total']} unknown")
     click.echo(f"  used by logs      {human_bytes(sums['bytes'])} ({human_bytes(sums['allocated'])} allocated)")
     click.echo(f"  orphans           {sums['orphans']} ({human_bytes(sums['orphan_bytes'])})")
+    left = sum(row["replicas"] for row in content["answers"]["replicas"]["not_compared"])
     for name in ("missing_replicas", "duplicates", "leftovers"):
-        click.echo(f"  {name.replace('_', ' '):<17} {sums[name]}")
+        more = f" ({left} more could not be compared)" if left and name == "missing_replicas" else ""
+        click.echo(f"  {name.replace('_', ' '):<17} {sums[name]}{more}")
     for warning in content["warnings"]:
         click.echo(f"warning: {visible(warning)}", err=True)
     click.echo(f"page: {place}/index.html")

@@ -43,9 +43,27 @@ class Manifest(TypedDict):
     base: NotRequired[BaseNamed]
 
 
+@strict
+class ImageUsed(TypedDict):
+    """An image of the assignments: `at` and `offset` say how recent it is (`offset`: of the metadata log)."""
+
+    source: str
+    at: Time
+    offset: int | None
+
+
+@strict
+class ImagesUsed(TypedDict):
+    before: ImageUsed
+    after: ImageUsed
+
+
 class SnapshotHead(TypedDict):
     """The first line of a snapshot file: who saw what follows, and when.
 
+    `began`: when the inventory did. `images`: the assignments as they were read before it and after it, where both are
+    of one source and one lineage. `absent`: how many `absent` lines there are; null where no image or not every log dir
+    could be read, so that it is not known what is missing.
     `as_of`: of each source that verdicts rest on, until when it is known. `seen`: ids of the deletion requests without
     an outcome that the agent knew before it looked at its disks. Of a delta, `dirs` and `dirs_sha256` are the number of
     the `dir` lines that its base and its changes give together, and the SHA-256 of their text in that order, without
@@ -65,6 +83,9 @@ class SnapshotHead(TypedDict):
     assignments: AssignmentsUsed | None
     as_of: dict[str, Time]
     seen: list[str]
+    began: NotRequired[Time | None]
+    images: NotRequired[ImagesUsed | None]
+    absent: NotRequired[int | None]
     base: BaseNamed | None
     dirs: NotRequired[int]
     dirs_sha256: NotRequired[str]
@@ -72,6 +93,18 @@ class SnapshotHead(TypedDict):
 
 class SnapshotLogDir(LogDirDoc):
     row: Literal["log_dir"]
+
+
+class SnapshotAbsent(TypedDict):
+    """A replica that both `images` of the head assign to this node, and of which no log dir has a current or future
+    directory, though every one was read, nor one that is marked for deletion. `left`: whether one that was set aside
+    is there; null: nothing is."""
+
+    row: Literal["absent"]
+    topic: str
+    topic_id: str | None
+    partition: int
+    left: Literal["stray"] | None
 
 
 class SnapshotDir(TypedDict, total=False):
@@ -129,8 +162,11 @@ class SnapshotChanges(TypedDict):
     dirs: list[list[int]]
 
 
-SnapshotLine = Annotated[SnapshotHead | SnapshotLogDir | SnapshotDir | SnapshotChanges, Field(discriminator="row")]
-"""One line of a snapshot file, by its `row`: first the head, then a line per log dir and per directory."""
+SnapshotLine = Annotated[
+    SnapshotHead | SnapshotLogDir | SnapshotAbsent | SnapshotDir | SnapshotChanges, Field(discriminator="row")
+]
+"""One line of a snapshot file, by its `row`: first the head, then a line per log dir, per replica that is absent, and
+per directory."""
 
 
 SCHEMAS: dict[str, Any] = {"snapshot": SnapshotLine, "manifest": Manifest}

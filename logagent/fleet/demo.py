@@ -325,8 +325,14 @@ def _publishes(way: str | None, day: int, last: int) -> bool:
 
 def _write_assignments(store: Path, cluster: Cluster, day: int) -> None:
     at = cluster.assignments_at(day)
-    claim = Claim(f"kraft-log-{1000 + day:020d}", "assignments", cluster.cluster_id, None, cluster.host(1), at)
-    land(store, claim, _assignment_lines(cluster, at, 1000 + day), received_at=at + timedelta(seconds=2))
+    name = f"kraft-log-{_offset(at):020d}"
+    claim = Claim(name, "assignments", cluster.cluster_id, None, cluster.host(1), at)
+    land(store, claim, _assignment_lines(cluster, at), received_at=at + timedelta(seconds=2))
+
+
+def _offset(at: datetime) -> int:
+    """Where the metadata log ends: two records a second are written while nothing happens."""
+    return 2 * round(at.timestamp())
 
 
 def _write_host(store: Path, cluster: Cluster, node: int, day: int, *, late: bool) -> Path:
@@ -335,7 +341,7 @@ def _write_host(store: Path, cluster: Cluster, node: int, day: int, *, late: boo
     return land(store, claim, _host_lines(cluster, node, day, claim), received_at=at + timedelta(seconds=2))
 
 
-def _assignment_lines(cluster: Cluster, at: datetime, offset: int) -> Iterator[str]:
+def _assignment_lines(cluster: Cluster, at: datetime) -> Iterator[str]:
     yield json.dumps(
         {
             "row": "assignments",
@@ -343,7 +349,7 @@ def _assignment_lines(cluster: Cluster, at: datetime, offset: int) -> Iterator[s
             "cluster_id": cluster.cluster_id,
             "at": instant(at),
             "source": "kraft-log",
-            "offset": offset,
+            "offset": _offset(at),
             "metadata_version": 21,
         }
     )
@@ -362,6 +368,9 @@ def _assignment_lines(cluster: Cluster, at: datetime, offset: int) -> Iterator[s
 
 def _host_lines(cluster: Cluster, node: int, day: int, claim: Claim) -> Iterator[str]:
     at = claim.at
+    seen = [d for d in cluster.dirs[node] if cluster.is_seen(node, d, day)]
+    absent = _absent(cluster, node, seen)
+    began = at - timedelta(seconds=20)
     yield json.dumps(
         {
             "row": "snapshot",
@@ -374,13 +383,35 @@ def _host_lines(cluster: Cluster, node: int, day: int, claim: Claim) -> Iterator
             "agent_version": "0.1.0",
             "kafka_version": "3.9.1",
             "assignments": {"source": "kraft-log", "cluster_id": claim.cluster_id, "at": instant(at)},
+            "began": instant(began),
+            "images": {
+                name: {"source": "kraft-log", "at": instant(read), "offset": _offset(read)}
+                for name, read in (("before", began), ("after", at))
+            },
+            "absent": len(absent) if absent is not None else None,
         }
     )
-    seen = [d for d in cluster.dirs[node] if cluster.is_seen(node, d, day)]
     for number in range(LOG_DIRS):
         yield json.dumps(_log_dir_row(cluster, node, number, [d for d in seen if d.log_dir == number], day))
+    for row in absent or ():
+        yield json.dumps(row)
     for made in seen:
         yield _dir_line(cluster, made, at, day)
+
+
+def _absent(cluster: Cluster, node: int, seen: list[Dir]) -> list[dict[str, object]] | None:
+    """What is assigned to a host and lies nowhere; None if one of its log dirs is offline."""
+    if any(cluster.health(node, number) == "offline" for number in range(LOG_DIRS)):
+        return None
+    here = {(d.topic_id, d.partition) for d in seen if d.kind in ("current", "future")}
+    assigned = (
+        (*cluster.topics[topic][:2], partition) for topic, partition, nodes in cluster.assigned if node in nodes
+    )
+    return [
+        {"row": "absent", "topic": name, "topic_id": id_, "partition": partition, "left": None}
+        for name, id_, partition in assigned
+        if (id_, partition) not in here
+    ]
 
 
 def _log_dir_row(cluster: Cluster, node: int, number: int, dirs: list[Dir], day: int) -> dict[str, object]:

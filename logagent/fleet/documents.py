@@ -84,6 +84,42 @@ class RiskAnswer(TypedDict):
 
 
 @strict
+class ReplicaCounts(TypedDict):
+    """Where the replicas are that are expected, which are all of the others together. `missing`: assigned before its
+    host looked and afterwards, and not there. `not_yet`: only in assignments that are younger than that; `gone`: only
+    in older ones; `unproven`: nothing shows whether it had to be there; `not_heard`: of hosts that do not report;
+    `not_read`: it may be in a log dir that could not be read."""
+
+    expected: int
+    found: int
+    missing: int
+    not_yet: int
+    unproven: int
+    gone: int
+    not_heard: int
+    not_read: int
+
+
+@strict
+class NotCompared(TypedDict):
+    state: Literal["not_yet", "unproven", "not_read"]
+    reason: str
+    replicas: int
+    hosts: int
+
+
+@strict
+class ReplicaAnswer(TypedDict):
+    """`total`: of all clusters that have verdicts. `not_compared`: what is not known to be missing, nor not to be;
+    while there is any, "0 missing" is no all-clear. `no_copy`: partitions of which no copy was found, with such a
+    replica and none that is known to be missing."""
+
+    total: ReplicaCounts
+    not_compared: list[NotCompared]
+    no_copy: int
+
+
+@strict
 class Step(TypedDict):
     """What to do next: it frees `bytes` in `window`. `days`: until the log dir is full (0: it is; null: its pace is
     not known). `requestable`: how many directories of the topic `topics purge` plans. `hosts`: where log dirs are
@@ -127,6 +163,7 @@ class ReportAnswers(TypedDict):
     disks: DiskAnswer
     reclaim: ReclaimAnswer
     risk: RiskAnswer
+    replicas: ReplicaAnswer
     steps: list[Step]
     changes: list[Change]
 
@@ -142,14 +179,15 @@ class ReportAssignments(TypedDict):
 
 @strict
 class ReportCluster(TypedDict):
-    """`verdicts` is `unknown` if there are no usable assignments; `why` gives the reason. `name`: the operators' name
-    for it."""
+    """`verdicts` is `unknown` if there are no usable assignments; `why` gives the reason, and `replicas` is null.
+    `name`: the operators' name for it."""
 
     cluster_id: str
     name: str | None
     hosts: int
     unknown_hosts: int
     assignments: ReportAssignments | None
+    replicas: ReplicaCounts | None
     verdicts: Literal["decided", "unknown"]
     why: str | None
 

@@ -121,6 +121,7 @@ class _Judged:
 
     waste: Reclaim
     gone: _Gone
+    replicas: replicas.Counted
     doubted: dict[str, tuple[int, int]]
     undecided: dict[str, int]
     differ: list[Row]
@@ -134,7 +135,8 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
     job.say("usage")
     by_log_dir = output.rows("usage_log_dirs", usage.log_dirs(chosen.choice, chosen.log_dirs, waste.places))
     by_host = output.rows("usage_hosts", usage.hosts(chosen.choice, by_log_dir))
-    by_cluster = output.rows("usage_clusters", usage.clusters(chosen.choice, by_host))
+    in_clusters = usage.clusters(chosen.choice, by_host, judged.replicas.clusters)
+    by_cluster = output.rows("usage_clusters", in_clusters)
     output.table("usage_topics", usage_topics(chosen, waste.topics))
     if job.with_partitions:
         output.table("usage_partitions", usage_partitions(chosen))
@@ -148,7 +150,9 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
     output.rows("deletion_progress", _deletions(job))
     output.rows("quarantined_input", chosen.quarantine)
     tables = {name: output.tables[name] for name in TABLES if name in output.tables}
-    warnings = warnings_of(chosen, judged.doubted, judged.undecided, judged.differ, tables, large=judged.large)
+    warnings = warnings_of(
+        chosen, judged.doubted, judged.undecided, judged.differ, tables, judged.replicas, large=judged.large
+    )
     only = _sum(waste, "dirs_only"), _sum(waste, "bytes_only")
     lost = judged.gone.partitions, judged.gone.replicas
     risk = answers.risks(chosen.choice, by_log_dir, growing, lost, judged.gone.elsewhere, only)
@@ -159,6 +163,7 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
         "disks": answers.disks(by_log_dir),
         "reclaim": answers.reclaimable(by_log_dir, waste.places, rfc3339_or_none(waste.next_due_ms)),
         "risk": risk,
+        "replicas": judged.replicas.document(),
         "steps": answers.steps(by_log_dir, growing, waste.largest, risk),
         "changes": changed,
     }
@@ -175,10 +180,11 @@ def _directories(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> _
     believed = judged
     if doubted:
         believed = judged.withColumns(_doubt(doubted))
-        suspects.expected = suspects.expected.where(~fn.col("cluster_id").isin(*doubted))
     copies = scratch.keep("copies", suspects.copies())
     output.table("orphans", verdicts.orphans(believed, copies))
-    gone = _gone(output, output.table("missing_replicas", replicas.missing(chosen, suspects, copies)))
+    compared = scratch.keep("replicas", replicas.states(chosen, suspects, copies, doubted))
+    gone = _gone(output, output.table("missing_replicas", replicas.missing(compared)))
+    output.table("undecided_replicas", replicas.undecided_replicas(compared))
     output.table("duplicates", replicas.duplicates(chosen, suspects))
     output.table("leftovers", leftovers(chosen, suspects, believed, copies, doubted))
     waste = reclaim(output, scratch)
@@ -186,7 +192,8 @@ def _directories(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> _
     why = dict(counted["undecided"])
     if doubted:
         why["assignments-doubted"] = sum(count for count, _ in doubted.values())
-    return _Judged(waste, gone, doubted, why, counted["differ"], suspects.large)
+    in_states = replicas.count(chosen, suspects, compared)
+    return _Judged(waste, gone, in_states, doubted, why, counted["differ"], suspects.large)
 
 
 def _sum(waste: Reclaim, name: str) -> int:

@@ -139,6 +139,24 @@ OWN_LEDGER = ("current", "future", "stray", "delete", "other", "open_removed")
 OF_FILE_SYSTEM = ("size", "used", "free")
 """What all log dirs on one file system have in common."""
 
+REPLICA_COUNTS = ("expected", "found", "missing", "not_yet", "unproven", "gone", "not_heard", "not_read")
+"""What the replicas of a cluster come to: expected are all the others together. `missing`: assigned before its host
+looked and afterwards, and not there. `not_yet`: only in assignments that are younger than that; `gone`: only in older
+ones; `unproven`: nothing shows whether it had to be there; `not_heard`: of hosts that do not count; `not_read`: it may
+be in a log dir that could not be read."""
+UNDECIDED = ("not_yet", "not_read", "unproven")
+"""What is not known to be missing, nor not to be."""
+NOT_COMPARED = {
+    "assigned-since": "only assignments that are younger than their snapshots have them",
+    "no-older-assignments": "no assignments were read from before their snapshots",
+    "no-younger-assignments": "their snapshots are younger than the newest assignments",
+    "assignments-between": "the assignments are of the time of their snapshots",
+    "assignments-doubted": "the assignments of their cluster are in doubt",
+    "marked": "all that is there is marked for deletion",
+    "log-dir-not-read": "they may be in a log dir that could not be read",
+}
+"""Why replicas could not be compared, by `undecided_replicas.reason`."""
+
 _LEDGER = " ".join(f"{name}:bytes" for name in LEDGER)
 _HOST = "cluster_id node_id:int host"
 _PARTITION = "topic topic_id partition:int"
@@ -150,6 +168,7 @@ TABLES: dict[str, Table] = {
             f"""
             cluster_id hosts:int unknown_hosts:int log_dirs:int dirs:int bytes:bytes
             allocated:bytes {_LEDGER} orphans:int orphan_bytes:bytes host_skew:ratio {_RECLAIM}
+            {" ".join(f"{name}:int" for name in REPLICA_COUNTS)}
             """
         ),
         ("-bytes", "cluster_id"),
@@ -211,8 +230,13 @@ TABLES: dict[str, Table] = {
     ),
     "missing_replicas": Table(
         "Assigned, and on no disk of that broker",
-        _columns(f"{_HOST} {_PARTITION} in_isr:bool adding:bool copies_elsewhere:int"),
+        _columns(f"{_HOST} {_PARTITION} in_isr:bool adding:bool copies_elsewhere:int left snapshot_at:time"),
         ("cluster_id", "topic", "topic_id", "partition", "node_id"),
+    ),
+    "undecided_replicas": Table(
+        "Replicas that could not be compared",
+        _columns(f"{_HOST} {_PARTITION} state reason copies_elsewhere:int in_isr:bool adding:bool snapshot_at:time"),
+        ("copies_elsewhere", "cluster_id", "topic", "topic_id", "partition", "node_id"),
     ),
     "leftovers": Table(
         "Strays, overdue deletions, abandoned moves",
@@ -281,6 +305,7 @@ clock-skew, verdicts-differ; `cause` is that of an unknown host (see `answers.ri
 the first stored date on which the log dir was found so, and on every one after it that has it. `growth.scope` is
 `log_dir` or `topic`. `orphans.reason` is one of
 `logagent.model.assignments.verdict.ORPHAN_REASONS`.
+`undecided_replicas.state` is one of `UNDECIDED`, its `reason` one of `NOT_COMPARED`.
 `undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
 no-topic-id, sources-disagree, wrong-directory, reassigning, internal, uncommitted, stale-assignments,
 assignments-doubted.

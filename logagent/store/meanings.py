@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from logagent.model.assignments.verdict import ORPHAN_REASONS
-from logagent.store.contract import STAMP, TABLES, Column
+from logagent.store.contract import NOT_COMPARED, STAMP, TABLES, Column
 
 UNITS = {
     "text": ("string", ""),
@@ -80,6 +80,14 @@ _COUNTS = {
     "remaining": "of these, not done yet",
     "hosts_done": "hosts that have done all that was asked of them",
     "last_segment_offset": "base offset of its last segment, which tells how long a copy is",
+    "expected": "replicas that are assigned, whatever came of them; null without a verdict, like those after it",
+    "found": "of these, on the disks of their host",
+    "missing": "of these, assigned before their host looked and afterwards, and not there",
+    "not_yet": "of these, only in assignments that are younger than what their host saw",
+    "unproven": "of these, not found, and nothing shows whether they had to be there",
+    "gone": "of these, not assigned any more when their host looked, and not there",
+    "not_heard": "of these, on hosts that do not count",
+    "not_read": "of these, perhaps in a log dir that could not be read",
     "end_offset": "offset after its last record, as the agent read it; null where it did not",
 }
 _SHARES = {
@@ -120,6 +128,8 @@ _WORDS = {
     "in_isr": "whether the cluster has this replica in sync",
     "adding": "whether a reassignment is adding this replica",
     "why": "stray, overdue (marked, and past its delay) or abandoned (a move that nobody finishes)",
+    "state": "not_yet, unproven or not_read, as usage_clusters counts them",
+    "left": "stray: one that was set aside is there; null: nothing is",
     "covered": "whether another copy has all that a stray has, according to the agent",
     "finding": "offline, read-only, full, unformatted, unknown-host, old-agent, clock-skew or verdicts-differ",
     "detail": "the particulars, for a person",
@@ -138,6 +148,7 @@ _OWN = {
         "undecided",
         "reason",
     ): "why it is no orphan although it is not assigned here, such as no-assignments or reassigning",
+    ("undecided_replicas", "reason"): "; ".join(f"{reason}: {why}" for reason, why in NOT_COMPARED.items()),
     ("quarantined_input", "reason"): "why it was not taken, such as truncated, bad-rows or late",
     ("quarantined_input", "kind"): "snapshot, assignments or file",
     ("duplicates", "log_dirs"): "the log dirs that have it, with commas between them",

@@ -1,8 +1,9 @@
 """The lines of a snapshot: what an agent saw of its host, whole or as changes of an earlier one.
 
-`logagent.snapshot/3`: a `snapshot` line (the head), a `log_dir` line each, a `dir` line each, sorted by log dir and
-name. The first snapshot of a day is whole: a base. Later ones are deltas: head and log dirs in full, `changes` of the
-base's directories in their order, and `dir` lines of what is new. The head names the base by id and SHA-256, and has
+`logagent.snapshot/3`: a `snapshot` line (the head), a `log_dir` line each, an `absent` line for each replica that is
+assigned here and lies nowhere, a `dir` line each, sorted by log dir and name. The first snapshot of a day is whole: a
+base. Later ones are deltas: all but the directories in full, `changes` of the base's directories in their order, and
+`dir` lines of what is new. The head names the base by id and SHA-256, and has
 the number and the SHA-256 of the `dir` lines that base and changes give together, in that order: the survivors, then
 what is new. Whatever differs makes the snapshot unreadable; it never has fewer directories.
 
@@ -15,7 +16,7 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from gzip import GzipFile
@@ -67,13 +68,22 @@ def _millis(time: str | int | None) -> int | None:
     return round(datetime.fromisoformat(time).timestamp() * 1000) if isinstance(time, str) else time
 
 
-def whole_lines(
-    head: Mapping[str, Any], log_dirs: Iterable[Mapping[str, Any]], dirs: Iterable[bytes]
-) -> Iterator[bytes]:
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What every snapshot has in full: rows of log dirs, and of absent replicas."""
+
+    log_dirs: Sequence[Mapping[str, Any]]
+    absent: Sequence[Mapping[str, Any]] = ()
+
+    def lines(self) -> Iterator[bytes]:
+        yield from (line_of("log_dir", row) for row in self.log_dirs)
+        yield from (line_of("absent", row) for row in self.absent)
+
+
+def whole_lines(head: Mapping[str, Any], rest: Rest, dirs: Iterable[bytes]) -> Iterator[bytes]:
     """A base. `dirs`: its `dir` lines, sorted by log dir and name."""
     yield line_of("snapshot", {**head, "base": None})
-    for log_dir in log_dirs:
-        yield line_of("log_dir", log_dir)
+    yield from rest.lines()
     yield from dirs
 
 
@@ -89,14 +99,13 @@ class Delta:
     sha256: str = ""
     _passed: int = 0
 
-    def lines(self, head: Mapping[str, Any], log_dirs: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    def lines(self, head: Mapping[str, Any], rest: Rest) -> Iterator[bytes]:
         """The lines of the snapshot. `changes` has an array for each directory of the base that is not as it was: how
         many directories after the last one are as they were, then by how much each of its `NUMBERS` has grown
         (`allocated`: by how much more than `bytes`; zeros at the end are left out), or nothing more if it is gone."""
         base = {"snapshot_id": self.base.snapshot_id, "sha256": self.base.sha256}
         yield line_of("snapshot", {**head, "base": base, "dirs": self.dirs, "dirs_sha256": self.sha256})
-        for log_dir in log_dirs:
-            yield line_of("log_dir", log_dir)
+        yield from rest.lines()
         for start in range(0, len(self.changes), _CHANGES_A_LINE):
             part = ",".join(self.changes[start : start + _CHANGES_A_LINE])
             yield _CHANGES + b'"dirs":[' + part.encode() + b"]}"

@@ -25,7 +25,7 @@ from logagent.fleet.demo import Cluster, Fleet, _assignment_lines, _host_lines
 from logagent.model.records import DirKey
 from logagent.model.times import instant
 from logagent.store.landing_files import Claim, land, manifest_of
-from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, delta_of, dir_line, whole_lines
+from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
 from tests.bench.fleet import DIRS_PER_HOST, HOSTS_PER_CLUSTER, Run, measure
 
 HOURS, DAYS = 24, 3
@@ -92,13 +92,13 @@ class Host:
         ]
         keyed.sort()
         head = self.head(claim, SNAPSHOT_SCHEMA) | {"as_of": {}, "seen": []}
-        lines = whole_lines(head, self.log_dirs, (line for _, line in keyed))
+        lines = whole_lines(head, Rest(self.log_dirs), (line for _, line in keyed))
         if base is not None:
             packed = base.read_bytes()
             named = Base(base.name.removesuffix(".jsonl.gz"), hashlib.sha256(packed).hexdigest())
             delta = delta_of(named, packed, keyed)
             assert delta is not None
-            claim, lines = replace(claim, kind="delta", base=named), delta.lines(head, self.log_dirs)
+            claim, lines = replace(claim, kind="delta", base=named), delta.lines(head, Rest(self.log_dirs))
         return land(self.store, claim, lines, received_at=claim.at + timedelta(seconds=2))
 
 
@@ -128,7 +128,7 @@ def compare_sizes(folder: Path) -> None:
 def _publish_assignments(store: Path, cluster: Cluster, midnight: datetime) -> None:
     at = midnight + timedelta(hours=22)
     claim = Claim("kraft-log-1", "assignments", cluster.cluster_id, None, cluster.host(1), at)
-    land(store, claim, _assignment_lines(cluster, at, 1), received_at=at + timedelta(seconds=2))
+    land(store, claim, _assignment_lines(cluster, at), received_at=at + timedelta(seconds=2))
 
 
 def _tables(store: Path) -> list[str]:

@@ -130,6 +130,9 @@ def _entries(run: Run, at: datetime) -> list[Row]:
         entry |= {"at": moment - (30_000 if node is None else 0), "sha256": "0" * 64, "offset": 1}
         entry |= {"received_at": entry["at"], "received_manifest": True}
         entry["partitions" if node is None else "dirs"] = row["count"]
+        if node is not None:
+            image = {"source": "kraft-log", "at": moment - 30_000, "offset": 1}
+            entry |= {"began": entry["at"], "images": {"before": image, "after": image}, "absent": 0}
         found.append(entry)
     return found
 
@@ -162,6 +165,9 @@ def make(spark: SparkSession, where: Path, rows: int, *, at: datetime, one_topic
     empty = {name: fn.array().cast("array<int>") for name in ("adding", "removing")}
     assigned = partitions.withColumns({"replicas": replicas, "isr": replicas, **empty, "said": fn.lit(1)})
     run.write("assignments", assigned.withColumn("directories", fn.array().cast("array<string>")))
+    sick = fn.pmod(fn.xxhash64("cluster_id", "number"), fn.lit(SICK))
+    run.write("absent", partitions.where(sick == 0).withColumn("node_id", _node(shape, COPIES - 1)).coalesce(1))
+    run.write_none("earlier")
     nodes = run.read("assignments").select("cluster_id", fn.explode("replicas").alias("node_id"))
     counted = nodes.groupBy("cluster_id", "node_id").agg(fn.count("*").alias("replicas")).collect()
     run.write_small("nodes", [row.asDict() | {"registered": True} for row in counted])
@@ -175,7 +181,6 @@ def make(spark: SparkSession, where: Path, rows: int, *, at: datetime, one_topic
     asked = ReportScope(day, round(at.timestamp() * 1000), timedelta(hours=26))
     run.write_small("choice", choose(asked, {day: entries}, {day: [row.asDict() for row in counted]}).rows())
     store.add_commit(run.as_commit(day, store.next_number(day)))
-    sick = fn.pmod(fn.xxhash64("cluster_id", "number"), fn.lit(SICK))
     found = partitions.agg(
         fn.count_if(sick == 1).alias("orphans"), fn.count_if(sick == 0).alias("missing"), fn.count("*").alias("n")
     ).collect()[0]

@@ -111,11 +111,13 @@ def _orphans(cluster: Cluster, seen: list[tuple[int, Dir]]) -> dict[str, Orphan]
 
 
 def _missing(cluster: Cluster, known: list[int]) -> list[str]:
-    """Replicas on no disk. That is provable unless the log dir may be an unreadable one, or the assignments are older
-    than the snapshot (by more than a minute)."""
+    """Replicas on no disk. Agents say so of hosts whose log dirs could all be read; of the others it is provable unless
+    the log dir may be an unreadable one, or no assignments were read from before the snapshot and after it."""
     last = cluster.fleet.days - 1
-    since = cluster.assignments_at(last) + timedelta(minutes=1)
-    known = [node for node in known if cluster.snapshot_at(node, last) <= since]
+    since = cluster.assignments_at(last)
+    unread = {node for (node, _), state in cluster.sick_log_dirs.items() if state == "offline"}
+    enclosed = cluster.fleet.days > 1
+    known = [n for n in known if n not in unread or (enclosed and cluster.snapshot_at(n, last) <= since)]
     placed = {(n, d.topic_id, d.partition) for n in known for d in cluster.dirs[n] if d.kind == "current"}
     offline = {place for place, state in cluster.sick_log_dirs.items() if state == "offline"}
     found = []

@@ -9,7 +9,7 @@ from typing import Any
 from logagent.fleet.report import answers
 from logagent.fleet.report.answers import SUMS
 from logagent.fleet.tables.choice import Choice
-from logagent.store.contract import CHARTS, PAGE_ROWS, TABLES, WINDOWS, PageTable
+from logagent.store.contract import CHARTS, PAGE_ROWS, REPLICA_COUNTS, TABLES, WINDOWS, PageTable
 from tests.page import findings
 from tests.page.fleet import AS_OF, GIB, TIB, Fleet, Row
 
@@ -44,6 +44,23 @@ def tables(fleet: Fleet) -> dict[str, PageTable]:
                     "copies_elsewhere": n % 3,
                 }
                 for n in range(12)
+            ],
+        ),
+        "undecided_replicas": table(
+            "undecided_replicas",
+            [
+                {
+                    **place[n % 3],
+                    **fleet.topics[20 + n],
+                    "partition": n,
+                    "state": "unproven",
+                    "reason": "no-younger-assignments",
+                    "in_isr": True,
+                    "adding": False,
+                    "copies_elsewhere": n // 2,
+                    "snapshot_at": AS_OF,
+                }
+                for n in range(5)
             ],
         ),
         "leftovers": table("leftovers", findings.leftovers(fleet)),
@@ -136,6 +153,7 @@ def report(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
                 "unknown_hosts": 1,
                 "verdicts": "decided",
                 "why": None,
+                "replicas": dict.fromkeys(REPLICA_COUNTS, 0),
                 "assignments": {
                     "source": "kraft-log",
                     "at": AS_OF,
@@ -193,6 +211,17 @@ def places_of(tables: dict[str, PageTable]) -> dict[tuple[str, int, str], dict[s
     return places
 
 
+def replicas_of(tables: dict[str, PageTable]) -> dict[str, Any]:
+    """The section `answers.replicas`: 9,000 replicas, and those of the tables."""
+    missing, undecided = (tables[name]["rows"] for name in ("missing_replicas", "undecided_replicas"))
+    total = dict.fromkeys(REPLICA_COUNTS, 0) | {"found": 9000, "missing": len(missing), "unproven": len(undecided)}
+    total["expected"] = sum(total.values())
+    hosts = len({(row["cluster_id"], row["node_id"]) for row in undecided})
+    one = {"state": "unproven", "reason": "no-younger-assignments", "replicas": len(undecided), "hosts": hosts}
+    alone = {(row["topic_id"], row["partition"]) for row in undecided if not row["copies_elsewhere"]}
+    return {"total": total, "not_compared": [one] if undecided else [], "no_copy": len(alone)}
+
+
 def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
     """The section `answers`, made as the job makes it from rows of the driver."""
     places = places_of(tables)
@@ -227,6 +256,7 @@ def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
         "disks": answers.disks(log_dirs),
         "reclaim": answers.reclaimable(log_dirs, places, "2026-11-23T11:00:00.000Z"),
         "risk": risk,
+        "replicas": replicas_of(tables),
         "steps": answers.steps(log_dirs, growing, topics, risk),
         "changes": [
             {"date": "2026-11-19", "days": 1, "used": 5 * TIB, **change},
@@ -271,6 +301,7 @@ def empty() -> tuple[dict[str, Any], dict[str, PageTable]]:
             "disks": answers.disks([]),
             "reclaim": answers.reclaimable([], {}, None),
             "risk": answers.risks(Choice([], []), [], [], (0, 0), 0, (0, 0)),
+            "replicas": {"total": dict.fromkeys(REPLICA_COUNTS, 0), "not_compared": [], "no_copy": 0},
             "steps": [],
             "changes": [],
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,15 @@ def healthy() -> Made:
     for row in fleet.log_dirs:
         row.update(health="online", reason=None)
     made = tables(fleet)
-    for name in ("leftovers", "missing_replicas", "growth", "log_dir_health", "undecided", "duplicates"):
+    for name in (
+        "leftovers",
+        "missing_replicas",
+        "undecided_replicas",
+        "growth",
+        "log_dir_health",
+        "undecided",
+        "duplicates",
+    ):
         made[name] = {**made[name], "rows": [], "total": 0}
     for row in made["usage_topics"]["rows"]:
         row["orphan_bytes"] = 0
@@ -94,6 +103,13 @@ def test_what_is_at_risk(opened: tuple[str, Made, Page]) -> None:
     where = "anywhere" if name == "healthy" else "on hosts that report"
     replicas = sum(row["copies_elsewhere"] == 0 for row in missing)
     counted = f": {replicas} replicas" if lost else ""
+    left = made[1]["undecided_replicas"]["rows"]
+    alone = len({(row["topic_id"], row["partition"]) for row in left if row["copies_elsewhere"] == 0})
+    counted += f"; {alone} more could not be compared" if alone else ""
+    hosts = len({(row["cluster_id"], row["node_id"]) for row in left})
+    words = f"Could not be compared: {len(left)} replicas on {hosts} hosts (their snapshots are younger than the newest"
+    expect(page.locator("[data-answer=not_compared]")).to_contain_text(words if left else "0 replicas could not be")
+    expect(page.locator("[data-answer=replicas]")).to_contain_text(f"{len(left)} not compared")
     expect(page.locator("[data-answer=no_copy]")).to_have_text(f"{lost} partitions with no copy {where}{counted}")
     elsewhere = sum(row["copies_elsewhere"] > 0 for row in missing)
     expect(page.locator("[data-answer=missing_elsewhere]")).to_contain_text(f"{elsewhere} replicas missing")
@@ -127,6 +143,27 @@ def test_what_next(opened: tuple[str, Made, Page]) -> None:
     expect(page.locator(".commandbar")).to_contain_text(f"run it on {steps[0]['host']}")
 
 
+def test_what_could_not_be_compared_is_no_all_clear() -> None:
+    """Each remainder alone."""
+    document, made = healthy()
+    assert "Nothing needs you today" in render(document, made)
+    one = {"state": "not_yet", "reason": "assigned-since", "replicas": 1, "hosts": 1}
+    for path, value in (
+        (("answers", "replicas", "not_compared"), [one]),
+        (("answers", "disks", "unread"), 1),
+        (("tables", "undecided", "rows"), 1),
+        (("hosts", "unknown_total"), 1),
+        (("clusters", 0, "verdicts"), "unknown"),
+    ):
+        doubted = deepcopy(document)
+        *above, last = path
+        place: Any = doubted
+        for key in above:
+            place = place[key]
+        place[last] = value
+        assert "Nothing needs you today" not in render(doubted, made), path
+
+
 def test_every_figure_leads_to_its_rows(opened: tuple[str, Made, Page]) -> None:
     """As many rows as the figure says, and their bytes are the figure's."""
     _, made, page = opened
@@ -139,6 +176,9 @@ def test_every_figure_leads_to_its_rows(opened: tuple[str, Made, Page]) -> None:
         follow(links)
         expected = f"{len(mine)} of {len(directories(made)) + made[1]['undecided']['total']} rows"
         expect(page.locator("#found")).to_contain_text(f"{expected}, {units.size(sum(r['bytes'] for r in mine))}.")
+    if left := made[1]["undecided_replicas"]["rows"]:
+        follow(page.locator("[data-answer=not_compared] a"))
+        expect(page.locator("#found")).to_contain_text(f"{len(left)} row")
     lost = [row for row in made[1]["missing_replicas"]["rows"] if row["copies_elsewhere"] == 0]
     links = page.locator("[data-answer=no_copy] a")
     if not lost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from logagent.fleet.demo import topic_id
 from logagent.model.records import DirKey
 from logagent.model.times import instant
 from logagent.store.landing_files import Claim, land
-from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, delta_of, dir_line, whole_lines
+from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
 
 AT = datetime(2025, 3, 10, 12, 0, tzinfo=UTC)
 """When the snapshots of these tests were taken; assignments are some minutes younger."""
@@ -122,26 +122,28 @@ class Kafka:
         at: datetime = AT,
         base: Path | None = None,
         log_dirs: Iterable[dict[str, Any]] | None = None,
+        not_there: Sequence[dict[str, Any]] = (),
+        **header: Any,
     ) -> Path:
         """Writes a snapshot of a node as agents do: whole, or as the changes of `base`."""
         claim = Claim(f"{at:%H%M%S}-{node}", "snapshot", self.cluster_id, node, f"{self.name}-{node}", at)
         head: dict[str, Any] = {"schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id, "at": instant(at)}
         head |= {"host": claim.host, "cluster_id": self.cluster_id, "node_id": node, "assignments": None}
-        head |= {"agent_version": "0.1.0", "kafka_version": "3.9.1", "as_of": {}, "seen": [], "boot_id": None}
+        head |= {"agent_version": "0.1.0", "kafka_version": "3.9.1", "as_of": {}, "seen": [], "boot_id": None} | header
         places = [log_dir_row() if log_dirs is None else row for row in (log_dirs or [{}])]
         rows = [{k: v for k, v in row.items() if k != "row"} for row in dirs]
         keyed = sorted((DirKey(row["log_dir"], row["name"]), dir_line(row, {})) for row in rows)
         received = at + timedelta(seconds=2)
         places = [{k: v for k, v in row.items() if k != "row"} for row in places]
         if base is None:
-            lines = whole_lines(head, places, (line for _, line in keyed))
+            lines = whole_lines(head, Rest(places, not_there), (line for _, line in keyed))
             return land(self.store, claim, lines, received_at=received)
         packed = base.read_bytes()
         named = Base(base.name.removesuffix(".jsonl.gz"), hashlib.sha256(packed).hexdigest())
         delta = delta_of(named, packed, keyed)
         assert delta is not None
         claim = replace(claim, kind="delta", base=named)
-        return land(self.store, claim, delta.lines(head, places), received_at=received)
+        return land(self.store, claim, delta.lines(head, Rest(places, not_there)), received_at=received)
 
     def replicas_of(self, node: int) -> list[dict[str, Any]]:
         """Rows of everything that is assigned to a node."""

@@ -406,6 +406,7 @@ def before_topic_ids(kafka: Kafka) -> Expected:
     """A 2.5 cluster: neither side has ids, so nothing can be an orphan; what is nowhere is missing all the same."""
     kafka.topic("orders", [1, 2], [1, 2], id_=None)
     kafka.assignments(brokers=(1, 2), source="admin")
+    kafka.assignments(brokers=(1, 2), source="admin", at=AT - timedelta(minutes=10), offset=3)
     kafka.snapshot(1, [*kafka.replicas_of(1), dir_row("gone-0", None)])
     kafka.snapshot(2, kafka.replicas_of(2)[:1])
     return Expected(kafka.cluster_id, missing={"2|orders-1"})
@@ -420,6 +421,7 @@ def missing_or_offline(kafka: Kafka) -> Expected:
     for row in rows:
         row["directories"] = [topic_id("directory", row["replicas"][0], "/d0")] if row["partition"] == 2 else []
     kafka.assignments(rows)
+    kafka.assignments(rows, at=AT - timedelta(minutes=10), offset=3)
     kafka.topic("other", [1])
     kafka.snapshot(1, [dir_row("nothing-0", None, kind="invalid", topic=None, partition=None)])
     for node in (2, 3):

@@ -29,16 +29,18 @@ from logagent.errors import LogAgentError, UnreadableError
 from logagent.files.safe_open import read_regular
 from logagent.files.whole_file import PART
 from logagent.model.assignments.image import AssignmentImage
+from logagent.model.assignments.without_directory import can_enclose, still_assigned, without_directory
 from logagent.model.daemon_summary import PublishSummary
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan, reclaims
 from logagent.model.records import DirKey, Identity, Kind, Verdict
+from logagent.model.times import rfc3339, rfc3339_or_none
 from logagent.store import landing_files as landing
 from logagent.store.contract import ASSIGNMENTS, DATA, DELTA, MANIFEST, SNAPSHOT, is_plain
 from logagent.store.landing_files import Claim
 from logagent.store.publications import SNAPSHOT_FILE
 from logagent.store.shared import SharedStore, check_store, is_uri, open_store
-from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, delta_of, dir_line, whole_lines
+from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
 
 SPOOL_BYTES = 256 << 20
 # The journal is on the same file system and needs the space more than a snapshot does.
@@ -259,28 +261,28 @@ class Publisher:
         seen: Sequence[str],
     ) -> None:
         """As the changes of today's base, or whole, as the next base."""
-        head, log_dirs = self._head(session, facts, claim, seen)
+        head, rest = self._head(session, facts, claim, seen)
         ends = self._ends_of(session, facts)
         kept = self._spool.base_of(claim)
         delta = delta_of(*kept, self._dirs(session, facts, plan, ends, stop)) if kept is not None else None
         if delta is not None:
-            self._spool.put(replace(claim, kind=DELTA, base=delta.base), delta.lines(head, log_dirs))
+            self._spool.put(replace(claim, kind=DELTA, base=delta.base), delta.lines(head, rest))
             return
         dirs = (line for _, line in self._dirs(session, facts, plan, ends, stop))
-        self._spool.put(claim, whole_lines(head, log_dirs, dirs))
+        self._spool.put(claim, whole_lines(head, rest, dirs))
         self._spool.keep(claim)
 
-    def _head(
-        self, session: Session, facts: Facts, claim: Claim, seen: Sequence[str]
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """The first row of a snapshot, and those of its log dirs."""
+    def _head(self, session: Session, facts: Facts, claim: Claim, seen: Sequence[str]) -> tuple[dict[str, Any], Rest]:
+        """The first row of a snapshot, and those of its log dirs and absent replicas."""
         head = scan_head(session, facts, self._host)
         log_dirs = head.pop("log_dirs")
         for row in log_dirs:  # one that is offline keeps the device that it was last seen on
             row["device"] = row["device"] or self._log_dirs.get(row["path"], (0, 0))[0] or None
         whose = {"cluster_id": claim.cluster_id, "node_id": claim.node_id}
         of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose, "seen": list(seen)}
-        return {**head, "schema": SNAPSHOT_SCHEMA, **of_host}, log_dirs
+        looked, absent = _images_and_absent(session, facts)
+        looked["began"] = rfc3339_or_none(session.began_ms)
+        return {**head, "schema": SNAPSHOT_SCHEMA, **of_host, **looked}, Rest(log_dirs, absent)
 
     def _ends_of(self, session: Session, facts: Facts) -> dict[DirKey, int | None]:
         """Where the logs of orphans and strays end: what a report lists, and a request is identified by. They hardly
@@ -449,6 +451,30 @@ class Publisher:
             if above == "/":
                 return
             above = os.path.dirname(above)
+
+
+def _images_and_absent(session: Session, facts: Facts) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What the head says of the images between which the inventory lies, and the rows of replicas that both assign to
+    this node and that lie nowhere."""
+    before, node_id = session.image_before, session.log_dirs.cluster.node_id
+    after = session.image_now()
+    if before is None or after is None or node_id is None or not can_enclose(before, after):
+        return {"images": None, "absent": None}, []
+    images = {"before": _image(before), "after": _image(after)}
+    # What is in a log dir that was not seen is not known to be missing.
+    if not session.whole or facts.not_seen() is not None:
+        return {"images": images, "absent": None}, []
+    found = still_assigned(without_directory(before, node_id, session.dirs), after, node_id)
+    rows = [
+        {"topic": w.topic, "topic_id": w.topic_id, "partition": w.partition, "left": w.left}
+        for w in found
+        if w.left is not Kind.DELETE
+    ]
+    return {"images": images, "absent": len(rows)}, rows
+
+
+def _image(image: AssignmentImage) -> dict[str, Any]:
+    return {"source": image.source.value, "at": rfc3339(image.at_ms), "offset": image.offset}
 
 
 def _stamp(at: datetime) -> str:

@@ -36,6 +36,7 @@ from logagent.host.state.version_seen import (
     write_version_seen,
 )
 from logagent.model.assignments.identity import BrokerPlace, directory_ids
+from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.lineage import remember
 from logagent.model.assignments.sightings import Sighting, count_sightings, orphans_seen
 from logagent.model.assignments.strays import needs_cover
@@ -132,6 +133,9 @@ class Session:
     whole: bool = False
     state_dir: str | None = None
     assignments: Assignments = field(default_factory=Assignments)
+    # The image that the inventory began with, and when that was.
+    image_before: AssignmentImage | None = None
+    began_ms: int | None = None
     clock_watch: ClockWatch = field(init=False)
     # The sources of the assignments, and until when (on the monotonic clock) they are fresh enough to act on.
     _read_from: tuple[str, ...] | None = None
@@ -154,6 +158,7 @@ class Session:
         `only`: which names to look at, if the others do not matter; no later inventory continues from such a one.
         """
         self.whole, self.inventories, self.dirs = only is None, {}, []
+        self.image_before, self.began_ms = self.assignments.first, self.clock.now_ms()
         known = self.known if self.whole else {}
         # A copy for this session: the health loop changes `known` concurrently.
         self.inventories = scan_log_dirs(self.log_dirs.opened(), known, self.calls, on_progress, only)
@@ -246,6 +251,22 @@ class Session:
 
     def read_assignments(self, sources: tuple[str, ...] | None = None) -> None:
         """Read the sources of assignments. Before the inventory: a directory younger than they are proves nothing."""
+        began = self.clock.monotonic()
+        self.assignments = self._load(sources)
+        ended = self.clock.monotonic()
+        self._read_from, self._read_until = sources, ended + max(VALID_SECONDS, VALID_READINGS * (ended - began))
+
+    def image_now(self) -> AssignmentImage | None:
+        """The image of the source that decided when the inventory began, read once more; None if there is none now. It
+        decides nothing."""
+        before = self.image_before
+        if before is None or before.source is Source.FILE:
+            return None
+        found = self._load((before.source.value,))
+        found.close()
+        return found.first
+
+    def _load(self, sources: tuple[str, ...] | None) -> Assignments:
         settings = self.settings
         if sources is not None:
             settings = replace(settings, assignments=replace(settings.assignments, sources=sources))
@@ -266,16 +287,13 @@ class Session:
             directory_ids=cluster.directory_ids,
             network_seconds=self.network_seconds,
         )
-        began = self.clock.monotonic()
         load = partial(load_assignments, query)
         try:
-            self.assignments = self.calls.ask(
+            return self.calls.ask(
                 "reading the assignments", load, of=online, limit=READ_SECONDS, undo=Assignments.close
             )
         except KafkaStorageError as e:
-            self.assignments = Assignments(problems=[str(e)])
-        ended = self.clock.monotonic()
-        self._read_from, self._read_until = sources, ended + max(VALID_SECONDS, VALID_READINGS * (ended - began))
+            return Assignments(problems=[str(e)])
 
     def _metadata_log_hangs(self, online: tuple[str, ...]) -> bool:
         """Whether the metadata log is on a log dir that hangs: asking it would be in vain."""

@@ -7,6 +7,7 @@ const TOLD = {
   directories: ["name", "host", "window", "bytes"],
   log_dir_health: ["finding", "host", "detail"],
   missing_replicas: ["topic", "host", "partition", "copies_elsewhere"],
+  undecided_replicas: ["topic", "host", "partition", "copies_elsewhere", "reason"],
   growth: ["what", "log_dir", "days_to_full", "full_on"],
   deletion_progress: ["topic", "cluster_id", "done_share", "remaining"],
 };

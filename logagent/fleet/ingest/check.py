@@ -45,6 +45,7 @@ from logagent.fleet.ingest.landing import (
     problem_of,
 )
 from logagent.fleet.tables.choice import Row, happened, newest_first
+from logagent.fleet.tables.enclosing import worth_reading
 from logagent.fleet.tables.frames import is_removal
 from logagent.fleet.tables.store import Run
 from logagent.store.contract import ASSIGNMENTS, LEDGER, MANIFEST, OF_FILE_SYSTEM, publisher_of
@@ -57,10 +58,11 @@ BAD_ROWS_KEPT = 100
 _FIELDS = (
     "kind", "cluster_id", "node_id", "host", "snapshot_id", "file", "at", "received_at", "bytes", "rows", "sha256",
     "status", "reason", "detail", "agent_version", "kafka_version", "boot_id", "source", "offset", "image_at", "dirs",
-    "log_dirs", "partitions", "topics", "received_manifest", "uncommitted", "metadata_version", "base",
+    "log_dirs", "partitions", "topics", "received_manifest", "uncommitted", "metadata_version", "base", "began",
+    "images", "absent", "earlier",
 )  # fmt: skip
 """Fields of a row of `files`. `status` is taken, superseded, waiting (no manifest yet) or rejected; times are
-milliseconds since 1970."""
+milliseconds since 1970. `earlier`: of superseded assignments, whether the table `earlier` has them."""
 
 
 @dataclass
@@ -100,7 +102,36 @@ def check(run: Run, landing: Landing, listing: Listing, day: date, pinned: froze
         checked = Checked(run, day, [*entries, *unlisted], skipped)
         reject_implausible(checked.entries, pinned)
         list(pool.map(lambda group: choose(landing, checked, group), groups(checked.entries)))
+        list(pool.map(lambda entry: _read_earlier(landing, checked, entry), _earlier(checked)))
     return checked
+
+
+def _earlier(checked: Checked) -> list[Row]:
+    """Assignments that are read although newer ones count: for hosts that have read none themselves."""
+    found: list[Row] = []
+    for newest in checked.chosen(ASSIGNMENTS):
+        of_cluster = [e for e in checked.entries if e["cluster_id"] == newest["cluster_id"]]
+        snapshots = [e for e in of_cluster if e["kind"] == "snapshot" and e["status"] == "taken"]
+        others = [e for e in of_cluster if e["kind"] == ASSIGNMENTS and e["status"] == "superseded"]
+        found += worth_reading(snapshots, newest, others)
+    return found
+
+
+def _read_earlier(landing: Landing, checked: Checked, entry: Row) -> None:
+    """Marks it as `earlier` if its content is intact."""
+    try:
+        with landing.opened(entry["landed"]) as file:
+            seen = unpack(file, "partition", entry["landed"].data.bytes)
+    except (OSError, Py4JError) as error:
+        reject(entry, "unreadable", f"the file cannot be read: {_words(error)}")
+        return
+    if (problem := inside(entry["landed"], entry["manifest"], seen)) is not None:
+        checked.records += records(entry, bad_rows(seen))
+        reject(entry, *problem)
+        return
+    head = header(seen)
+    entry.update({name: value for name, value in head.items() if value is not None and name != "schema"})
+    entry.update(earlier=True, rows=seen.rows, counted=seen.counted, odd=seen.odd)
 
 
 def groups(entries: Iterable[Row]) -> list[list[Row]]:
@@ -263,6 +294,8 @@ SMALLEST_LIMIT = 64 << 20
 LONGEST_LINE = 1 << 20
 MOST_OTHER_ROWS = 50_000
 """Rows of a file that the driver parses: header, log dirs, brokers, and kinds of later versions."""
+MOST_ABSENT = 1_000_000
+"""Replicas that a host says it does not have: no broker is assigned more."""
 MOST_KEPT = 16 << 20
 """Characters of them that are kept: no host says so much of its log dirs."""
 _LEDGER = dict.fromkeys(LEDGER)
@@ -270,7 +303,8 @@ _HEADER = dict.fromkeys(("schema", "cluster_id", "at", "agent_version", "kafka_v
 _KEPT: dict[str, dict[str, Any]] = {
     "snapshot": _HEADER
     | {"node_id": None, "snapshot_id": None, "host": None, "assignments": {"at": None}}
-    | {"base": {"snapshot_id": None, "sha256": None}},
+    | {"base": {"snapshot_id": None, "sha256": None}, "began": None, "absent": None}
+    | {"images": dict.fromkeys(("before", "after"), dict.fromkeys(("source", "at", "offset")))},
     "changes": {},
     "assignments": _HEADER | dict.fromkeys(("host", "known_until", "metadata_version")),
     "broker": {"node_id": None},
@@ -287,15 +321,16 @@ _SURROGATE = re.compile(rb"\\u[dD][cCdDeEfF]")
 
 @dataclass(slots=True)
 class Unpacked:
-    """The content of a file. `counted`: the rows for Spark; `odd`: it has escapes that only the slow reader keeps.
-    `others`: what is kept of the rows of other kinds, `kept` characters; `parsed`: how many of these there are, unknown
-    kinds too."""
+    """The content of a file. `counted`: the rows for Spark; `absent`: those of replicas that are not there, which Spark
+    reads, too; `odd`: it has escapes that only the slow reader keeps. `others`: what is kept of the rows of
+    other kinds, `kept` characters; `parsed`: how many of these there are, unknown kinds too."""
 
     sha256: str = ""
     rows: int = 0
     counted: int = 0
     parsed: int = 0
     kept: int = 0
+    absent: int = 0
     others: list[dict[str, Any]] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
     odd: bool = False
@@ -311,6 +346,8 @@ def _too_much_to_keep(seen: Unpacked, counted: str) -> tuple[str, str] | None:
     """Rows that Spark does not read are held in memory."""
     if seen.parsed > MOST_OTHER_ROWS:
         return "too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not of kind {counted}"
+    if seen.absent > MOST_ABSENT:
+        return "too-many-rows", f"more than {MOST_ABSENT} replicas are absent"
     if seen.kept > MOST_KEPT:
         return "too-large", f"its rows that are not of kind {counted} have over {MOST_KEPT} characters"
     return None
@@ -407,6 +444,12 @@ def _count(seen: Unpacked, block: bytes, prefixes: tuple[bytes, ...], counted: s
             seen.parsed += 1
             continue
         kind = row["row"]
+        if kind == "absent" and counted == "dir":
+            if _is_good(row):
+                seen.absent += 1
+            else:
+                seen.bad.append(line[:200].decode(errors="backslashreplace"))
+            continue
         seen.counted += kind == counted
         seen.parsed += kind != counted
         if kind in _KEPT and kind != counted:
@@ -464,6 +507,9 @@ def _in_head(landed: Landed, manifest: Manifest, seen: Unpacked, head: Row) -> I
     has_changes = any(row["row"] == "changes" for row in seen.others)
     differs = base_named(head) != manifest.base or (has_changes and manifest.base is None)
     yield differs, "wrong-base", f"its header names another base than its manifest: {head.get('base')}"
+    absent = head.get("absent")
+    differs = seen.absent != (absent if _is_int(absent) else 0)
+    yield differs, "header-differs", f"{seen.absent} rows of absent replicas, its header says {absent}"
     paths = [row["path"] for row in seen.others if row["row"] == "log_dir"]
     many = len(paths) > MOST_LOG_DIRS
     yield many, TOO_MANY_LOG_DIRS, f"it lists {len(paths)} log dirs, more than {MOST_LOG_DIRS}"
@@ -510,6 +556,12 @@ _GOOD: dict[str, Callable[[Row], bool]] = {
         and isinstance(row["snapshot_id"], str)
         and (base_named(row) is not None or row.get("base") is None)
     ),
+    "absent": lambda row: (
+        isinstance(row["topic"], str)
+        and len(row["topic"]) <= 249
+        and _is_int(row["partition"])
+        and (row.get("topic_id") is None or is_removal(row["topic_id"], None))
+    ),
     "assignments": lambda row: _is_head(row, "assignments"),
     "broker": lambda row: _is_int(row["node_id"]),
     "uncommitted": lambda row: is_removal(row["topic_id"], row.get("partition")),
@@ -534,7 +586,23 @@ def header(seen: Unpacked) -> Row:
         "host": _text(head.get("host")),
         **{name: n if isinstance(n, int) and abs(n) < 1 << 62 else None for name, n in numbers.items()},
         "image_at": millis(head.get("known_until") if head["row"] == "assignments" else image.get("at")),
+        "began": millis(head.get("began")),
+        "images": _images(head.get("images")),
+        "absent": head.get("absent") if _is_int(head.get("absent")) else None,
     }
+
+
+def _images(said: object) -> Row | None:
+    """Between which images a snapshot lies; None where they do not say what is needed of them."""
+    found: Row = {}
+    for name in ("before", "after"):
+        image = said.get(name) if isinstance(said, dict) else None
+        at = millis(image.get("at")) if isinstance(image, dict) else None
+        if not isinstance(image, dict) or at is None or not isinstance(image.get("source"), str):
+            return None
+        offset = image.get("offset")
+        found[name] = {"source": image["source"], "at": at, "offset": offset if _is_int(offset, most=1 << 62) else None}
+    return found
 
 
 def uncommitted(seen: Unpacked) -> list[list[Any]]:

@@ -45,6 +45,7 @@ from logagent.fleet.tables.choice import Choice, ReportScope, Row, chosen_rows, 
 from logagent.fleet.tables.choice import choose as choose_hosts
 from logagent.fleet.tables.files import literal
 from logagent.fleet.tables.frames import (
+    ABSENT_LINE,
     CORRUPT,
     DIR_LINE,
     DIR_LINE_1,
@@ -62,7 +63,7 @@ from logagent.fleet.tables.frames import (
 from logagent.fleet.tables.parts import KEY, parts, seen, topics
 from logagent.fleet.tables.store import Commit, Run, Store
 from logagent.model.times import FIRST_MS, LAST_MS
-from logagent.store.contract import ASSIGNMENTS, publisher_of
+from logagent.store.contract import ASSIGNMENTS, DATA, publisher_of
 
 MOST_TWICE = 10_000
 """Partitions with two directories on one host that are looked up fast."""
@@ -152,12 +153,58 @@ def _write(store: Store, run: Run, found: Checked, landing: Landing, say: Say) -
         for entry in entries:
             reject(entry, "directory-twice", f"it lists a directory twice: {twice[key_of(entry)]}")
         frame = without(run, "dirs", entries)
+    _absent(run, found)
+    _earlier(run, found)
     run.write_small("choice", chosen.rows())
     run.write_small("log_dirs", _log_dirs(found, sums))
     run.write_small("files", found.files())
     run.write_small("quarantine", quarantine(found))
     store.files.delete(f"{run.uri}/{ASIDE}")
     _reconcile(run, found)
+
+
+def _absent(run: Run, found: Checked) -> None:
+    """Writes the replicas that agents say are not there. Their rows were read at `check`, which has counted them."""
+    paths = [e["read_from"] for e in found.chosen("snapshot") if e.get("absent")]
+    if not paths:
+        run.write_none("absent")
+        return
+    rows = placed(fast(run.store.spark, paths, ABSENT_LINE).where(fn.col("row") == "absent"))
+    order = ("cluster_id", "topic", "partition", "node_id")
+    run.write("absent", _one_file(rows.withColumn("topic_id", real_id()), order))
+    expected = sum(e["absent"] for e in found.chosen("snapshot") if e.get("absent"))
+    if run.count("absent") != expected:
+        raise LogAgentError(
+            f"{found.day}: {run.count('absent')} of {expected} absent replicas were written",
+            hint="run `logagent fleet ingest` again; nothing has changed",
+        )
+
+
+def _earlier(run: Run, found: Checked) -> None:
+    """Writes the assignments that are read for hosts without images of their own; one whose rows are not good is
+    rejected, and not used."""
+    entries = [e for e in found.entries if e.get("earlier")]
+    if not entries:
+        run.write_none("earlier")
+        return
+    frame = _with_image(fast(run.store.spark, [e["read_from"] for e in entries], PARTITION_LINE))
+    good = good_partitions(frame)
+    counts = good.groupBy("cluster_id", "image").count().collect()
+    known = {(row["cluster_id"], row["image"]): row["count"] for row in counts}
+    for entry in entries:
+        key = entry["cluster_id"], entry["stem"]
+        if known.get(key, 0) != entry["counted"]:
+            entry["earlier"] = None
+            reject(entry, "bad-rows", f"{entry['counted'] - known.get(key, 0)} of {entry['rows']} rows")
+    whole = [e["stem"] for e in entries if e.get("earlier")]
+    order = ("cluster_id", "topic", "topic_id", "partition", "image")
+    run.write("earlier", _one_file(good.where(fn.col("image").isin(whole)), order))
+
+
+def _with_image(frame: DataFrame) -> DataFrame:
+    """`image`: the name of the file without its ending."""
+    name = fn.substring_index("file_path", "/", -1)
+    return frame.withColumn("image", fn.substring_index(name, DATA, 1))
 
 
 def settle(run: Run, found: Checked, landing: Landing, table: str, frame: DataFrame) -> list[Row]:

@@ -112,6 +112,19 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         Show("orphans", "Orphans", "int", to="directories", by=("cluster_id",), only=_ORPHANS),
         Show("log_dirs", "Log dirs", "int"),
         _DIRS,
+        Show("expected", "Replicas", "int", "that are assigned: all those of the next columns together"),
+        Show("found", "Found", "int", "on the disks of their host"),
+        Show("missing", "Missing", "int", to="missing_replicas", by=("cluster_id",)),
+        *(
+            Show(state, label, "int", meant, to="undecided_replicas", by=("cluster_id",), only=(("state", state),))
+            for state, label, meant in (
+                ("not_yet", "Not yet", "only assignments that are younger than the snapshot have them"),
+                ("unproven", "Unproven", "not found, and nothing shows whether they had to be there"),
+                ("not_read", "Not read", "perhaps in a log dir that could not be read"),
+            )
+        ),
+        Show("gone", "Gone", "int", "not assigned any more when their host looked"),
+        Show("not_heard", "Not heard", "int", "replicas on unknown hosts"),
         Show("host_skew", "Skew", "ratio", "fullest host: largest against the mean; 1.00× is even"),
     ),
     "usage_hosts": (
@@ -225,8 +238,24 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         _NODE,
         Show("in_isr", "In sync", "bool", "the controller counts this replica as in sync", pick=True),
         Show("adding", "Adding", "bool", "being added by a reassignment", pick=True),
+        Show("left", "Left", help="stray: one that was set aside is still there", pick=True),
         _CLUSTER,
         _TOPIC_ID,
+        Show("snapshot_at", "Snapshot", "time"),
+    ),
+    "undecided_replicas": (
+        _TOPIC,
+        _PARTITION,
+        Show("copies_elsewhere", "Elsewhere", "int", "copies on other brokers that report"),
+        Show("state", "State", "badge", "not_yet, unproven or not_read", pick=True),
+        Show("reason", "Why", pick=True),
+        _HOST,
+        _NODE,
+        Show("in_isr", "In sync", "bool", "the controller counts this replica as in sync", pick=True),
+        Show("adding", "Adding", "bool", "being added by a reassignment", pick=True),
+        _CLUSTER,
+        _TOPIC_ID,
+        Show("snapshot_at", "Snapshot", "time"),
     ),
     "duplicates": (
         _TOPIC,
@@ -279,8 +308,9 @@ Tables = Mapping[str, PageTable]
 
 def page_rows(report: Mapping[str, Any], tables: Tables) -> dict[str, tuple[list[Row], int]]:
     """Rows of every table of the page, and how many there are in all."""
-    plain = ("usage_hosts", "usage_log_dirs", "usage_topics", "log_dir_health", "missing_replicas", "duplicates")
-    made = {name: (tables[name]["rows"], tables[name]["total"]) for name in (*plain, "deletion_progress")}
+    usage = ("usage_hosts", "usage_log_dirs", "usage_topics")
+    plain = (*usage, "log_dir_health", "missing_replicas", "undecided_replicas", "duplicates", "deletion_progress")
+    made = {name: (tables[name]["rows"], tables[name]["total"]) for name in plain}
     made["usage_clusters"] = _clusters(report, tables["usage_clusters"])
     made["directories"] = _directories(tables)
     made["growth"] = (

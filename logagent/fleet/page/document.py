@@ -30,11 +30,12 @@ from logagent.fleet.page.words import (
     at_least,
     cluster_name,
     nobody_reported,
+    not_compared,
     undecided_clusters,
     unknown_total,
 )
 from logagent.model.assignments.verdict import ORPHAN_REASONS
-from logagent.store.contract import PAGE_ROWS, PageTable
+from logagent.store.contract import NOT_COMPARED, PAGE_ROWS, PageTable
 
 _STYLES = ("base.css", "panels.css", "charts.css", "tables.css", "print.css")
 _SCRIPTS = ("start.js", "units.js", "data.js", "grid.js", "browse.js", "search.js", "commands.js")
@@ -235,6 +236,8 @@ def _empty(name: str, report: Mapping[str, Any]) -> str:
     if nobody_reported(report) and name != "quarantined_input":
         return "No host reported, so nothing could be checked. That is not the same as none."
     sentence = WORDS[name].empty
+    if name == "missing_replicas" and not_compared(report):
+        sentence = f"None is known to be missing. {plural(not_compared(report), 'replica')} could not be compared."
     if name in ("directories", "missing_replicas") and undecided:
         count = plural(len(undecided), "cluster")
         if len(undecided) == len(report["clusters"]):
@@ -297,7 +300,8 @@ def _lines(report: Report) -> Iterator[str]:
     whole = sum(answers["reclaim"][key]["bytes"] for key, _ in WINDOWS)
     yield f"Reclaimable: {least}{size(whole)}: {windows}"
     yield from _risks(report, answers["risk"])
-    for number, step in enumerate(answers["steps"][:STEPS], 1):
+    # Ten lines in all.
+    for number, step in enumerate(answers["steps"][: STEPS - bool(not_compared(report))], 1):
         yield f"Next {number}: {_step(report, step)}"
     for change in answers["changes"][:1]:
         used = f"{'+' if change['used'] > 0 else ''}{size(change['used'])}"
@@ -308,16 +312,31 @@ def _lines(report: Report) -> Iterator[str]:
 def _risks(report: Report, risk: Mapping[str, Any]) -> Iterator[str]:
     where = "on hosts that report" if unknown_total(report) else "anywhere"
     if len(undecided_clusters(report)) < len(report["clusters"]):
-        only = risk["only_copies"]
+        only, more = risk["only_copies"], report["answers"]["replicas"]["no_copy"]
+        rest = f" ({exact(more)} more could not be compared)" if more else ""
         yield (
-            f"At risk: {plural(risk['no_copy'], 'partition')} with no copy {where}, "
+            f"At risk: {plural(risk['no_copy'], 'partition')} with no copy {where}{rest}, "
             f"{plural(risk['missing_elsewhere'], 'replica')} missing with copies elsewhere, "
             f"{plural(only['dirs'], 'orphan')} ({size(only['bytes'])}) without another copy"
         )
+        yield from _not_compared(report)
     yield (
         f"Log dirs: full in 7 days {exact(risk['full_soon'])}, in 30 days {exact(risk['full_later'])}, "
         f"offline {exact(risk['offline'])}, read-only {exact(risk['read_only'])}, full {exact(risk['full'])}"
     )
+
+
+def _not_compared(report: Report) -> Iterator[str]:
+    """What the zeros above are short of, with the reason of most of it."""
+    answer = report["answers"]["replicas"]
+    if not answer["not_compared"]:
+        return
+    most = max(answer["not_compared"], key=lambda row: row["replicas"])
+    says = f"{plural(most['replicas'], 'replica')} on {plural(most['hosts'], 'host')} ({NOT_COMPARED[most['reason']]})"
+    rest = not_compared(report) - most["replicas"]
+    more = f" and {exact(rest)} for other reasons" if rest else ""
+    total = answer["total"]
+    yield f"Not compared: {says}{more}; found {exact(total['found'])} of {exact(total['expected'])}"
 
 
 def _step(report: Report, step: Mapping[str, Any]) -> str:

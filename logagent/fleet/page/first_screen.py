@@ -34,7 +34,11 @@ from logagent.fleet.page.words import (
     at_least,
     cluster_name,
     full_words,
+    is_all_compared,
     nobody_reported,
+    not_compared,
+    not_compared_words,
+    replica_words,
     undecided_clusters,
     unknown_total,
 )
@@ -256,18 +260,26 @@ def _risk(report: Report) -> str:
     only = risk["only_copies"]
     lost = figure(risk["no_copy"], "missing_replicas", plural(risk["no_copy_replicas"], "replica"), copies_elsewhere=0)
     lost = f"{plural(risk['no_copy'], 'partition')} with no copy {where}" + (f": {lost}" if risk["no_copy"] else "")
+    more = report["answers"]["replicas"]["no_copy"]
+    lost += f"; {exact(more)} more could not be compared" if more else ""
     elsewhere = f"{plural(risk['missing_elsewhere'], 'replica')} missing, copies elsewhere"
     only_words = plural(only["dirs"], "orphan is the only copy", "orphans are the only copy")
     full = ", ".join(_full_within(d, risk[n]) for d, n in ((SOON_DAYS, "full_soon"), (LATER_DAYS, "full_later")))
     findings = (("offline", risk["offline"]), ("read-only", risk["read_only"]), ("full", risk["full"]))
     ill = ", ".join(figure(n, "log_dir_health", f"{name}: {exact(n)}", finding=name) for name, n in findings)
     lines = [
-        _line("no_copy", lost, risk["no_copy"], "bad"),
+        _line("no_copy", lost, risk["no_copy"] or more, "bad" if risk["no_copy"] else "warn"),
         _line(
             "missing_elsewhere",
             figure(risk["missing_elsewhere"], "missing_replicas", elsewhere, copies_elsewhere__min=1),
             risk["missing_elsewhere"],
         ),
+        _line(
+            "not_compared",
+            figure(not_compared(report), "undecided_replicas", _capital(not_compared_words(report))),
+            not_compared(report),
+        ),
+        _line("replicas", replica_words(report), 0),
         _line(
             "only_copies",
             figure(
@@ -279,7 +291,7 @@ def _risk(report: Report) -> str:
         _line("ill", f"Log dirs {ill}", sum(n for _, n in findings), "bad"),
     ]
     if not judged:
-        lines[:3] = ['<li class="warn">No verdict could be made: missing replicas and only copies are unknown']
+        lines[:5] = ['<li class="warn">No verdict could be made: missing replicas and only copies are unknown']
     return _panel("risk", "What is at risk", f'<ul class="lines risks">{"".join(lines)}</ul>')
 
 
@@ -301,7 +313,7 @@ def _next(report: Report) -> str:
         calm = not (
             risk["no_copy"] or risk["missing_elsewhere"] or risk["full_soon"] or risk["read_only"] or risk["full"]
         )
-        calm = calm and not unknown_total(report) and not undecided_clusters(report)
+        calm = calm and is_all_compared(report)
         words = "Nothing needs you today." if calm else "Nothing to reclaim by a command. See what is at risk."
         return _panel("next", "What next", f'<p class="big">{words}</p><p>{ahead}</p>')
     items = "".join(f"<li>{_step(report, step)}" for step in steps)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from logagent.fleet.page.text import days
+from logagent.fleet.page.text import days, exact, plural
 from logagent.model.assignments.verdict import ORPHAN_REASONS
+from logagent.store.contract import NOT_COMPARED
 
 Report = Mapping[str, Any]
 UNKNOWN_WORDS = {
@@ -56,6 +57,42 @@ MEANT = {
     "approval": "can be reclaimed only with approval: the only copy left, or its host refuses it without",
     "later": "can be reclaimed when its retention is over",
 }
+
+
+def not_compared(report: Mapping[str, Any]) -> int:
+    """How many replicas are not known to be missing, nor not to be, on hosts that report."""
+    return sum(row["replicas"] for row in report["answers"]["replicas"]["not_compared"])
+
+
+def not_compared_words(report: Mapping[str, Any]) -> str:
+    """How many these are, on how many hosts, and why."""
+    rows = report["answers"]["replicas"]["not_compared"]
+    if not rows:
+        return "0 replicas could not be compared"
+    each = (
+        f"{plural(row['replicas'], 'replica')} on {plural(row['hosts'], 'host')} ({NOT_COMPARED[row['reason']]})"
+        for row in rows
+    )
+    some = report["answers"]["replicas"]["no_copy"]
+    lost = f"; of {plural(some, 'partition')} among them no copy was found" if some else ""
+    return f"could not be compared: {', '.join(each)}{lost}"
+
+
+def replica_words(report: Mapping[str, Any]) -> str:
+    """What the expected replicas come to: all of them, in one line."""
+    total = report["answers"]["replicas"]["total"]
+    known = (
+        f"{exact(total['found'])} found, {exact(total['missing'])} missing, {exact(not_compared(report))} not compared"
+    )
+    others = f"{exact(total['gone'])} not assigned any more, {exact(total['not_heard'])} on unknown hosts"
+    return f"{plural(total['expected'], 'replica')} expected: {known}, {others}"
+
+
+def is_all_compared(report: Mapping[str, Any]) -> bool:
+    """Whether nothing is left that could not be compared: else no figure of zero is an all-clear."""
+    answers, tables = report["answers"], report["tables"]
+    left = not_compared(report) or answers["disks"]["unread"] or tables["undecided"]["rows"]
+    return not (left or unknown_total(report) or undecided_clusters(report))
 
 
 def full_words(ahead: float | None) -> str:
@@ -128,9 +165,17 @@ WORDS: dict[str, Words] = {
     ),
     "missing_replicas": Words(
         "Missing replicas",
-        "Assigned to a broker, and on none of its disks. Only hosts whose log dirs could all be read are asked.",
+        "Assigned to a broker before its agent looked and afterwards, and on none of its disks.",
         "by topic and partition",
-        "Every assigned replica was found on the disks of its broker, on the hosts that could be asked.",
+        "Every assigned replica that could be compared was found on the disks of its broker.",
+    ),
+    "undecided_replicas": Words(
+        "Replicas that could not be compared",
+        "Assigned and not found, but not known to be missing: only assignments that are younger than the snapshot have "
+        "them (not_yet), they may be in a log dir that could not be read (not_read), or nothing shows whether they had "
+        "to be there (unproven). Those without any copy elsewhere come first.",
+        "fewest copies first",
+        "Every assigned replica of the hosts that reported was found, or is known to be missing.",
     ),
     "duplicates": Words(
         "Duplicates",
@@ -165,6 +210,7 @@ NAVIGATION: tuple[tuple[str, str], ...] = (
     ("growth", "Growth"),
     ("log_dir_health", "Health"),
     ("missing_replicas", "Missing"),
+    ("undecided_replicas", "Not compared"),
     ("duplicates", "Duplicates"),
     ("deletion_progress", "Deletion"),
     ("quarantined_input", "Input"),

@@ -1,4 +1,4 @@
-"""Replicas that are nowhere, and partitions that are twice on one host.
+"""Where the expected replicas are, which are missing, and partitions that are twice on one host.
 
 What is left over, and what could not be decided.
 """
@@ -6,12 +6,13 @@ What is left over, and what could not be decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.fleet.report.answers import row_id, windowed
-from logagent.fleet.report.scope import Scope
+from logagent.fleet.report.scope import Scope, decided_frame
 from logagent.fleet.report.verdicts import (
     HOST,
     LIVE,
@@ -20,56 +21,140 @@ from logagent.fleet.report.verdicts import (
     directory_ids,
     images,
     is_longest,
-    known_until,
     living_topics,
 )
+from logagent.fleet.tables.choice import Row
+from logagent.fleet.tables.enclosing import OLDER, YOUNGER
 from logagent.fleet.tables.frames import at_least, local_frame, whose
 from logagent.settings import CleanupSettings
+from logagent.store.contract import REPLICA_COUNTS, UNDECIDED
 
 REPLICA = [*HOST, "topic", "topic_id", "partition"]
 UNREADABLE = ("offline", "unformatted")
-FILE_DELETE_DELAY_MS = 60_000
-"""Kafka's default of file.delete.delay.ms."""
+COPY = [*HOST, "whose", "partition"]
 
 
-def missing(scope: Scope, suspects: SuspectPartitions, copies: DataFrame) -> DataFrame:
-    """The `missing_replicas` table: assigned to a host that counts, and in none of its readable log dirs.
+def states(scope: Scope, suspects: SuspectPartitions, copies: DataFrame, doubted: Collection[str] = ()) -> DataFrame:
+    """Every replica of these partitions that is expected on a host that counts, with its `state` and the `reason`.
 
-    Left out, because they may exist after all, or may not have to: replicas whose log dir may be an offline one;
-    replicas for whose topic and partition there is a directory without topic id on that host; and what may have been
-    deleted between the assignments and the snapshot (`_not_deleted_since`).
+    `found`: a current or future directory of it is there, or one without topic id that may be it. `missing`: it was
+    assigned before the host looked and afterwards, and is not there. `not_yet`: only assignments that are younger than
+    that have it. `gone`: only older ones. `not_read`: it may be in a log dir that could not be read. `unproven`:
+    nothing shows whether it had to be there. `left`: what else is there of it. Expected is what the newest assignments
+    have, and what an agent misses that has read younger ones. `doubted`: clusters whose assignments are.
     """
+    size = fn.broadcast if not suspects.large else (lambda frame: frame)
+    absent = decided_frame(scope, scope.absent).withColumn("whose", whose())
+    wanted = _expected(suspects, absent)
+    hosts = scope.host_frame.select(*HOST, "host", "at_ms").join(_standings(scope), HOST, how="inner")
+    here = wanted.join(fn.broadcast(hosts), HOST, how="inner")
+    here = here.where(fn.col("assigned") | ~fn.coalesce(fn.col("place") == YOUNGER, fn.lit(False)))
+    live = suspects.found.where(fn.col("kind").isin(*LIVE))
+    by_id = live.select(*HOST, "topic_id", "partition", fn.lit(True).alias("by_id")).distinct()
+    nameless = _nameless(scope, live).withColumn("nameless", fn.lit(True))
+    aside = scope.others.where(fn.col("kind").isin("stray", "delete") & fn.col("topic").isNotNull())
+    left = aside.groupBy(*HOST, whose().alias("whose"), "partition").agg(fn.max("kind").alias("left"))
+    marked = (
+        here.join(size(by_id), [*HOST, "topic_id", "partition"], how="left")
+        .join(size(nameless), [*HOST, "topic", "partition"], how="left")
+        .join(size(absent.select(*COPY, fn.lit(True).alias("said")).distinct()), COPY, how="left")
+        .join(size(left), COPY, how="left")
+        .join(size(copies.select(*WHOSE, "copies")), WHOSE, how="left")
+    )
+    judged = _judged(_in_older(scope, _unread(scope, marked), size), doubted)
+    return judged.select(
+        *REPLICA, "host", "state", "reason", "assigned", fn.when(fn.col("left") == "stray", "stray").alias("left"),
+        fn.when(fn.size("isr") > 0, fn.array_contains("isr", fn.col("node_id"))).alias("in_isr"),
+        fn.array_contains("adding", fn.col("node_id")).alias("adding"),
+        fn.coalesce("copies", fn.lit(0)).alias("copies_elsewhere"),
+        fn.timestamp_millis("at_ms").alias("snapshot_at"),
+    )  # fmt: skip
+
+
+def _expected(suspects: SuspectPartitions, absent: DataFrame) -> DataFrame:
+    """A row for each assigned replica, and for each that only its agent knows to be assigned."""
     at = fn.transform(
         "replicas", lambda node, n: fn.struct(node.alias("node_id"), fn.get("directories", n).alias("id"))
     )
     replicas = suspects.expected.withColumn("replica", fn.explode(at)).select("*", "replica.node_id", "replica.id")
-    here = replicas.join(scope.host_frame, HOST, how="inner").join(images(scope), "cluster_id", how="inner")
-    live = suspects.found.where(fn.col("kind").isin(*LIVE))
-    size = fn.broadcast if not suspects.large else (lambda frame: frame)
-    by_id = live.select(*HOST, "topic_id", "partition").distinct()
-    lost = _not_deleted_since(scope, here.join(size(by_id), [*HOST, "topic_id", "partition"], how="left_anti"), size)
-    lost = lost.join(size(_nameless(scope, live)), [*HOST, "topic", "partition"], how="left_anti")
-    elsewhere = copies.select(*WHOSE, fn.col("copies").alias("copies_elsewhere"))
-    counted = _provable(scope, lost).join(size(elsewhere), WHOSE, how="left")
-    return counted.withColumns(
-        {
-            "in_isr": fn.when(fn.size("isr") > 0, fn.array_contains("isr", fn.col("node_id"))),
-            "adding": fn.array_contains("adding", fn.col("node_id")),
-            "copies_elsewhere": fn.coalesce("copies_elsewhere", fn.lit(0)),
-        }
-    )
+    columns = [*COPY, "topic", "topic_id", "isr", "adding", "id"]
+    assigned = replicas.select(*columns, fn.lit(True).alias("assigned"))
+    others = absent.join(replicas.select(*COPY), COPY, how="left_anti")
+    none = {"isr": "array<int>", "adding": "array<int>", "id": "string"}
+    more = others.withColumns({name: fn.lit(None).cast(kind) for name, kind in none.items()})
+    return assigned.unionByName(more.select(*columns, fn.lit(False).alias("assigned")))
 
 
-def _not_deleted_since(scope: Scope, lost: DataFrame, size: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Only replicas that still were assigned when the snapshot was taken. An agent reads the assignments right before
-    its inventory, so the newest ones are always a little older than the snapshot that came with them: what was deleted
-    in between is there for `FILE_DELETE_DELAY_MS` under its `-delete` name."""
-    until = known_until(scope.asked.as_of_ms)
-    marked = scope.others.where((fn.col("kind") == "delete") & fn.col("topic").isNotNull())
-    marked = marked.select(*HOST, whose().alias("whose"), "partition", fn.lit(True).alias("marked")).distinct()
-    young = lost.where(fn.col("at_ms") <= until + FILE_DELETE_DELAY_MS)
-    named = young.join(size(marked), [*HOST, "whose", "partition"], how="left")
-    return named.where((fn.col("at_ms") <= until) | fn.col("marked").isNull()).drop("marked")
+def _judged(rows: DataFrame, doubted: Collection[str]) -> DataFrame:
+    """Adds `state` and `reason`: the first line that applies decides."""
+    here = fn.col("by_id").isNotNull() | fn.col("nameless").isNotNull()
+    said = fn.col("own") & fn.col("said").isNotNull()
+    known = fn.col("assigned") | fn.coalesce(fn.col("place") == OLDER, fn.lit(False))
+    enclosed = fn.col("younger") & fn.col("in_older")
+    lines: list[tuple[Column, str, str | None]] = [
+        (here, "found", None),
+        (fn.col("cluster_id").isin(*doubted), "unproven", "assignments-doubted"),
+        (fn.col("unread"), "not_read", "log-dir-not-read"),
+        (fn.col("left") == "delete", "unproven", "marked"),
+        (said & known, "missing", None),
+        (fn.col("own") & ~said & (fn.col("place") == OLDER), "gone", "unassigned-since"),
+        (fn.col("own") & ~said & (fn.col("place") == YOUNGER), "not_yet", "assigned-since"),
+        (fn.col("own"), "unproven", "assignments-between"),
+        (enclosed, "missing", None),
+        (fn.col("younger") & fn.col("older").isNull(), "not_yet", "no-older-assignments"),
+        (fn.col("younger"), "not_yet", "assigned-since"),
+        (fn.lit(True), "unproven", "no-younger-assignments"),
+    ]
+    state, reason = fn.lit(None).cast("string"), fn.lit(None).cast("string")
+    for applies, its_state, its_reason in reversed(lines):
+        certain = fn.coalesce(applies, fn.lit(False))
+        state = fn.when(certain, its_state).otherwise(state)
+        reason = fn.when(certain, fn.lit(its_reason)).otherwise(reason)
+    return rows.withColumns({"state": state, "reason": reason})
+
+
+def _standings(scope: Scope) -> DataFrame:
+    """`HOST, own, place, younger, older`: see `Standing`."""
+    rows = [
+        {"cluster_id": cluster, "node_id": node, **asdict(standing)}
+        for (cluster, node), standing in scope.standings.items()
+    ]
+    ddl = "cluster_id string, node_id int, own boolean, place string, younger boolean, older string"
+    return local_frame(scope.store.spark, rows, ddl)
+
+
+def _in_older(scope: Scope, rows: DataFrame, size: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """Adds `in_older`: whether the stored image before the host's first look assigns it."""
+    older = scope.older_images()
+    if older is None:
+        return rows.withColumn("in_older", fn.lit(False))
+    named = older.withColumn("whose", whose()).select("cluster_id", "older", "whose", "partition", "replicas")
+    keys = rows.select("cluster_id", "older", "whose", "partition").distinct()
+    few = named.join(size(keys), ["cluster_id", "older", "whose", "partition"], how="left_semi")
+    joined = rows.join(size(few), ["cluster_id", "older", "whose", "partition"], how="left")
+    has = fn.coalesce(fn.array_contains("replicas", fn.col("node_id")), fn.lit(False))
+    return joined.withColumn("in_older", has)
+
+
+def _unread(scope: Scope, rows: DataFrame) -> DataFrame:
+    """Adds `unread`: whether it may be in a log dir that the host could not read."""
+    doubtful = {(r["cluster_id"], r["node_id"]) for r in scope.log_dirs if r.get("health") in UNREADABLE}
+    if not doubtful:
+        return rows.withColumn("unread", fn.lit(False))
+    readable = [
+        {"cluster_id": r["cluster_id"], "node_id": r["node_id"], "id": r["directory_id"], "readable": True}
+        for r in scope.log_dirs
+        if (r["cluster_id"], r["node_id"]) in doubtful
+        and r.get("health") not in UNREADABLE
+        and r.get("directory_id") is not None
+    ]
+    spark = scope.store.spark
+    names = [{"cluster_id": c, "node_id": n, "doubtful": True} for c, n in sorted(doubtful)]
+    hosts = local_frame(spark, names, "cluster_id string, node_id int, doubtful boolean")
+    places = local_frame(spark, readable, "cluster_id string, node_id int, id string, readable boolean").distinct()
+    placed = rows.join(fn.broadcast(hosts), HOST, how="left").join(fn.broadcast(places), [*HOST, "id"], how="left")
+    unread = fn.col("doubtful").isNotNull() & fn.col("readable").isNull()
+    return placed.withColumn("unread", unread).drop("doubtful", "readable")
 
 
 def _nameless(scope: Scope, live: DataFrame) -> DataFrame:
@@ -85,24 +170,60 @@ def _nameless(scope: Scope, live: DataFrame) -> DataFrame:
     return exact.union(longer.select(*HOST, "topic", "partition")).distinct()
 
 
-def _provable(scope: Scope, lost: DataFrame) -> DataFrame:
-    """Only replicas that cannot be in a log dir that the host could not read."""
-    doubtful = {(r["cluster_id"], r["node_id"]) for r in scope.log_dirs if r.get("health") in UNREADABLE}
-    if not doubtful:
-        return lost
-    rows = [{"cluster_id": c, "node_id": n, "doubtful": True} for c, n in sorted(doubtful)]
-    readable = [
-        {"cluster_id": r["cluster_id"], "node_id": r["node_id"], "id": r["directory_id"], "readable": True}
-        for r in scope.log_dirs
-        if (r["cluster_id"], r["node_id"]) in doubtful
-        and r.get("health") not in UNREADABLE
-        and r.get("directory_id") is not None
-    ]
-    spark = scope.store.spark
-    hosts = local_frame(spark, rows, "cluster_id string, node_id int, doubtful boolean")
-    places = local_frame(spark, readable, "cluster_id string, node_id int, id string, readable boolean").distinct()
-    placed = lost.join(fn.broadcast(hosts), HOST, how="left").join(fn.broadcast(places), [*HOST, "id"], how="left")
-    return placed.where(fn.col("doubtful").isNull() | fn.col("readable")).drop("doubtful", "readable")
+@dataclass(frozen=True)
+class Counted:
+    """How many replicas are in which state. `clusters`: `REPLICA_COUNTS` by cluster; `undecided`: of the fleet, by
+    state and reason, with the number of hosts; `no_copy`: partitions of which no copy was found, nor a replica that is
+    known to be missing."""
+
+    clusters: dict[str, Row]
+    undecided: list[Row]
+    no_copy: int
+
+    def document(self) -> Row:
+        """The section `answers.replicas` of `report.json`."""
+        total = {name: sum(each[name] for each in self.clusters.values()) for name in REPLICA_COUNTS}
+        return {"total": total, "not_compared": self.undecided, "no_copy": self.no_copy}
+
+
+def count(scope: Scope, suspects: SuspectPartitions, judged: DataFrame) -> Counted:
+    """`judged`: what `states` gives. All other partitions are where they are assigned."""
+    clusters: dict[str, Row] = {c["cluster_id"]: dict.fromkeys(REPLICA_COUNTS, 0) for c in scope.choice.decided}
+    counting = {(h["cluster_id"], h["node_id"]) for h in scope.choice.counting}
+    for (cluster, node), row in scope.nodes.items():
+        clusters[cluster]["expected"] += row["replicas"]
+        clusters[cluster]["not_heard"] += 0 if (cluster, node) in counting else row["replicas"]
+    same = decided_frame(scope, scope.parts.where("same")).withColumn("whose", whose())
+    same = same.join(suspects.keys if suspects.large else fn.broadcast(suspects.keys), WHOSE, how="left_anti")
+    for found in same.groupBy("cluster_id").agg(fn.sum(fn.size("replicas")).alias("n")).collect():
+        clusters[found["cluster_id"]]["found"] += max(found["n"] or 0, 0)
+    figures = [fn.count("*").alias("n"), fn.count_if(~fn.col("assigned")).alias("more")]
+    figures.append(fn.count_distinct("node_id").alias("hosts"))
+    undecided: dict[tuple[str, str], Row] = {}
+    for each in judged.groupBy("cluster_id", "state", "reason").agg(*figures).collect():
+        clusters[each["cluster_id"]][each["state"]] += each["n"]
+        clusters[each["cluster_id"]]["expected"] += each["more"]
+        if each["state"] in UNDECIDED:
+            key = each["state"], each["reason"]
+            one = undecided.setdefault(key, {"state": key[0], "reason": key[1], "replicas": 0, "hosts": 0})
+            one["replicas"] += each["n"]
+            one["hosts"] += each["hosts"]
+    alone = judged.where(fn.col("copies_elsewhere") == 0).groupBy("cluster_id", "topic", "topic_id", "partition")
+    told = alone.agg(
+        fn.bool_or(fn.col("state") == "missing").alias("lost"),
+        fn.bool_or(fn.col("state").isin(*UNDECIDED)).alias("some"),
+    )
+    return Counted(clusters, [undecided[key] for key in sorted(undecided)], told.where("some and not lost").count())
+
+
+def undecided_replicas(judged: DataFrame) -> DataFrame:
+    """The `undecided_replicas` table."""
+    return judged.where(fn.col("state").isin(*UNDECIDED))
+
+
+def missing(judged: DataFrame) -> DataFrame:
+    """The `missing_replicas` table."""
+    return judged.where(fn.col("state") == "missing")
 
 
 def duplicates(scope: Scope, suspects: SuspectPartitions) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 
@@ -12,15 +12,43 @@ from pyspark.sql import functions as fn
 
 from logagent.errors import LogAgentError
 from logagent.fleet.tables.choice import Choice, ReportScope, Row, choose, chosen_rows, silent_frame
-from logagent.fleet.tables.frames import local_frame
-from logagent.fleet.tables.parts import parts, seen, topics
+from logagent.fleet.tables.enclosing import Standing, standing
+from logagent.fleet.tables.frames import local_frame, together
+from logagent.fleet.tables.parts import TOPIC, parts, seen, topics
 from logagent.fleet.tables.store import Commit, Store
+from logagent.store.contract import ASSIGNMENTS, DATA
+
+
+@dataclass(frozen=True)
+class Image:
+    """Assignments whose rows a table of a date has. `entry`: the row of its file, which is called `stem`."""
+
+    table: str
+    day: date
+    stem: str
+    entry: Row
+
+    @property
+    def name(self) -> str:
+        return f"{self.day}/{self.stem}"
+
+
+def _images(files: Mapping[date, list[Row]]) -> dict[str, list[Image]]:
+    found: dict[str, list[Image]] = {}
+    for day, rows in files.items():
+        for entry in rows:
+            table = "assignments" if entry["status"] == "taken" else "earlier" if entry.get("earlier") else None
+            if entry["kind"] == ASSIGNMENTS and table is not None:
+                stem = str(entry["file"]).rpartition("/")[2].removesuffix(DATA)
+                found.setdefault(entry["cluster_id"], []).append(Image(table, day, stem, entry))
+    return found
 
 
 @dataclass(frozen=True)
 class Scope:
     """`choice`: hosts and clusters, rows of the driver. The frames contain only rows of what counts: `dirs`, `others`,
-    `assignments`, `parts` (as `seen` gives them) and `topics`.
+    `absent`, `assignments`, `parts` (as `seen` gives them) and `topics`. `images`: by cluster, the stored images and
+    the rows of their files.
 
     `commits`: the run used for each date, decided once: an ingest during the report changes nothing.
     """
@@ -31,11 +59,13 @@ class Scope:
     choice: Choice
     dirs: DataFrame
     others: DataFrame
+    absent: DataFrame
     assignments: DataFrame
     parts: DataFrame
     topics: DataFrame
     log_dirs: list[Row] = field(default_factory=list)
     quarantine: list[Row] = field(default_factory=list)
+    images: dict[str, list[Image]] = field(default_factory=dict)
 
     @property
     def commit(self) -> Commit:
@@ -45,16 +75,54 @@ class Scope:
         return {(h["cluster_id"], h["node_id"]): h for h in self.choice.hosts}
 
     @cached_property
-    def host_frame(self) -> DataFrame:
-        """The hosts that count, for joins: name, times in milliseconds, and what the assignments know of them."""
+    def nodes(self) -> dict[tuple[str, int], Row]:
+        """What the assignments that count know of each node."""
         decided = {cluster["cluster_id"]: cluster["day"] for cluster in self.choice.decided}
-        nodes = {
+        return {
             (row["cluster_id"], row["node_id"]): row
             for day in sorted(set(decided.values()))
             for row in self.store.small("nodes", self.commits[day])
             if decided.get(row["cluster_id"]) == day
         }
-        rows = []
+
+    @cached_property
+    def standings(self) -> dict[tuple[str, int], Standing]:
+        """How the newest assignments stand to what each host that counts has seen."""
+        newest = {cluster["cluster_id"]: cluster for cluster in self.choice.decided}
+        return {
+            (host["cluster_id"], host["node_id"]): standing(
+                host,
+                newest[host["cluster_id"]],
+                [(image.name, image.entry) for image in self.images.get(host["cluster_id"], ())],
+                self.asked.as_of_ms,
+            )
+            for host in self.choice.counting
+            if host["cluster_id"] in newest
+        }
+
+    def older_images(self) -> DataFrame | None:
+        """Rows of the images that `standings` name as `older`, where something rests on them; None if nothing does."""
+        names = {each.older for each in self.standings.values() if not each.own and each.older is not None}
+        images = [image for found in self.images.values() for image in found if image.name in names]
+        frames = []
+        for table, day in sorted({(image.table, image.day) for image in images}):
+            named = [
+                {"c": image.entry["cluster_id"], "image": image.stem, "older": image.name}
+                for image in images
+                if (image.table, image.day) == (table, day)
+            ]
+            known = fn.broadcast(local_frame(self.store.spark, named, "c string, image string, older string"))
+            rows, same = self.store.read(table, [self.commits[day]]), fn.col("cluster_id") == fn.col("c")
+            if table == "earlier":
+                rows = rows.withColumnRenamed("image", "of")
+                same = same & (fn.col("of") == fn.col("image"))
+            frames.append(rows.join(known, same).select(*TOPIC, "partition", "replicas", "older"))
+        return together(frames) if frames else None
+
+    @cached_property
+    def host_frame(self) -> DataFrame:
+        """The hosts that count, for joins: name, times in milliseconds, and what the assignments know of them."""
+        nodes, rows = self.nodes, []
         for host in self.choice.counting:
             known = nodes.get((host["cluster_id"], host["node_id"]), {})
             rows.append(
@@ -109,7 +177,8 @@ def scope(store: Store, question: ReportScope, number: int | None, say: Callable
             hint="leave --date out for the newest date, or name another one",
         )
     choice = choose(question, files, {day: store.small("nodes", commit) for day, commit in commits.items()})
-    dirs, others, assignments = (chosen_rows(store, commits, choice, t) for t in ("dirs", "others", "assignments"))
+    named = ("dirs", "others", "absent", "assignments")
+    dirs, others, absent, assignments = (chosen_rows(store, commits, choice, table) for table in named)
     made = store.small("choice", own)
     if choice.is_within(made):
         stored = store.read("parts", [own])
@@ -126,7 +195,8 @@ def scope(store: Store, question: ReportScope, number: int | None, say: Callable
         if day in question.window
         for row in [*store.small("quarantine", commit), *commit.late]
     ]
-    return Scope(store, question, commits, choice, dirs, others, assignments, rows, by_topic, ledgers, quarantine)
+    chosen = Scope(store, question, commits, choice, dirs, others, absent, assignments, rows, by_topic)
+    return replace(chosen, log_dirs=ledgers, quarantine=quarantine, images=_images(files))
 
 
 def _commits(store: Store, question: ReportScope, number: int | None) -> dict[date, Commit]:

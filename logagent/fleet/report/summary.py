@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from logagent.fleet.report.replicas import Counted
 from logagent.fleet.report.scope import Scope
 from logagent.fleet.tables.choice import Choice, Row
 from logagent.model.times import rfc3339
-from logagent.store.contract import REPORT_SCHEMA, SHOWN_UNKNOWN_HOSTS
+from logagent.store.contract import NOT_COMPARED, REPLICA_COUNTS, REPORT_SCHEMA, SHOWN_UNKNOWN_HOSTS
 
 SHOWN_CLUSTERS = 10_000
 NAMED_IN_WARNINGS = 5
@@ -61,6 +62,7 @@ def _clusters(choice: Choice, by_cluster: list[Row]) -> list[dict[str, Any]]:
                 "topics": int(row["topics"] or 0),
                 "partitions": int(row["partitions"] or 0),
             },
+            "replicas": {name: usage[row["cluster_id"]][name] for name in REPLICA_COUNTS} if row["decided"] else None,
             "verdicts": "decided" if row["decided"] else "unknown",
             "why": row["why"],
         }
@@ -76,12 +78,25 @@ def _disagreements(differ: Sequence[Row]) -> Iterator[str]:
         yield f"{len(differ)} hosts in all: the agent and the fleet disagree"
 
 
+def _not_compared(replicas: Counted) -> Iterator[str]:
+    for row in replicas.undecided:
+        many = f"{row['replicas']} replicas on {row['hosts']} hosts could not be compared"
+        yield f"{many}, and are not called missing: {NOT_COMPARED[row['reason']]}"
+    if replicas.no_copy:
+        yield f"of {replicas.no_copy} partitions with such replicas no copy was found: see undecided_replicas"
+    for cluster_id, row in replicas.clusters.items():
+        rest = row["expected"] - sum(row[name] for name in REPLICA_COUNTS if name != "expected")
+        if rest:
+            yield f"cluster {cluster_id}: its replicas do not add up: {rest} of {row['expected']} are counted nowhere"
+
+
 def warnings_of(
     scope: Scope,
     doubted: Mapping[str, tuple[int, int]],
     undecided: Mapping[str, int],
     differ: list[Row],
     tables: Mapping[str, Mapping[str, Any]],
+    replicas: Counted,
     *,
     large: bool,
 ) -> list[str]:
@@ -106,6 +121,7 @@ def warnings_of(
     unread = sum(row.get("health") == "offline" for row in scope.log_dirs)
     if unread:
         found.append(f"{unread} log dirs are offline: what is on them is not counted, and not called missing")
+    found += _not_compared(replicas)
     found += _disagreements(differ)
     reasons = Counter(row["reason"] for row in scope.quarantine)
     if reasons:

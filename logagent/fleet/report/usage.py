@@ -18,7 +18,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.report.scope import Scope
 from logagent.fleet.tables.choice import Choice, Row
-from logagent.store.contract import CLOCKS_APART, LEDGER, OF_FILE_SYSTEM, WINDOWS
+from logagent.store.contract import CLOCKS_APART, LEDGER, OF_FILE_SYSTEM, REPLICA_COUNTS, WINDOWS
 
 Places = Mapping[tuple[str, int, str], Mapping[str, int]]
 """Sums of `reclaim.SUMS` by cluster, node and log dir."""
@@ -83,8 +83,9 @@ def hosts(choice: Choice, by_log_dir: list[Row]) -> list[Row]:
     return [row for rows in found.values() for row in rows]
 
 
-def clusters(choice: Choice, by_host: list[Row]) -> list[Row]:
-    """`usage_clusters`. `host_skew` is the largest host relative to the mean."""
+def clusters(choice: Choice, by_host: list[Row], replicas: Mapping[str, Row]) -> list[Row]:
+    """`usage_clusters`. `host_skew` is the largest host relative to the mean. `replicas`: of each cluster that has
+    verdicts, what they come to."""
     of_cluster: dict[str, list[Row]] = defaultdict(list)
     for row in by_host:
         of_cluster[row["cluster_id"]].append(row)
@@ -98,7 +99,7 @@ def clusters(choice: Choice, by_host: list[Row]) -> list[Row]:
         made |= {"cluster_id": cluster["cluster_id"], "hosts": len(rows)}
         made["unknown_hosts"] = len(silent.get(cluster["cluster_id"], []))
         made["host_skew"] = max((r["skew"] for r in rows if r["skew"] is not None), default=None)
-        found.append(made)
+        found.append(made | (replicas.get(cluster["cluster_id"]) or dict.fromkeys(REPLICA_COUNTS)))
     return found
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
-from logagent.fleet.tables.frames import Scratch, at_least, is_removal, local_frame, whose
+from logagent.fleet.tables.frames import Scratch, at_least, is_removal, local_frame, together, whose
 from logagent.model.assignments.image import RESERVED_DIRECTORY_IDS, Source
 from logagent.model.assignments.levels import NEWEST_METADATA_VERSION
 from logagent.model.assignments.verdict import GONE_FOR_GOOD, ORPHAN_REASONS
@@ -54,7 +54,8 @@ class SuspectPartitions:
         odd = odd | ((fn.col("kind") == "stray") & fn.col("topic_id").isNotNull())
         moved = scope.others.where(odd & fn.col("topic").isNotNull())
         columns = [fn.col("cluster_id"), whose().alias("whose"), fn.col("partition")]
-        self.keys = scratch.keep("keys", keys.select(*columns).union(moved.select(*columns)).distinct())
+        named = [frame.select(*columns) for frame in (keys, moved, scope.absent)]
+        self.keys = scratch.keep("keys", together(named).distinct())
         self.count = scratch.count("keys")
         self.large = self.count > BROADCAST_KEYS
         current = _of(scope.dirs.where(fn.col("kind") == "current"), self.keys, large=self.large)

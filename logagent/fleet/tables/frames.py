@@ -165,6 +165,14 @@ PARTS = """
 """One row per partition that has a current directory or an assignment: its copies in the order of their nodes (a node
 with two copies is listed twice), and its replicas, sorted; null if it is not assigned."""
 
+ABSENT_LINE = f"row string, topic string, topic_id string, partition int, {CORRUPT} string"
+ABSENT = "cluster_id string, node_id int, topic string, topic_id string, partition int"
+"""One row per replica of which its agent says that it was assigned before and after its inventory, and is not there."""
+
+EARLIER = "cluster_id string, image string, topic string, topic_id string, partition int, replicas array<int>"
+"""Assignments that newer ones of their date have superseded, for hosts that have read none themselves. `image`: the
+`snapshot_id` of their file."""
+
 TOPICS = """
     cluster_id string, topic string, topic_id string, assigned_partitions bigint, partitions bigint, copies bigint,
     bytes bigint, allocated bigint, current bigint, future bigint, stray bigint, delete bigint,
@@ -172,9 +180,19 @@ TOPICS = """
 """
 """One row per topic that has a directory of any kind or an assignment."""
 
-STORE: dict[str, str] = {"dirs": DIRS, "others": DIRS, "assignments": ASSIGNMENTS, "parts": PARTS, "topics": TOPICS}
+STORE: dict[str, str] = {
+    "dirs": DIRS,
+    "others": DIRS,
+    "assignments": ASSIGNMENTS,
+    "parts": PARTS,
+    "topics": TOPICS,
+    "absent": ABSENT,
+    "earlier": EARLIER,
+}
 """The Parquet tables of a run. `others` repeats the directories that are not current, and those that their agent does
 not call `assigned`: a small part, which most reports need without reading everything."""
+ADDED = ("absent", "earlier")
+"""Tables that the commits of older versions do not have."""
 
 
 def fields(ddl: str) -> list[tuple[str, str]]:

@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from logagent.errors import Busy, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files, literal
-from logagent.fleet.tables.frames import STORE, local_frame, shaped
+from logagent.fleet.tables.frames import ADDED, STORE, local_frame, shaped
 from logagent.store.contract import LEDGER, OWN_LEDGER, as_date
 
 COMMIT_SCHEMA = "logagent.commit/2"
@@ -89,7 +89,8 @@ def parsed_commit(content: bytes, day: date, number: int) -> Commit | None:
         read = parse_json(content)
         if not str(read["schema"]).startswith("logagent.commit/") or read["date"] != day.isoformat():
             return None
-        tables = {str(name): [dict(each) for each in files] for name, files in read["tables"].items()}
+        tables: dict[str, list[Row]] = {name: [] for name in ADDED}
+        tables |= {str(name): [dict(each) for each in files] for name, files in read["tables"].items()}
         if _RUN.fullmatch(read["run"]) is None or not {*STORE, *SMALL} <= tables.keys():
             return None
         for each in (one for files in tables.values() for one in files):
@@ -282,6 +283,10 @@ class Run:
             for name, rows in files.parquet_files(folder).items()
         ]
         return self.read(table)
+
+    def write_none(self, table: str) -> None:
+        """A Parquet table without rows, without a file."""
+        self.tables[table] = []
 
     def read(self, table: str) -> DataFrame:
         return self.store.read(table, [self.as_commit(date.min, 0)])

@@ -4,6 +4,9 @@ Decides without I/O.
 A start makes such a partition anew, empty, in the log dirs that are named, and says nothing of it. With other replicas
 in sync it is copied again; where this node is the only one, its records are gone, unless what was set aside or removed
 by hand can still be brought back, or the log dir that has them is put back into `log.dirs` before.
+
+One image does not show that it is missing: what it has may have been deleted before the inventory, or made after it.
+What was assigned before the inventory and after it, is.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from logagent.model.assignments.image import AssignmentImage
+from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.records import Kind, PartitionDir
 
 Partition = tuple[str, int]
@@ -20,7 +23,8 @@ Partition = tuple[str, int]
 @dataclass(frozen=True, slots=True)
 class WithoutDirectory:
     """`only_copy`: no other replica is in sync, None if the source does not say. `aside`: where a directory of its
-    topic id was set aside or marked. `directory_id`: of the log dir that it is assigned to, None if that is unknown."""
+    topic id was set aside or marked, `left`: which of the two (set aside, if there are both). `directory_id`: of the
+    log dir that it is assigned to, None if that is unknown."""
 
     topic: str
     partition: int
@@ -28,6 +32,7 @@ class WithoutDirectory:
     only_copy: bool | None
     aside: str | None = None
     directory_id: str | None = None
+    left: Kind | None = None
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -163,26 +168,79 @@ def without_directory(
     deletion or set aside is not loaded."""
     if image is None or node_id is None:
         return []
-    loaded: dict[tuple[str | None, int | None], set[str | None]] = {}
-    aside: dict[tuple[str | None, int | None], str] = {}
-    for d in dirs:
-        if d.kind in (Kind.CURRENT, Kind.FUTURE):
-            loaded.setdefault((d.topic, d.partition), set()).add(d.topic_id)
-        elif d.kind in (Kind.STRAY, Kind.DELETE) and d.topic_id is not None:
-            aside[d.topic_id, d.partition] = f"{d.log_dir}/{d.name}"
+    there = _Directories(dirs)
     found = []
     for name, topic in sorted(image.by_name.items()):
         for number, partition in sorted(topic.partitions.items()):
-            ids = loaded.get((name, number), set())
-            if node_id not in partition.replicas or None in ids or topic.topic_id in ids:
-                continue
-            if ids and topic.topic_id is None:
+            if node_id not in partition.replicas or there.loads(name, topic.topic_id, number):
                 continue
             only = partition.only_in_sync(node_id)
-            stray = aside.get((topic.topic_id, number))
+            where, kind = there.aside.get((topic.topic_id, number), (None, None))
             directory_id = partition.directory_of(node_id)
-            found.append(WithoutDirectory(name, number, topic.topic_id, only, stray, directory_id))
+            found.append(WithoutDirectory(name, number, topic.topic_id, only, where, directory_id, kind))
     return found
+
+
+class _Directories:
+    """What directories may be loaded as, and where those are that are not loaded."""
+
+    def __init__(self, dirs: Iterable[PartitionDir]) -> None:
+        self.aside: dict[tuple[str | None, int | None], tuple[str, Kind]] = {}
+        self._loaded: dict[tuple[str | None, int | None], set[str | None]] = {}
+        self._ids: set[tuple[str, int | None]] = set()
+        self._cut: dict[int | None, list[str]] = {}
+        for d in dirs:
+            if d.kind in (Kind.CURRENT, Kind.FUTURE):
+                self._loaded.setdefault((d.topic, d.partition), set()).add(d.topic_id)
+                if d.truncated and d.topic_id is not None:
+                    self._ids.add((d.topic_id, d.partition))
+                elif d.truncated and d.topic is not None:
+                    self._cut.setdefault(d.partition, []).append(d.topic)
+            elif d.kind in (Kind.STRAY, Kind.DELETE) and d.topic_id is not None:
+                key = d.topic_id, d.partition
+                if key not in self.aside or d.kind is Kind.STRAY:
+                    self.aside[key] = f"{d.log_dir}/{d.name}", d.kind
+
+    def loads(self, name: str, topic_id: str | None, partition: int) -> bool:
+        """Whether one of them is, or may be, a replica: one whose id is not known may be of any topic with its name,
+        and with a name that was cut at 255 bytes (of a move between log dirs), of any that begins with it."""
+        ids = self._loaded.get((name, partition), set())
+        if None in ids or topic_id in ids or (ids and topic_id is None) or (topic_id, partition) in self._ids:
+            return True
+        return any(name.startswith(cut) for cut in self._cut.get(partition, ()))
+
+
+def can_enclose(before: AssignmentImage | None, after: AssignmentImage | None) -> bool:
+    """Whether what both have was assigned all the time between them: they are of one source and one lineage, and none
+    is known to lack something. A file that was exported once says nothing of now."""
+    if before is None or after is None or before.source is Source.FILE:
+        return False
+    if before.incomplete_because or after.incomplete_because:
+        return False
+    if (before.source, before.cluster_id) != (after.source, after.cluster_id) or before.at_ms > after.at_ms:
+        return False
+    if before.source is not Source.KRAFT_LOG:
+        return True
+    start, end = before.offset, after.offset
+    return (
+        start is not None
+        and end is not None
+        and start <= end
+        and (before.leader_epoch or 0) <= (after.leader_epoch or 0)
+    )
+
+
+def still_assigned(found: Iterable[WithoutDirectory], after: AssignmentImage, node_id: int) -> list[WithoutDirectory]:
+    """Those that a later image assigns to the node, too."""
+
+    def is_there(one: WithoutDirectory) -> bool:
+        topic = after.by_name.get(one.topic)
+        partition = (
+            topic.partitions.get(one.partition) if topic is not None and topic.topic_id == one.topic_id else None
+        )
+        return partition is not None and node_id in partition.replicas
+
+    return [one for one in found if is_there(one)]
 
 
 def sort_missing(

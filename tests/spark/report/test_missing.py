@@ -1,49 +1,60 @@
-"""What was deleted between the assignments and the snapshot is not missing."""
+"""What was deleted between the assignments and the snapshot is not missing, and is not left out without a count."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import tell
 from tests.spark.hand_made import AT, Kafka, dir_row
 
 HEX = "0" * 31 + "1"
+CASES: list[tuple[timedelta, bool, str | None, str]] = [
+    (timedelta(minutes=10), True, None, "missing"),
+    (timedelta(minutes=10), True, "stray", "missing"),
+    (timedelta(minutes=10), True, "delete", "unproven"),
+    (timedelta(minutes=10), False, None, "not_yet"),
+    (timedelta(seconds=-10), True, None, "unproven"),
+    (timedelta(minutes=-13), True, None, "unproven"),
+]
+"""When the newest assignments were made, whether there are older ones, what is left of the replica, what it is."""
 
 
-@pytest.mark.parametrize(
-    ("image", "marked", "missing"),
-    [
-        (timedelta(minutes=10), False, True),
-        (timedelta(minutes=10), True, True),
-        (timedelta(seconds=-10), False, True),
-        (timedelta(seconds=-10), True, False),
-        (timedelta(minutes=-13), False, False),
-    ],
-    ids=["younger", "younger-marked", "just-before", "just-before-marked", "older"],
-)
-def test_assignments_older_than_the_snapshot_miss_nothing(
-    spark: SparkSession, tmp_path: Path, image: timedelta, marked: bool, missing: bool
+def test_a_host_without_images_of_its_own_is_between_two_that_others_published(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    """24 replicas of deleted topics were "missing" for as long as no newer assignments had come. Agents read the
-    assignments seconds before their inventory: what is deleted in between lies there, marked, for a minute."""
-    kafka = Kafka(tmp_path / "store", "deleted")
-    kafka.store.mkdir()
-    kafka.topic("stays", [1, 2])
-    gone = kafka.topic("gone", [1, 2])
-    kafka.assignments(at=AT + image)
-    left = [dir_row(f"gone-0.{HEX}-delete", gone, kind="delete", topic="gone", partition=0)] if marked else []
-    for node in (1, 2):
-        rows: list[dict[str, Any]] = [row for row in kafka.replicas_of(node) if row["topic"] == "stays"]
-        kafka.snapshot(node, [*rows, *left])
-    told = tell(spark, kafka.store, tmp_path / "out")
-    found = {(row["node_id"], row["topic"]) for row in told.rows("missing_replicas")}
-    assert found == ({(1, "gone"), (2, "gone")} if missing else set())
-    risk = told.content["answers"]["risk"]
-    assert (risk["no_copy"], risk["no_copy_replicas"]) == ((1, 2) if missing else (0, 0))
-    (cluster,) = told.content["clusters"]
-    assert (cluster["assignments"]["topics"], cluster["assignments"]["partitions"]) == (2, 2)
+    """24 replicas of deleted topics were "missing" for as long as no newer assignments had come; then replicas that
+    were lost were nowhere. Its own agent told neither."""
+    store = tmp_path / "store"
+    store.mkdir()
+    cases = {}
+    for number, case in enumerate(CASES):
+        newest, older, left, _ = case
+        kafka = Kafka(store, f"deleted-{number}")
+        cases[kafka.cluster_id] = case
+        kafka.topic("stays", [1, 2])
+        gone = kafka.topic("gone", [1, 2])
+        kafka.assignments(at=AT + newest)
+        if older:
+            kafka.assignments(at=AT - timedelta(minutes=30), offset=3)
+        rest = [dir_row(f"gone-0.{HEX}-{left}", gone, kind=left, topic="gone", partition=0)] if left else []
+        for node in (1, 2):
+            kafka.snapshot(node, [*(row for row in kafka.replicas_of(node) if row["topic"] == "stays"), *rest])
+    told = tell(spark, store, tmp_path / "out")
+    missing, undecided = told.rows("missing_replicas"), told.rows("undecided_replicas")
+    clusters = {cluster["cluster_id"]: cluster for cluster in told.content["clusters"]}
+    for cluster_id, case in cases.items():
+        _, _, left, state = case
+        rows = [row for row in (*missing, *undecided) if row["cluster_id"] == cluster_id]
+        found = {(row["node_id"], row["topic"], row.get("state", "missing")) for row in rows}
+        assert found == {(1, "gone", state), (2, "gone", state)}, case
+        assert {row["copies_elsewhere"] for row in rows} == ({2} if left == "stray" else {0}), case
+        assert {row.get("left") for row in rows} == ({"stray"} if left == "stray" else {None}), case
+        cluster = clusters[cluster_id]
+        assert (cluster["assignments"]["topics"], cluster["assignments"]["partitions"]) == (2, 2)
+        replicas = cluster["replicas"]
+        assert (replicas["expected"], replicas["found"], replicas[state]) == (4, 2, 2), case
+    risk, answer = told.content["answers"]["risk"], told.content["answers"]["replicas"]
+    assert (risk["no_copy"], risk["no_copy_replicas"], answer["no_copy"]) == (1, 2, 4)

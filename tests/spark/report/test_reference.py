@@ -98,6 +98,7 @@ def _write(store: Path, name: str, drawn: Drawn) -> Kafka:
             row["adding"] = [row["replicas"][0]]
     known: dict[str, Any] = {} if drawn.known_until == drawn.image_at else {"known_until": instant(drawn.known_until)}
     kafka.assignments(rows, at=drawn.image_at, source=drawn.source, **known)
+    kafka.assignments(rows, at=AT - timedelta(hours=1), source=drawn.source, offset=3)
     for node, dirs in drawn.dirs.items():
         kafka.snapshot(node, dirs.values(), log_dirs=[log_dir_row("/d0"), log_dir_row("/d1")])
     return kafka
@@ -164,7 +165,13 @@ def _reference_missing(drawn: Drawn) -> set[tuple[int, str, int]]:
                 nameless = [
                     r for r in live if r["partition"] == number and r["topic_id"] is None and r["topic"] == name
                 ]
-                if not same and not nameless:
+                marked = {
+                    r["kind"]
+                    for r in drawn.dirs[node].values()
+                    if r["kind"] in ("stray", "delete") and r["partition"] == number
+                    and (r["topic_id"] == id_ if id_ else (r["topic_id"], r["topic"]) == (None, name))
+                }  # fmt: skip
+                if not same and not nameless and marked != {"delete"}:
                     found.add((node, name, number))
     return found
 

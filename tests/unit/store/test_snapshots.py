@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from logagent.errors import UnreadableError
 from logagent.model.records import DirKey
-from logagent.store.snapshots import Base, delta_of, dir_line, numbers_of, snapshot_lines, whole_lines
+from logagent.store.snapshots import Base, Rest, delta_of, dir_line, numbers_of, snapshot_lines, whole_lines
 
 HEAD = {"schema": "logagent.snapshot/3"}
-LOG_DIRS = [{"path": "/d"}]
+REST = Rest([{"path": "/d"}], [{"topic": "t", "topic_id": None, "partition": 0, "left": None}])
 Dirs = dict[str, dict[str, Any]]
 
 NAMES = st.sampled_from(["a-0", 'b,"bytes":1,-1', "c\udcff-2", *(f"t-{n}" for n in range(20))])
@@ -44,13 +44,13 @@ def compact(row: dict[str, Any]) -> bytes:
 
 
 def whole(rows: Dirs) -> bytes:
-    return packed(whole_lines(HEAD, LOG_DIRS, (line for _, line in dirs_of(rows))))
+    return packed(whole_lines(HEAD, REST, (line for _, line in dirs_of(rows))))
 
 
 def files_of(before: Dirs, after: Dirs) -> dict[str, bytes] | None:
     base = whole(before)
     delta = delta_of(Base("base", hashlib.sha256(base).hexdigest()), base, dirs_of(after))
-    return None if delta is None else {"base": base, "delta": packed(delta.lines(HEAD, LOG_DIRS))}
+    return None if delta is None else {"base": base, "delta": packed(delta.lines(HEAD, REST))}
 
 
 def read(files: dict[str, bytes], name: str = "delta") -> list[bytes]:
@@ -68,9 +68,10 @@ def test_a_delta_reads_as_the_whole_snapshot(before: Dirs, after: Dirs) -> None:
     if files is None:
         assert len(after.keys() - before.keys()) > 0 or any(before[n] != after[n] for n in after)
         return
-    head, log_dir, *dirs = read(files)
+    head, log_dir, absent, *dirs = read(files)
     assert json.loads(head)["base"]["snapshot_id"] == "base"
     assert json.loads(log_dir)["path"] == "/d"
+    assert json.loads(absent) == {"row": "absent", "topic": "t", "topic_id": None, "partition": 0, "left": None}
     assert sorted(dirs) == sorted(line for _, line in dirs_of(after))
 
 
@@ -82,7 +83,7 @@ del AFTER["t-5"]
 def test_a_delta_of_which_nothing_is_left_lists_no_directories() -> None:
     files = files_of(BEFORE, {})
     assert files is not None
-    assert len(read(files)) == 2
+    assert [json.loads(line)["row"] for line in read(files)[1:]] == ["log_dir", "absent"]
 
 
 def test_a_missing_base_is_said_and_is_not_a_host_without_directories() -> None:

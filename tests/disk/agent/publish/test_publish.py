@@ -85,6 +85,8 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
     assert first.pop("snapshot_id").endswith(f"-{first['node_id']}")
     assert first.pop("boot_id") == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert (first.pop("base"), first.pop("seen")) == (None, [])
+    assert (first.pop("images"), first.pop("absent")) == (None, None), "a file that was exported encloses nothing"
+    assert first.pop("began") <= first["at"]
     document = {
         **first,
         "schema": "logagent.scan/2",

@@ -1,0 +1,156 @@
+"""Where the expected replicas are: nothing that was lost is passed over in silence, and all of it adds up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from logagent.fleet.page.document import brief
+from logagent.store.contract import UNDECIDED
+from tests.fleets.landing_reader import Decided, decide
+from tests.fleets.night import NODES, Night
+from tests.spark.conftest import Told, tell
+from tests.spark.hand_made import AT, Kafka, dir_row
+
+SEEDS = range(1, 21)
+
+
+@dataclass
+class Nights:
+    told: Told
+    nights: dict[str, Night]
+    decided: dict[str, Decided]
+
+    def rows(self, table: str, cluster: str) -> list[dict[str, Any]]:
+        return [row for row in self.told.rows(table) if row["cluster_id"] == cluster]
+
+
+@pytest.fixture(scope="module")
+def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Nights:
+    """Each a cluster of one landing, whose truth is read from the files before the job sees them."""
+    folder = tmp_path_factory.mktemp("nights")
+    store = folder / "store"
+    store.mkdir()
+    made = {(night := Night(seed)).write(store).cluster_id: night for seed in SEEDS}
+    decided = {cluster: decide(store / "landing" / cluster) for cluster in made}
+    return Nights(tell(spark, store, folder / "out"), made, decided)
+
+
+def _replica(row: dict[str, Any]) -> tuple[str, int, int]:
+    return row["topic_id"], row["partition"], row["node_id"]
+
+
+def test_every_state_is_shown(nights: Nights) -> None:
+    """A comparison of zeros would prove nothing."""
+    states = {state for each in nights.decided.values() for state in each.states.values()}
+    assert states == {"found", "missing", "not_yet", "unproven", "gone", "not_heard", "not_read"}
+    assert {shape for night in nights.nights.values() for shape in night.formats.values()} == {
+        "own", "old", "none", "silent",
+    }  # fmt: skip
+
+
+def test_it_is_what_the_landing_says(nights: Nights) -> None:
+    missing, undecided = nights.told.rows("missing_replicas"), nights.told.rows("undecided_replicas")
+    for cluster, truth in nights.decided.items():
+        seed = nights.nights[cluster].seed
+        assert {_replica(r) for r in missing if r["cluster_id"] == cluster} == truth.of("missing"), seed
+        told = {_replica(r): r["state"] for r in undecided if r["cluster_id"] == cluster}
+        assert told == {key: state for key, state in truth.states.items() if state in UNDECIDED}, seed
+
+
+def test_nothing_that_was_lost_is_passed_over(nights: Nights) -> None:
+    """Against what has really happened: what is called missing was lost, and what was lost is missing or counted."""
+    for cluster, night in nights.nights.items():
+        truth = nights.decided[cluster]
+        assert truth.of("missing") <= night.lost, night.seed
+        assert not truth.of("found") & night.lost, night.seed
+        newest = {(id_, number, node) for node in NODES for _, id_, number in night.assigned(night.published[-1], node)}
+        told = truth.of("missing", "not_yet", "unproven", "gone", "not_heard", "not_read")
+        assert night.lost & newest <= told, night.seed
+
+
+def test_expected_replicas_add_up(nights: Nights) -> None:
+    of_clusters = {c["cluster_id"]: c["replicas"] for c in nights.told.content["clusters"]}
+    table = {row["cluster_id"]: row for row in nights.told.rows("usage_clusters")}
+    for cluster, truth in nights.decided.items():
+        counts = truth.counts()
+        assert of_clusters[cluster] == counts, nights.nights[cluster].seed
+        assert {name: table[cluster][name] for name in counts} == counts
+        assert counts["expected"] == sum(counts.values()) - counts["expected"] > 0
+    answer = nights.told.content["answers"]["replicas"]
+    total = {name: sum(each[name] for each in of_clusters.values()) for name in answer["total"]}
+    assert answer["total"] == total
+    assert total["expected"] == sum(total.values()) - total["expected"]
+    by_state = {state: sum(r["replicas"] for r in answer["not_compared"] if r["state"] == state) for state in UNDECIDED}
+    assert by_state == {state: total[state] for state in UNDECIDED}
+    undecided = nights.told.rows("undecided_replicas")
+    for row in answer["not_compared"]:
+        mine = [r for r in undecided if (r["state"], r["reason"]) == (row["state"], row["reason"])]
+        assert (len(mine), len({(r["cluster_id"], r["node_id"]) for r in mine})) == (row["replicas"], row["hosts"])
+        warned = f"{row['replicas']} replicas on {row['hosts']} hosts could not be compared"
+        assert any(warned in warning for warning in nights.told.content["warnings"])
+    assert not any("do not add up" in warning for warning in nights.told.content["warnings"])
+
+
+def test_partitions_without_any_copy(nights: Nights) -> None:
+    """Three of each cluster were lost whole: those of hosts that report are counted on one side or the other."""
+    risk, answer = nights.told.content["answers"]["risk"], nights.told.content["answers"]["replicas"]
+    copies: dict[tuple[str, str, int], int] = {}
+    of_table: dict[str, set[tuple[str, str, int]]] = {}
+    for table in ("missing_replicas", "undecided_replicas"):
+        for row in nights.told.rows(table):
+            key = row["cluster_id"], row["topic_id"], row["partition"]
+            copies[key] = row["copies_elsewhere"]
+            of_table.setdefault(table, set()).add(key)
+    lost, left = ({key for key in keys if not copies[key]} for keys in of_table.values())
+    assert risk["no_copy"] == len(lost) > 0
+    assert answer["no_copy"] == len(left - lost) > 0
+    for cluster, night in nights.nights.items():
+        for partition, nodes in enumerate(night.topics[0].replicas[:3]):
+            if any(night.formats[node] != "silent" for node in nodes):
+                assert (cluster, night.topics[0].id, partition) in copies, night.seed
+
+
+def _calm(told: Told) -> bool:
+    return "Nothing needs you today" in (told.out / "index.html").read_text()
+
+
+@pytest.mark.parametrize("image", [timedelta(minutes=-25), timedelta(minutes=5)], ids=["older", "younger"])
+def test_zero_without_a_copy_has_its_remainder(spark: SparkSession, tmp_path: Path, image: timedelta) -> None:
+    """Three partitions without any copy, on hosts that have read no assignments: "0 without a copy" and "nothing needs
+    you" was all that a page said of them, half an hour after the last assignments were published."""
+    kafka = Kafka(tmp_path / "store", "night")
+    kafka.store.mkdir()
+    kafka.topic("stays", [1, 2, 3])
+    kafka.topic("lost", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+    kafka.assignments(at=AT + image)
+    for node in (1, 2, 3):
+        kafka.snapshot(node, [row for row in kafka.replicas_of(node) if row["topic"] == "stays"])
+    told = tell(spark, kafka.store, tmp_path / "out")
+    assert not _calm(told)
+    answer = told.content["answers"]["replicas"]
+    assert (answer["total"]["expected"], answer["total"]["found"], answer["no_copy"]) == (12, 3, 3)
+    why = "their snapshots are younger" if image < timedelta() else "no assignments were read from before"
+    lines = brief(told.content)
+    assert "0 partitions with no copy anywhere (3 more could not be compared)" in lines
+    assert f"9 replicas on 3 hosts ({why}" in lines
+    assert any(
+        warning.startswith("9 replicas on 3 hosts could not be compared") for warning in told.content["warnings"]
+    )
+    page = (told.out / "index.html").read_text()
+    assert "0 partitions with no copy anywhere; 3 more could not be compared" in page
+
+
+def test_nothing_needs_you_where_all_was_compared(spark: SparkSession, tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path / "store", "calm")
+    kafka.store.mkdir()
+    kafka.topic("stays", [1, 2, 3])
+    kafka.assignments()
+    for node in (1, 2, 3):
+        kafka.snapshot(node, [dir_row(row["name"], row["topic_id"]) for row in kafka.replicas_of(node)])
+    assert _calm(tell(spark, kafka.store, tmp_path / "out"))
