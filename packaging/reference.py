@@ -199,7 +199,9 @@ def _store() -> str:
         "What `logagent fleet ingest` keeps in the fleet store: Parquet, in `tables/<table>/run=<run>/`. A date counts"
         " once `commits/<date>/<n>.json` names its files; the newest number is the date's. A run that no date needs"
         " goes 24 hours after it was superseded; dates stay. Sizes are in bytes, times are timestamps in UTC. `others`"
-        " has the rows of `dirs` that are not current directories, or that their agent does not call assigned. What the"
+        " has the rows of `dirs` that are not current directories, or that their agent does not call assigned. `absent`"
+        " has the replicas that were assigned before an inventory and after it, and that their agent found nowhere;"
+        " `earlier` assignments that newer ones of their date superseded, for hosts that have read none. What the"
         " columns mean is in [the report's tables](report.md) and in `logagent schema snapshot`.",
         "`tables/<table>` is a Delta table, too ([examples](../how-to/fleet-report.md#tables-for-other-programs)): what"
         " counts for every date, with `date` as the partition column (type date) behind the columns below. Each commit"

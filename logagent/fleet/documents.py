@@ -68,7 +68,7 @@ class UnknownCause(TypedDict):
 class RiskAnswer(TypedDict):
     """`no_copy`: partitions that no reporting host has, with `no_copy_replicas` replicas; `missing_elsewhere`: missing
     replicas with copies elsewhere; `full_soon` and `full_later`: log dirs that are full within 7 and 30 days at their
-    present rate."""
+    present rate; `pace_unknown`: those whose rate is not known, without figures of two dates."""
 
     no_copy: int
     no_copy_replicas: int
@@ -77,6 +77,7 @@ class RiskAnswer(TypedDict):
     full_soon: int
     full_later: int
     next_full_days: float | None
+    pace_unknown: int
     offline: int
     read_only: int
     full: int

@@ -41,7 +41,7 @@ def healthy() -> Made:
     for row in made["usage_log_dirs"]["rows"]:
         row.update(health="online", used_share=min(row["used_share"] or 0.5, 0.9))
     document = report(fleet, made)
-    document["answers"]["risk"]["next_full_days"] = 64.2
+    document["answers"]["risk"] |= {"next_full_days": 64.2, "pace_unknown": 0}
     return document, made
 
 
@@ -118,7 +118,12 @@ def test_what_is_at_risk(opened: tuple[str, Made, Page]) -> None:
     growing = [row["days_to_full"] for row in made[1]["growth"]["rows"] if row["scope"] == "log_dir"]
     ahead = [days for days in growing if days is not None]
     soon, later = (sum(days <= span for days in ahead) for span in (7, 30))
-    expect(page.locator("[data-answer=full]")).to_have_text(f"Log dirs full in 7 days: {soon}, in 30 days: {later}")
+    paced = {(row["cluster_id"], row["node_id"], row["log_dir"]) for row in made[1]["growth"]["rows"]}
+    places = made[1]["usage_log_dirs"]["rows"]
+    unpaced = sum((row["cluster_id"], row["node_id"], row["log_dir"]) not in paced for row in places)
+    rest = f", of {unpaced} log dirs not known" if unpaced and name != "healthy" else ""
+    full = f"Log dirs full in 7 days: {soon}, in 30 days: {later}{rest}"
+    expect(page.locator("[data-answer=full]")).to_have_text(full)
     if name == "healthy":
         expect(page.locator(".banner")).to_have_count(0)
     else:
@@ -151,6 +156,7 @@ def test_what_could_not_be_compared_is_no_all_clear() -> None:
     for path, value in (
         (("answers", "replicas", "not_compared"), [one]),
         (("answers", "disks", "unread"), 1),
+        (("answers", "risk", "pace_unknown"), 1),
         (("tables", "undecided", "rows"), 1),
         (("hosts", "unknown_total"), 1),
         (("clusters", 0, "verdicts"), "unknown"),

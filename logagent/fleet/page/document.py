@@ -243,6 +243,8 @@ def _empty(name: str, report: Mapping[str, Any]) -> str:
         if len(undecided) == len(report["clusters"]):
             return f"Nothing is listed because no verdict could be made ({count}). That is not the same as none."
         sentence += f" No verdict could be made for {count}."
+    if (unread := report["answers"]["risk"]["offline"]) and name in ("directories", "missing_replicas", "duplicates"):
+        sentence += f" {plural(unread, 'log dir')} could not be read."
     if unknown and name not in ("growth", "usage_clusters"):
         sentence += f" {plural(unknown, 'unknown host')} could not be asked."
     return sentence

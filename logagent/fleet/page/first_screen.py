@@ -264,7 +264,15 @@ def _risk(report: Report) -> str:
     lost += f"; {exact(more)} more could not be compared" if more else ""
     elsewhere = f"{plural(risk['missing_elsewhere'], 'replica')} missing, copies elsewhere"
     only_words = plural(only["dirs"], "orphan is the only copy", "orphans are the only copy")
+    undecided = report["tables"]["undecided"]["rows"]
+    only_words += f", {size(only['bytes'])}"
+    only_html = figure(only["dirs"], "directories", only_words, list="orphan", standing="only copy")
+    if undecided:
+        dirs = plural(undecided, "directory", "directories")
+        only_html += f"; {figure(undecided, 'directories', dirs, list='undecided')} undecided"
     full = ", ".join(_full_within(d, risk[n]) for d, n in ((SOON_DAYS, "full_soon"), (LATER_DAYS, "full_later")))
+    if unpaced := risk["pace_unknown"]:
+        full += f", of {plural(unpaced, 'log dir')} not known"
     findings = (("offline", risk["offline"]), ("read-only", risk["read_only"]), ("full", risk["full"]))
     ill = ", ".join(figure(n, "log_dir_health", f"{name}: {exact(n)}", finding=name) for name, n in findings)
     lines = [
@@ -280,13 +288,7 @@ def _risk(report: Report) -> str:
             not_compared(report),
         ),
         _line("replicas", replica_words(report), 0),
-        _line(
-            "only_copies",
-            figure(
-                only["dirs"], "directories", f"{only_words}, {size(only['bytes'])}", list="orphan", standing="only copy"
-            ),
-            only["dirs"],
-        ),
+        _line("only_copies", only_html, only["dirs"] or undecided),
         _line("full", f"Log dirs full {full}", risk["full_later"], "bad" if risk["full_soon"] else "warn"),
         _line("ill", f"Log dirs {ill}", sum(n for _, n in findings), "bad"),
     ]
@@ -310,6 +312,8 @@ def _next(report: Report) -> str:
     if not steps:
         soonest = risk["next_full_days"]
         ahead = "No log dir grows towards full." if soonest is None else f"Next log dir full: in {days(soonest)}."
+        if unpaced := risk["pace_unknown"]:
+            ahead = f"How fast {plural(unpaced, 'log dir')} grow is not known: that needs two dates."
         calm = not (
             risk["no_copy"] or risk["missing_elsewhere"] or risk["full_soon"] or risk["read_only"] or risk["full"]
         )

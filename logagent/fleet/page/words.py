@@ -41,7 +41,8 @@ def cluster_name(report: Report, cluster_id: str | None) -> str:
 
 
 def at_least(report: Report) -> str:
-    return "at least " if unknown_total(report) or undecided_clusters(report) else ""
+    unread = report["answers"]["disks"]["unread"]
+    return "at least " if unknown_total(report) or undecided_clusters(report) or unread else ""
 
 
 WINDOWS = (
@@ -91,8 +92,13 @@ def replica_words(report: Mapping[str, Any]) -> str:
 def is_all_compared(report: Mapping[str, Any]) -> bool:
     """Whether nothing is left that could not be compared: else no figure of zero is an all-clear."""
     answers, tables = report["answers"], report["tables"]
-    left = not_compared(report) or answers["disks"]["unread"] or tables["undecided"]["rows"]
-    return not (left or unknown_total(report) or undecided_clusters(report))
+    left = (
+        not_compared(report),
+        answers["disks"]["unread"],
+        answers["risk"]["pace_unknown"],
+        tables["undecided"]["rows"],
+    )
+    return not (any(left) or unknown_total(report) or undecided_clusters(report))
 
 
 def full_words(ahead: float | None) -> str:

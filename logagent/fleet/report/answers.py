@@ -195,8 +195,10 @@ def risks(
 ) -> Row:
     """What is at risk. `lost`: partitions without a copy, and their replicas; `elsewhere`: replicas missing that have
     one; `only`: orphans that are the only copy, and their bytes."""
-    ahead = sorted(row["days_to_full"] for row in growth if row["days_to_full"] is not None)
-    health = Counter(row["health"] for row in by_log_dir)
+    paces, places = list(growth), list(by_log_dir)
+    ahead = sorted(row["days_to_full"] for row in paces if row["days_to_full"] is not None)
+    health = Counter(row["health"] for row in places)
+    known = {tuple(row[name] for name in PLACE) for row in paces}
     causes = Counter(host["cause"] for host in choice.hosts if not host["counts"])
     return {
         "no_copy": lost[0],
@@ -206,6 +208,7 @@ def risks(
         "full_soon": sum(days <= SOON_DAYS for days in ahead),
         "full_later": sum(days <= LATER_DAYS for days in ahead),
         "next_full_days": ahead[0] if ahead else None,
+        "pace_unknown": sum(tuple(row[name] for name in PLACE) not in known for row in places),
         "offline": health["offline"],
         "read_only": health["read-only"],
         "full": health["full"],

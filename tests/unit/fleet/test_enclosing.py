@@ -85,7 +85,7 @@ def test_only_images_that_hosts_need_are_read() -> None:
     own = host(1, own=(image(0), image(1)))
     assert worth_reading([own], newest, superseded) == []
     hosts = [own, host(-15, image_at=NOON - 15 * MINUTE), host(5, image_at=NOON + 5 * MINUTE), host(-1)]
-    assert [row["file"] for row in worth_reading(hosts, newest, superseded)] == ["-20", "0"]
+    assert [row["file"] for row in worth_reading(hosts, newest, superseded)] == ["-20", "-10", "0"]
     assert worth_reading(hosts, newest, []) == []
 
 
