@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.fleet.ingest import check as module
-from logagent.fleet.ingest.check import Unpacked, bad_rows, log_dirs, unpack
-from logagent.fleet.ingest.landing import Landed
+from logagent.fleet.ingest.check import Unpacked, bad_rows, header, inside, log_dirs, unpack
+from logagent.fleet.ingest.landing import Landed, Manifest
 from logagent.fleet.tables.frames import is_removal
+from logagent.model.times import instant
 from tests.spark.hand_made import AT, log_dir_row
 
 
@@ -88,3 +89,81 @@ def test_no_host_says_megabytes_of_its_log_dirs() -> None:
     assert _unpacked(*[long] * 30).problem is None
     seen = _unpacked(*[long] * 40)
     assert seen.problem is not None and seen.problem[0] == "too-large"
+
+
+def _head(**fields: Any) -> dict[str, Any]:
+    named = {"cluster_id": "c", "node_id": 1, "snapshot_id": "s", "at": instant(AT), "host": "h"}
+    return {"row": "snapshot", "schema": "logagent.snapshot/3", **named, **fields}
+
+
+def _absent(partition: Any = 0, **fields: Any) -> dict[str, Any]:
+    return {"row": "absent", "topic": "t", "topic_id": "A" * 22, "partition": partition, "left": None} | fields
+
+
+def _problem(*rows: Any) -> str | None:
+    """What is wrong with a snapshot whose manifest says what it has."""
+    seen = _unpacked(*rows)
+    landed = Landed("c", AT.date(), "1", "s", None, None)
+    found = inside(landed, Manifest("s", "snapshot", "c", 1, "h", 0, seen.rows, 1, seen.sha256, None), seen)
+    return found[0] if found is not None else None
+
+
+def test_absent_replicas_are_counted_and_left_to_spark() -> None:
+    rows = [_head(absent=2), _absent(), {"row": "dir", "kind": "current"}, _absent(1, topic_id=None)]
+    seen = _unpacked(*rows)
+    assert (seen.rows, seen.counted, seen.absent, seen.parsed) == (4, 1, 2, 1)
+    assert [row["row"] for row in seen.others] == ["snapshot"]
+    assert _problem(*rows) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "rows", "problem"),
+    [
+        (None, [], None),
+        (0, [], None),
+        (1, [], "header-differs"),
+        (0, [_absent()], "header-differs"),
+        (None, [_absent()], "header-differs"),
+        ("1", [_absent()], "header-differs"),
+        (1, [_absent(-1)], "bad-rows"),
+        (1, [_absent(topic=None)], "bad-rows"),
+        (1, [_absent(topic_id="short")], "bad-rows"),
+    ],
+)
+def test_replicas_that_are_not_there_are_as_many_as_the_header_says(
+    said: Any, rows: list[dict[str, Any]], problem: str | None
+) -> None:
+    """A replica that is absent in one row less would be said to be gone, or not assigned yet."""
+    assert _problem(_head(absent=said), *rows) == problem
+
+
+def test_absent_replicas_have_a_limit_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that has lost every disk is not refused for it."""
+    monkeypatch.setattr(module, "MOST_OTHER_ROWS", 10)
+    assert _unpacked(*map(_absent, range(11))).problem is None
+    monkeypatch.setattr(module, "MOST_ABSENT", 10)
+    seen = _unpacked(*map(_absent, range(11)))
+    assert seen.problem is not None and seen.problem[0] == "too-many-rows"
+
+
+IMAGE = {"source": "kraft-log", "at": instant(AT), "offset": 7}
+
+
+@pytest.mark.parametrize(
+    ("images", "known"),
+    [
+        ({"before": IMAGE, "after": IMAGE}, True),
+        (None, False),
+        ([], False),
+        ({"before": IMAGE}, False),
+        ({"before": IMAGE, "after": IMAGE | {"at": "soon"}}, False),
+        ({"before": IMAGE, "after": IMAGE | {"source": 1}}, False),
+    ],
+)
+def test_images_that_cannot_be_read_are_none(images: Any, known: bool) -> None:
+    """The host is compared with what others published."""
+    found = header(_unpacked(_head(images=images, absent=0, began=instant(AT))))
+    assert (found["images"] is not None) is known
+    assert (found["absent"], found["began"]) == (0, round(AT.timestamp() * 1000))
+    if known:
+        assert found["images"]["after"] == {"source": "kraft-log", "at": round(AT.timestamp() * 1000), "offset": 7}
