@@ -152,6 +152,7 @@ NOT_COMPARED = {
     "no-younger-assignments": "their snapshots are younger than the newest assignments",
     "assignments-between": "the assignments are of the time of their snapshots",
     "assignments-doubted": "the assignments of their cluster are in doubt",
+    "metadata-version": "the metadata.version of their cluster is newer than the tested ones",
     "marked": "all that is there is marked for deletion",
     "log-dir-not-read": "they may be in a log dir that could not be read",
 }

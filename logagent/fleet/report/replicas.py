@@ -61,7 +61,8 @@ def states(scope: Scope, suspects: SuspectPartitions, copies: DataFrame, doubted
         .join(size(left), COPY, how="left")
         .join(size(copies.select(*WHOSE, "copies")), WHOSE, how="left")
     )
-    judged = _judged(_in_older(scope, _unread(scope, marked), size), doubted)
+    rows = _in_older(scope, _unread(scope, marked), size)
+    judged = _judged(rows.join(images(scope).select("cluster_id", "newer_version"), "cluster_id", how="inner"), doubted)
     return judged.select(
         *REPLICA, "host", "state", "reason", "assigned", fn.when(fn.col("left") == "stray", "stray").alias("left"),
         fn.when(fn.size("isr") > 0, fn.array_contains("isr", fn.col("node_id"))).alias("in_isr"),
@@ -94,6 +95,7 @@ def _judged(rows: DataFrame, doubted: Collection[str]) -> DataFrame:
     lines: list[tuple[Column, str, str | None]] = [
         (here, "found", None),
         (fn.col("cluster_id").isin(*doubted), "unproven", "assignments-doubted"),
+        (fn.col("newer_version"), "unproven", "metadata-version"),
         (fn.col("unread"), "not_read", "log-dir-not-read"),
         (fn.col("left") == "delete", "unproven", "marked"),
         (said & known, "missing", None),

@@ -211,11 +211,11 @@ class _Directories:
 
 
 def can_enclose(before: AssignmentImage | None, after: AssignmentImage | None) -> bool:
-    """Whether what both have was assigned all the time between them: they are of one source and one lineage, and none
-    is known to lack something. A file that was exported once says nothing of now."""
+    """Whether what both have was assigned all the time between them: they are of one source and one lineage, none is
+    known to lack something, and both prove who is a replica. A file that was exported once says nothing of now."""
     if before is None or after is None or before.source is Source.FILE:
         return False
-    if before.incomplete_because or after.incomplete_because:
+    if any(image.incomplete_because or image.untested_because for image in (before, after)):
         return False
     if (before.source, before.cluster_id) != (after.source, after.cluster_id) or before.at_ms > after.at_ms:
         return False
