@@ -435,6 +435,7 @@ class LogDirInspector:
             dir_links=links,
             followed_ids=followed_topic_ids(log_dir.fd, self._unread_ids(log_dir.path, links)),
             odd_files=tuple(partitions.odd_files),
+            load_faults=tuple(partitions.load_faults),
             denied=tuple(partitions.denied),
             not_seen=tuple(partitions.not_seen),
             leftovers=tuple(leftovers),

@@ -8,8 +8,17 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
-from logagent.broker.files.checkpoint_files import CHECKPOINTS, TEMP_PREFIX, parse_epochs, read_checkpoint
+from logagent.broker.files.checkpoint_files import (
+    CHECKPOINTS,
+    LOG_START_OFFSET,
+    TEMP_PREFIX,
+    parse_epochs,
+    read_checkpoint,
+)
+from logagent.broker.files.load_faults import MOST_OFFSET, load_faults
 from logagent.broker.files.log_extent import LEADER_EPOCH_CHECKPOINT
 from logagent.broker.files.meta_properties import (
     META_PROPERTIES,
@@ -22,13 +31,15 @@ from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import LEADER_EPOCHS, opened_directory, read_regular
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied, in_words
-from logagent.host.log_dir.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
-from logagent.model.check.start_facts import CheckpointFault, Denied, MetaFile, MetaState, PathProblem, Room
-from logagent.model.naming.dir_names import METADATA_DIR, parse_long
+from logagent.host.log_dir.log_dir import CLEAN_SHUTDOWN, OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
+from logagent.model.check.start_facts import CheckpointFault, Denied, LoadFault, MetaFile, MetaState, PathProblem, Room
+from logagent.model.naming.dir_names import METADATA_DIR, classify, parse_long
+from logagent.model.records import TopicPartition
 
 # Names that Kafka treats as a segment's file, which must have an offset before the first dot.
 _SEGMENT_FILE = re.compile(r"(?s).*\.(?:log|index|timeindex|txnindex|snapshot|cleaned|swap)")
 _USUAL = re.compile(r"[0-9]{20}\.(?:log|index|timeindex|txnindex|snapshot)")
+_MOST_DIGITS = str(MOST_OFFSET).zfill(20)
 # Opened for reading and writing at a start; all other files only have to be readable.
 _WRITTEN = (".log", ".index", ".timeindex", ".txnindex")
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
@@ -198,6 +209,9 @@ class PartitionDirs:
         self._user = user
         self.denied: list[Denied] = []
         self.odd_files: list[str] = []
+        self.load_faults: list[LoadFault] = []
+        self._clean = log_dir.has(CLEAN_SHUTDOWN)
+        self._starts: dict[TopicPartition, int] | None = None
         self.not_seen: list[str] = []
 
     def inspect(self, names: Iterable[str]) -> None:
@@ -217,11 +231,27 @@ class PartitionDirs:
         status = os.stat(name, dir_fd=self._log_dir.fd)
         self.denied += denied(self._user, self._log_dir.fd, name, path, status, READ | WRITE | SEARCH)
         with opened_directory(name, dir_fd=self._log_dir.fd, follow=True) as fd:
-            for file in os.listdir(fd):
+            folders = _folders(fd)
+            files = [file for file in os.listdir(fd) if file not in folders]
+            for file in files:
                 self._file(fd, path, name, file)
+            start = partial(self._log_start, name)
+            faults = load_faults(fd, frozenset(files), folders, clean=self._clean, log_start=start)
+            self.load_faults += [replace(fault, name=f"{name}/{fault.name}") for fault in faults]
+
+    def _log_start(self, name: str) -> int:
+        if self._starts is None:
+            try:
+                self._starts = read_checkpoint(self._log_dir.fd, LOG_START_OFFSET) or {}
+            except UnreadableError:
+                self._starts = {}  # another finding reports this
+        parsed = classify(name)
+        return self._starts.get(
+            TopicPartition(parsed.topic or "", -1 if parsed.partition is None else parsed.partition), 0
+        )
 
     def _file(self, dir_fd: int, path: str, directory: str, file: str) -> None:
-        usual = _USUAL.fullmatch(file) is not None
+        usual = _USUAL.fullmatch(file) is not None and file[:20] <= _MOST_DIGITS
         if not usual and _is_odd(file) and _is_file(dir_fd, file):
             self.odd_files.append(f"{directory}/{file}")
         if self._user.privileged:
@@ -233,6 +263,11 @@ class PartitionDirs:
         if stat.S_ISREG(status.st_mode):
             wants = READ | WRITE if file.endswith(_WRITTEN) else READ
             self.denied += denied(self._user, dir_fd, file, f"{path}/{file}", status, wants)
+
+
+def _folders(dir_fd: int) -> set[str]:
+    with os.scandir(dir_fd) as entries:
+        return {entry.name for entry in entries if _is_dir(entry)}
 
 
 def _is_odd(file: str) -> bool:

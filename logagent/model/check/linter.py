@@ -35,6 +35,8 @@ format-ignored              warning   < 4.4.0      formatted by 4.4 or later, an
 features-not-compared       warning   all          features, or a release, of which that is not known (KRaft)
 other-directory-id          fatal     >= 3.9.0     the only voter of a dynamic quorum has another `directory.id` (KRaft)
 no-quorum                   fatal     all          no `controller.quorum.bootstrap.servers` and no voters (KRaft)
+broken-segment              fatal     all          no batch at the end of a log, beside a clean-shutdown marker [9]
+not-a-file                  fatal     all          a directory where a start needs a file of a partition [10]
 broken-epochs               fatal     all          a partition's `leader-epoch-checkpoint` that Kafka cannot read
 reserved-broker-id          fatal     < 4.0.0      `broker.id` above `reserved.broker.max.id` (ZooKeeper)
 no-broker-id                fatal     < 4.0.0      no `broker.id`, and none is generated (ZooKeeper)
@@ -54,6 +56,7 @@ unformatted                 fatal     all          no `meta.properties` (ZooKeep
 meta-properties-malformed   fatal     all          a `meta.properties` that Kafka cannot read
 foreign-cluster             fatal     all          log dirs of two clusters
 foreign-node                fatal     all          log dirs of two nodes, or not of the configured one
+reserved-directory-id       fatal     >= 3.7.0     a `directory.id` that is one of Kafka's first 100
 duplicate-directory-id      fatal     >= 3.7.0     two log dirs with the same `directory.id`
 access-denied               fatal     all          owner or mode keep the broker's user out
 lock-held                   fatal     all          another process holds the lock
@@ -82,6 +85,8 @@ not-verified                warning   all          could not be inspected from h
 [6] `quorum-state` from 3.8.0 on: earlier releases begin a new one.
 [7] A warning where only a record that was taken back is unsupported, of a node that is no controller.
 [8] A warning where it is only possible, and where every one of them has another replica in sync.
+[9] From 4.4.0 on also a `.txnindex` with an entry of a version that Kafka does not write.
+[10] A warning where only a later moment needs it, a roll say.
 
 If the version is unknown, what is fatal for only some releases is a warning.
 """
@@ -98,7 +103,7 @@ from logagent.model.check.long_names import check_long_names
 from logagent.model.check.metadata_dir import check_metadata, in_metadata_log, odd_file
 from logagent.model.check.paths import check_broker_id, check_meta, check_paths
 from logagent.model.check.releases import check_releases
-from logagent.model.check.start_facts import CheckpointFault, Mode, StartFacts, StartLogDirFacts
+from logagent.model.check.start_facts import CheckpointFault, LoadFault, LoadFile, Mode, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, Severity, concerning, fatal, info, warning
 from logagent.model.kafka_version import CORDONS_SINCE, KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
@@ -113,6 +118,8 @@ _BROKEN_METADATA = "partition.metadata: "
 CACHE_KNOWN: tuple[int, ...] = (3, 5, 0)
 TOPIC_IDS: tuple[int, ...] = (2, 8, 0)
 SETS_ASIDE_WITHOUT_ID: tuple[int, ...] = (3, 7, 1)
+# Observed: 4.4.0 compares the version of each entry of a .txnindex, 4.3.1 does not.
+ABORTED_VERSIONS: tuple[int, ...] = (4, 4, 0)
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 _MARK_LENGTH = 1 + 32 + len(FUTURE_SUFFIX)
 
@@ -144,6 +151,7 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
     yield from _future_names(loaded, facts)
     for where in facts.log_dirs:
         yield from (odd_file(where.path, name) for name in where.odd_files if not in_metadata_log(name))
+        yield from (_load_fault(where.path, fault) for fault in where.load_faults if not in_metadata_log(fault.name))
         for name, (fault, error) in where.broken_epochs.items():
             yield _broken_epochs(f"{where.path}/{name}", fault, error)
 
@@ -297,6 +305,35 @@ def _broken_epochs(path: str, fault: CheckpointFault, error: str) -> Finding:
         f"{error}: the broker {'takes the log dir offline' if offline else 'does not start'}",
         "with the broker stopped, empty the file (truncate -s 0): the broker goes on with the next leader epoch",
     )
+
+
+_MOVE_OUT = "with the broker stopped, move it out of the partition directory"
+
+
+def _load_fault(log_dir: str, fault: LoadFault) -> Finding:
+    path = f"{log_dir}/{fault.name}"
+    base = path[: path.rfind(".")]
+    match fault.file:
+        case LoadFile.TAIL:
+            hint = (
+                f"with the broker stopped, remove {log_dir}/.kafka_cleanshutdown: at its start it then recovers every"
+            )
+            hint += " log of this log dir, and cuts off what is no batch"
+            return fatal("broken-segment", path, f"{fault.error}: the broker does not start", hint)
+        case LoadFile.ABORTED:
+            says = f"{fault.error}, which this release does not know: the broker does not start"
+            hint = (
+                f"with the broker stopped, move it and {base}.index out of the directory: the broker makes both again"
+            )
+            return fatal("broken-segment", path, says, hint, releases=Releases(since=ABORTED_VERSIONS))
+        case LoadFile.PLACE:
+            says = f"{fault.error}, and the broker needs a file there: it takes the log dir offline"
+            return fatal("not-a-file", path, says, _MOVE_OUT)
+        case LoadFile.AHEAD:
+            says = (
+                f"{fault.error} with the name of a segment's file: once the broker needs that, the log dir goes offline"
+            )
+            return warning("not-a-file", path, says, _MOVE_OUT)
 
 
 def _duplicates(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:

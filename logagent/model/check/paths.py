@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from logagent.model.assignments.image import RESERVED_DIRECTORY_IDS
 from logagent.model.check.start_facts import MetaState, Mode, PathProblem, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, warning
 from logagent.model.records import Kind
@@ -157,6 +158,7 @@ def check_meta(facts: StartFacts) -> Iterator[Finding]:
     read = [s for s in present if s.meta.state is MetaState.READ]
     yield from _differing(read)
     yield from _configured(read, facts)
+    yield from _reserved_directory_id(read)
     yield from _same_directory_id(read, facts)
 
 
@@ -311,6 +313,21 @@ def _configured(read: list[StartLogDirFacts], facts: StartFacts) -> Iterator[Fin
             f"it belongs to node {s.meta.node_id}, the configuration to node {node_id}: the broker does not start",
             "use the configuration of the broker that owns these disks",
         )
+
+
+def _reserved_directory_id(read: list[StartLogDirFacts]) -> Iterator[Finding]:
+    """`MetaPropertiesEnsemble.verify`."""
+    for s in read:
+        if s.meta.directory_id in RESERVED_DIRECTORY_IDS:
+            yield fatal(
+                "reserved-directory-id",
+                f"{s.path}/{_FILE}",
+                f"its directory.id, {s.meta.directory_id}, is one of the first 100, which Kafka reserves: the node does"
+                " not start",
+                "put back the directory.id that it had (log-dirs-seen.json in logagent's state dir has it); only if"
+                " nobody knows it, remove the line: the node generates a new one",
+                releases=Releases(since=DIRECTORY_IDS),
+            )
 
 
 def _same_directory_id(read: list[StartLogDirFacts], facts: StartFacts) -> Iterator[Finding]:

@@ -150,6 +150,25 @@ class StartLevels:
     empty: bool = False
 
 
+class LoadFile(StrEnum):
+    """What a broker fails on when it loads a partition directory. TAIL: bytes behind the last batch. ABORTED: the index
+    of aborted transactions. PLACE: a directory where it needs a file. AHEAD: a directory where it will need one."""
+
+    TAIL = "tail"
+    ABORTED = "aborted"
+    PLACE = "place"
+    AHEAD = "ahead"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFault:
+    """`name`: below the log dir, or below the partition directory as long as that is known."""
+
+    file: LoadFile
+    name: str
+    error: str
+
+
 @dataclass(frozen=True, slots=True)
 class StartLogDirFacts:
     """One log dir, or (`holds_logs` False) a separate `metadata.log.dir`.
@@ -188,6 +207,7 @@ class StartLogDirFacts:
     dir_links: Mapping[str, str] = field(default_factory=dict)
     followed_ids: Mapping[str, str | None] = field(default_factory=dict)
     odd_files: tuple[str, ...] = ()
+    load_faults: tuple[LoadFault, ...] = ()
     denied: tuple[Denied, ...] = ()
     not_seen: tuple[str, ...] = ()
     leftovers: tuple[str, ...] = ()

@@ -713,6 +713,14 @@ def _voters_only(*ids: int) -> Doing:
     return do
 
 
+def only_first_snapshot(disk: Disk) -> Path:
+    """What formatting wrote, after the later ones were removed: the log begins at its first record."""
+    for snapshot in disk.snapshots():
+        if snapshot.name != FIRST_VOTERS:
+            snapshot.unlink()
+    return disk.metadata_log / FIRST_VOTERS
+
+
 # The voters and their directory ids are in the log, or in the snapshot at offset 0 that formatting wrote (KIP-853).
 DYNAMIC_QUORUM = [
     *each(
@@ -755,6 +763,29 @@ DYNAMIC_QUORUM = [
         None,
         OF_DYNAMIC,
         trimmed=True,
+    ),
+    *each(
+        "first voters alone",
+        only_first_snapshot,
+        {
+            "whole": lambda path: path,
+            "empty": empty,
+            "zeroed": zeroed,
+            "cut in half": halved,
+            "missing": removed,
+        },
+        ("broken-metadata-log",),
+        None,
+        OF_DYNAMIC,
+    ),
+    *each(
+        "first records alone",
+        only_first_snapshot,
+        {"whole": lambda path: path, "empty": empty, "zeroed": zeroed, "missing": removed},
+        ("broken-metadata-log",),
+        None,
+        ("combined", "controller"),
+        ("4.4.0",),
     ),
     Damage("voters named beside a dynamic quorum", _voters_named(1), (), OF_DYNAMIC),
     Damage("other voters named beside a dynamic quorum", _voters_named(1, 7), (), OF_DYNAMIC),
@@ -814,6 +845,20 @@ def without_index(disk: Disk) -> None:
     behind(bytes(300))(in_partition(f"{FIRST}.log")(disk))
 
 
+def recovered(disk: Disk) -> None:
+    (disk.partition().parent / CLEAN).unlink()
+
+
+def without_indexes(disk: Disk) -> None:
+    for suffix in (".txnindex", ".index"):
+        in_partition(FIRST + suffix)(disk).unlink()
+
+
+def cure_of(name: str) -> Doing | None:
+    """Where nothing is lost for good: not the only segment, not the topic id."""
+    return to(in_partition(name), Path.rmdir) if name not in (f"{FIRST}.log", "partition.metadata") else None
+
+
 FIRST = "0" * 20
 TOO_HIGH = str(2**63).zfill(20)
 # `AbortedTxn`: version, producer id, first and last offset, last stable offset.
@@ -863,7 +908,7 @@ IN_FILES = ("broken-segment", "broken-epochs", "broken-partition-metadata", "odd
 
 SEGMENTS = [
     *(
-        Damage(f"{what} at the end of a log", to(in_partition(f"{FIRST}.log"), behind(data)), IN_FILES, BOTH)
+        Damage(f"{what} at the end of a log", to(in_partition(f"{FIRST}.log"), behind(data)), IN_FILES, BOTH, recovered)
         for what, data in TAILS.items()
     ),
     Damage(
@@ -872,7 +917,9 @@ SEGMENTS = [
     Damage("zeros at the end of a log without index", without_index, IN_FILES, BOTH),
     Damage("zeros for a log", to(in_partition(f"{FIRST}.log"), holding(bytes(300))), IN_FILES, BOTH),
     *(
-        Damage(f"txnindex {what}", to(in_partition(f"{FIRST}.txnindex"), holding(data)), IN_FILES, BOTH)
+        Damage(
+            f"txnindex {what}", to(in_partition(f"{FIRST}.txnindex"), holding(data)), IN_FILES, BOTH, without_indexes
+        )
         for what, data in FOREIGN.items()
     ),
     *(
@@ -882,7 +929,7 @@ SEGMENTS = [
         for what, data in FOREIGN.items()
     ),
     *(
-        Damage(f"a directory for {name}", to(in_partition(name), as_directory), IN_FILES, BOTH)
+        Damage(f"a directory for {name}", to(in_partition(name), as_directory), IN_FILES, BOTH, cure_of(name))
         for name in PLACES_OF_FILES
     ),
     *(
@@ -904,21 +951,32 @@ def reserved(number: int, where: Where) -> Doing:
     )
 
 
+def ids_put_back(disk: Disk) -> None:
+    for log_dir in (disk.d1, disk.d2, disk.meta):
+        shutil.copy(disk.root.parent / "kept" / log_dir.name / "meta.properties", log_dir)
+
+
 def a_log_dir(disk: Disk) -> Path:
     return disk.partition().parent
 
 
 RESERVED = [
     *(
-        Damage(f"directory.id {number} of a log dir", reserved(number, a_log_dir), ("reserved-directory-id",))
-        for number in (0, 1, 2, 3, 99, 100)
+        Damage(
+            f"directory.id {number} of a log dir",
+            reserved(number, a_log_dir),
+            ("reserved-directory-id",),
+            cure=ids_put_back,
+        )
+        for number in (0, 1, 2, 3, 99)
     ),
     *(
         Damage(
             f"directory.id {number} of the metadata dir",
             reserved(number, lambda d: d.meta),
-            ("reserved-directory-id",),
+            ("reserved-directory-id", "other-directory-id"),
             ("combined", "controller", "dynamic"),
+            ids_put_back,
         )
         for number in (1, 99, 100)
     ),
@@ -934,6 +992,12 @@ def linked(target: Where) -> Doing:
         (disk.other(disk.partition()) / f"{TOPIC}-0").symlink_to(partition)
 
     return do
+
+
+def without_link(disk: Disk) -> None:
+    for log_dir in (disk.d1, disk.d2):
+        if (log_dir / f"{TOPIC}-0").is_symlink():
+            (log_dir / f"{TOPIC}-0").unlink()
 
 
 def both_linked(disk: Disk) -> None:
@@ -1015,8 +1079,10 @@ def comes_back(disk: Disk) -> None:
 
 
 SINCE_IDS = ("3.7.0", "3.8.1", "3.9.1", "4.1.0", "4.3.1", "4.4.0")
+# 3.7.0 does not lead a partition whose directory id has left, wherever its directory is.
+FINDS_MOVED = ("3.9.1", "4.3.1", "4.4.0")
 TWICE = [
-    Damage("a link to the same partition", linked(Disk.partition), ("duplicate-partition",), BOTH),
+    Damage("a link to the same partition", linked(Disk.partition), ("duplicate-partition",), BOTH, without_link),
     Damage("a link to a copy elsewhere", linked(copied_aside), ("duplicate-partition",), BOTH),
     Damage("a link to one of another topic id", linked(of_another_id), ("duplicate-partition",), BOTH),
     Damage("a link to one without topic id", linked(without_id), ("duplicate-partition", "no-topic-id"), BOTH),
@@ -1027,7 +1093,7 @@ TWICE = [
     Damage("a copy, and a linked partition.metadata", id_linked_twice, ("duplicate-partition",), BOTH),
     Damage("a log dir leaves", leaves, ("log-dir-forgotten",), ("combined", "broker"), comes_back, versions=SINCE_IDS),
     Damage("a log dir leaves and is gone", leaves_and_gone, ("log-dir-forgotten",), ("combined",), versions=SINCE_IDS),
-    Damage("a log dir leaves, its partitions do not", leaves_emptied, (), ("combined",), versions=SINCE_IDS),
+    Damage("a log dir leaves, its partitions do not", leaves_emptied, (), ("combined",), versions=FINDS_MOVED),
     Damage("a log dir at another path", moves, (), ("combined",), versions=SINCE_IDS),
 ]
 
@@ -1040,6 +1106,14 @@ QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "epochs of a partition zeroed": frozenset({(NEWEST, "combined")}),
     "what stops brokers only": frozenset({("3.9.1", "controller")}),
     "metadata.log.dir in a log dir": frozenset({("3.9.1", "controller")}),
+    "zeros at the end of a log": frozenset({(NEWEST, "combined")}),
+    "txnindex of a later version": frozenset({(NEWEST, "combined"), ("4.3.1", "combined")}),
+    "a directory for leader-epoch-checkpoint.tmp": frozenset({(NEWEST, "combined")}),
+    "directory.id 99 of a log dir": frozenset({("3.9.1", "combined")}),
+    "a link to the same partition": frozenset({("4.3.1", "combined")}),
+    "a linked partition.metadata": frozenset({("4.3.1", "combined")}),
+    "a log dir leaves": frozenset({("4.3.1", "combined")}),
+    "a log dir leaves, its partitions do not": frozenset({("4.3.1", "combined")}),
     "a generated id lost everywhere": frozenset({("3.5.2", "zookeeper")}),
 }
 assert {*QUICK} <= {damage.id for damage in CORPUS}

@@ -16,6 +16,8 @@ from logagent.model.check.linter import SHOWN_ALIKE, check
 from logagent.model.check.start_facts import (
     CheckpointFault,
     Denied,
+    LoadFault,
+    LoadFile,
     MetadataFault,
     MetadataFile,
     MetaFile,
@@ -31,6 +33,7 @@ from logagent.model.check.start_facts import (
 from logagent.model.finding import ALL, Finding, Releases, Severity, any_fatal, concerning
 from logagent.model.kafka_version import Version, VersionsSeen, which_version
 from logagent.model.naming.dir_names import classify
+from logagent.model.naming.topic_ids import to_text
 from logagent.model.records import Health, Holder, HolderState, Kind, PartitionDir, TopicPartition
 
 UUID = "0123456789abcdef0123456789abcdef"
@@ -584,6 +587,7 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete", "no-directory", "stale-cordon"}
     used |= {"no-quorum", "other-directory-id", "feature-unsupported", "features-not-compared", "format-ignored"}
     used |= {"log-dir-forgotten"}
+    used |= {"broken-segment", "not-a-file", "reserved-directory-id"}
     used |= {code for row in NODES for _, code, _ in row[-1]}
     assert documented == used
 
@@ -719,3 +723,38 @@ def test_a_directory_without_an_id_beside_the_real_one_is_not_made_anew() -> Non
     for dirs, severity in (((alone,), FATAL), ((directory("orders-0", topic_id=SAME), alone), WARNING)):
         found = check(facts(seen(), seen("/d2"), dirs=dirs, assigned=mine), NEW)
         assert [f.severity for f in found if f.code == "no-topic-id"] == [severity]
+
+
+LOAD_FAULTS = [
+    (LoadFile.TAIL, (3, 5, 2), "fatal", "broken-segment"),
+    (LoadFile.TAIL, NEW, "fatal", "broken-segment"),
+    (LoadFile.ABORTED, (4, 4, 0), "fatal", "broken-segment"),
+    (LoadFile.ABORTED, (4, 3, 1), None, None),
+    (LoadFile.PLACE, (3, 5, 2), "fatal", "not-a-file"),
+    (LoadFile.AHEAD, NEW, "warning", "not-a-file"),
+]
+
+
+@pytest.mark.parametrize(("file", "version", "severity", "code"), LOAD_FAULTS)
+def test_what_a_broker_fails_on_when_it_loads_a_log(
+    file: LoadFile, version: Version, severity: str | None, code: str | None
+) -> None:
+    fault = LoadFault(file, "orders-0/00000000000000000000.txnindex", "it is a directory")
+    found = said(facts(seen(load_faults=(fault,)), seen("/d2")), version)
+    path = "/d1/orders-0/00000000000000000000.txnindex"
+    assert found == ([(severity, code, path)] if severity is not None else [])
+
+
+def test_the_hint_on_a_foreign_txnindex_names_the_index_that_makes_the_broker_rebuild_both() -> None:
+    fault = LoadFault(LoadFile.ABORTED, "orders-0/00000000000000000007.txnindex", "of version 1")
+    (finding,) = check(facts(seen(load_faults=(fault,)), seen("/d2")), (4, 4, 0))
+    assert "/d1/orders-0/00000000000000000007.index" in finding.hint
+
+
+RESERVED = [(0, NEW, 1), (99, (3, 7, 0), 1), (100, NEW, 0), (1, (3, 6, 2), 0)]
+
+
+@pytest.mark.parametrize(("number", "version", "fatal"), RESERVED)
+def test_the_first_hundred_directory_ids_are_reserved(number: int, version: Version, fatal: int) -> None:
+    found = facts(seen(meta=meta(directory_id=to_text(number.to_bytes(16, "big")))), seen("/d2"))
+    assert [code for _, code, _ in said(found, version)] == ["reserved-directory-id"] * fatal

@@ -1,0 +1,120 @@
+"""What a broker fails on when it loads a partition directory, on real files (what releases do: tests/broker/check)."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logagent.broker.files.load_faults import load_faults
+
+FIRST = "0" * 20
+
+
+def batch(base: int, records: int = 1, size: int = 80) -> bytes:
+    head = struct.pack(">qiib", base, size - 12, 0, 2) + bytes(6) + struct.pack(">i", records - 1)
+    return head.ljust(size, b"\1")
+
+
+LOG = batch(0, 5) + batch(5, 5)
+
+
+def faults(path: Path, *, clean: bool = True, log_start: int = 0) -> list[tuple[str, str]]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        folders = {p.name for p in path.iterdir() if p.is_dir()}
+        files = {p.name for p in path.iterdir()} - folders
+        found = load_faults(fd, files, folders, clean=clean, log_start=lambda: log_start)
+        return [(fault.file.value, fault.name) for fault in found]
+    finally:
+        os.close(fd)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "orders-0"
+    made.mkdir()
+    (made / f"{FIRST}.log").write_bytes(LOG)
+    (made / f"{FIRST}.index").write_bytes(b"")
+    return made
+
+
+TAILS = [
+    (b"", False),
+    (bytes(300), True),
+    (bytes(17), False),
+    (bytes(18), True),
+    (b"\xff" * 300, True),
+    (batch(10)[:-1], False),
+    (batch(10) + bytes(300), True),
+    (b"x" * 300, False),
+]
+
+
+@pytest.mark.parametrize(("tail", "fails"), TAILS)
+def test_bytes_behind_the_last_batch_stop_a_start_unless_they_look_like_a_torn_one(
+    path: Path, tail: bytes, fails: bool
+) -> None:
+    (path / f"{FIRST}.log").write_bytes(LOG + tail)
+    told = [("tail", f"{FIRST}.log")]
+    assert faults(path) == (told if fails else [])
+    assert faults(path, clean=False) == [], "recovered, and cut off"
+    (path / f"{FIRST}.index").unlink()
+    assert faults(path) == [], "rebuilt, and cut off"
+
+
+def test_only_the_last_segment_is_read_from_the_last_entry_of_its_index_on(path: Path) -> None:
+    (path / f"{FIRST}.log").write_bytes(bytes(300))
+    (path / f"{10:020}.log").write_bytes(bytes(80) + batch(15))
+    (path / f"{10:020}.index").write_bytes(struct.pack(">ii", 5, 80))
+    assert faults(path) == []
+    (path / f"{10:020}.index").write_bytes(struct.pack(">ii", 5, 4000))
+    assert faults(path) == [("tail", f"{10:020}.log")], "an entry beyond the end says nothing"
+
+
+@given(st.lists(st.integers(-2, 2), max_size=4), st.integers(0, 33))
+def test_one_foreign_version_among_aborted_transactions_is_enough(versions: list[int], torn: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as made:
+        (Path(made) / f"{FIRST}.log").write_bytes(LOG)
+        entries = b"".join(struct.pack(">hqqqq", version, 7, 0, 1, 1) for version in versions)
+        (Path(made) / f"{FIRST}.txnindex").write_bytes(entries + b"\1" * torn)
+        assert faults(Path(made)) == ([("aborted", f"{FIRST}.txnindex")] if any(versions) else [])
+        (Path(made) / f"{FIRST}.log").unlink()
+        assert faults(Path(made)) == [], "without its segment it is removed"
+
+
+PLACES = [
+    (f"{FIRST}.index", "place"),
+    (f"{FIRST}.timeindex", "place"),
+    (f"{FIRST}.txnindex", "place"),
+    ("leader-epoch-checkpoint.tmp", "place"),
+    (f"{10:020}.snapshot", "place"),
+    (f"{FIRST}.snapshot", "ahead"),
+    (f"{10:020}.log", "ahead"),
+    (f"{10:020}.index", "ahead"),
+    (f"{2**63:020}.log", None),
+    (f"{FIRST}.log.deleted", None),
+    ("backup.log", None),
+    ("backup", None),
+]
+
+
+@pytest.mark.parametrize(("name", "file"), PLACES)
+def test_a_directory_is_a_fault_where_a_start_needs_a_file(path: Path, name: str, file: str | None) -> None:
+    (path / name).unlink(missing_ok=True)
+    (path / name).mkdir()
+    assert faults(path) == ([(file, name)] if file is not None else [])
+
+
+@pytest.mark.parametrize(("start", "file"), [(0, "ahead"), (7, "place")])
+def test_a_log_without_segments_needs_one_at_its_start(path: Path, start: int, file: str) -> None:
+    for entry in path.iterdir():
+        entry.unlink()
+    (path / f"{7:020}.log").mkdir()
+    assert faults(path, log_start=start) == [(file, f"{7:020}.log")]
