@@ -134,6 +134,8 @@ class PartitionDir:
     allocated: int = 0
     files: int = 0
     segments: int = 0
+    # Of `bytes`, those of the newest segment's indexes: a broker stretches them as it loads the directory.
+    index_bytes: int = 0
     newest_mtime_ns: int = 0
     first_offset: int | None = None
     last_segment_offset: int | None = None

@@ -373,8 +373,9 @@ class Cycles:
         plan = cycle.plan
         assert plan is not None
         self.lines.planned(cycle.job, plan, self.enforced)
+        asked = self._removals_by_request(cycle, session)
         if not self.enforced:
-            plan = self._removals_by_request(cycle, session)
+            plan = asked
         if not plan.actions or plan.needs_approval is not None or self.stop():
             return
         stop = self._stop_or_yield(self.stop)
@@ -387,8 +388,8 @@ class Cycles:
             cycle.error, cycle.error_slug = SOMEBODY_WAITS, Busy.slug
 
     def _removals_by_request(self, cycle: CycleNotes, session: Session) -> Plan:
-        """In report mode: the removals that requests have asked for, because `orders.accept` is the operator's consent
-        to them."""
+        """The removals that requests have asked for; in report mode these are carried out, because `orders.accept` is
+        the operator's consent to them. What this inventory shows to be over ends in any mode."""
         assert cycle.plan is not None and cycle.facts is not None
         due: list[Proposal] = []
         if self.settings.orders.accept:
@@ -398,6 +399,7 @@ class Cycles:
             with suppress(JournalError):  # a memory that cannot be read: the look for requests says so
                 memory = RequestMemory.load(self.state_dir, self.clock.now_ms())
                 memory.end_restored(session.restored_topics())
+                session.end_permissions(cycle.facts, memory.is_cancelled)
                 due = removals_by_request(cycle.plan, memory, session.marks(), cycle.facts, session.limits)
         return session.plan(due, facts=cycle.facts)
 

@@ -123,7 +123,7 @@ class DirectoryRun:
         d = self._places.same(row.topic_id, row.partition, row.inode)
         if d is None:
             return self._gone(row, named)
-        if is_restored(d, self._restores, self.request):
+        if is_restored(d, self._restores, self.request) or self._was_restored(row):
             return _refused(row, "restored", "it was restored on this host since the request", _AGAIN)
         mark = self._marks.get(d.key)
         home = mark.original_dir if mark is not None and mark.original_dir else d.log_dir
@@ -131,9 +131,14 @@ class DirectoryRun:
             return _refused(row, "identity", f"it is {d.log_dir}/{d.name} now", _AGAIN)
         return d
 
+    def _was_restored(self, row: RequestedDirectory) -> bool:
+        """Whether it was restored from the listed name since the request: what has that name now is not what it was."""
+        since = moment(self.request.at).timestamp() * 1000 - APART_MS
+        return any(e.intent.name == row.name and e.at_ms >= since for e in self._restores.values())
+
     def _standing(self, row: RequestedDirectory, d: PartitionDir) -> DirectoryAnswer | None:
         """The answer if nothing is to be done with the directory under the name that it has now."""
-        if row.kind == "stray" and d.kind is Kind.STRAY:
+        if row.kind == "stray" and d.kind is Kind.STRAY and d.name == row.name:
             return None
         if row.kind == "orphan" and d.kind in (Kind.STRAY, Kind.DELETE):
             return self._quarantined(row, d, self._marks.get(d.key))
@@ -149,7 +154,7 @@ class DirectoryRun:
         its broker started, which renames what is not its own."""
         by = None
         if mark is None:
-            by = "the broker renamed it when it started"
+            by = "the broker renamed it when it started; this request does not remove it under that name"
         elif mark.request != self.number:
             by = f"request {mark.request} had it" if mark.request else "logagent had it quarantined on this host"
         return DirectoryAnswer(
@@ -324,19 +329,25 @@ def is_restored(d: PartitionDir, restores: Mapping[tuple[str, int], Entry], requ
 
 
 def updated(rows: Mapping[str, Row], session: Session, facts: Facts, request: Request) -> dict[str, Row]:
-    """What became since of directories that were quarantined: removed, or restored."""
+    """What became since of directories that were quarantined: removed, restored, or renamed once more. Only under the
+    name that it got then is it the same: a new directory of the partition can have the old inode."""
     places, restores = Places.of(session.dirs), session.journal.restores()
     now: dict[str, Row] = dict(rows)
     for key, row in rows.items():
         if row.answer.result != "quarantined":
             continue
         d = places.same(row.topic_id, row.partition, row.inode)
-        if d is None and session.whole and facts.not_seen() is None:
-            now[key] = replace(row, answer=replace(row.answer, result="removed"))
-        elif d is not None and d.kind in LIVE and is_restored(d, restores, request):
-            fact = "it was quarantined, and restored on this host since"
-            answer = replace(row.answer, state="refused", result=None, claim="restored", fact=fact, hint=_AGAIN)
-            now[key] = replace(row, answer=answer)
+        if d is None:
+            if session.whole and facts.not_seen() is None:
+                now[key] = replace(row, answer=replace(row.answer, result="removed"))
+            continue
+        if d.name == row.answer.new_name:
+            continue
+        claim, fact = "identity", f"it was quarantined as {row.answer.new_name}, and is {d.log_dir}/{d.name} now"
+        if d.kind in LIVE and is_restored(d, restores, request):
+            claim, fact = "restored", "it was quarantined, and restored on this host since"
+        answer = replace(row.answer, state="refused", result=None, claim=claim, fact=as_words(fact), hint=_AGAIN)
+        now[key] = replace(row, answer=answer)
     return now
 
 

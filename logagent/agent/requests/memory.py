@@ -178,19 +178,13 @@ class RequestMemory:
         live = [w for w in self.words if not w.ended and w.request_id not in self.held]
         return {w.topic_id: w for w in sorted(live, key=lambda w: w.limit)}
 
+    def counts(self, number: str) -> bool:
+        """Whether what a request permitted counts now: it was not cancelled, and nothing holds it."""
+        return number not in self.held and not self.is_cancelled(number)
+
     def is_cancelled(self, number: str) -> bool:
         known = self.requests.get(number)
-        return number in self.held or (known is not None and known.cancelled)
-
-    def quarantined(self) -> set[tuple[str, int, int]]:
-        """(topic id, partition, inode) of what went for a request that still counts, whoever renamed it."""
-        return {
-            (row.topic_id, row.partition, row.inode)
-            for number, known in self.requests.items()
-            if not self.is_cancelled(number)
-            for row in known.rows.values()
-            if row.answer.result == "quarantined"
-        }
+        return known is not None and known.cancelled
 
 
 def expires_ms(f: Filed) -> int:

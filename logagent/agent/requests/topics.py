@@ -25,18 +25,17 @@ def removals_by_request(
 ) -> list[Proposal]:
     """The due removals of a plan that requests of the fleet have asked for, as many as the limits of a day allow.
 
-    What was quarantined for a request goes like anything that is quarantined. A stray of a topic that a request decided
-    to delete goes only if this host itself has proof that the topic is deleted: another copy that covers it is none.
+    What a request quarantined goes under the name that it got then, like anything that is quarantined. A stray of a
+    topic that a request decided to delete goes only if this host itself has proof that the topic is deleted: another
+    copy that covers it is none.
     """
-    words, quarantined = memory.may_go(), memory.quarantined()
+    words = memory.may_go()
     chosen: list[Proposal] = []
     for p in plan.actions:
         if p.action is not ActionKind.REMOVE:
             continue
         mark, word = marks.get(p.key), words.get(p.dir.topic_id or "")
-        known = (p.dir.topic_id or "", -1 if p.dir.partition is None else p.dir.partition, p.dir.inode)
-        by_request = mark is not None and mark.request is not None and not memory.is_cancelled(mark.request)
-        if by_request or known in quarantined:
+        if mark is not None and mark.request is not None and memory.counts(mark.request):
             chosen.append(p)
         elif word is not None and p.dir.kind is Kind.STRAY:
             chosen.append(replace(p, approved=p.approved or word.limit, flags=replace(p.flags, only_deleted=True)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from logagent.host.state.journal import Entry, Journal
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.assignments.verdict import Reason
-from logagent.model.naming.dir_names import classify
+from logagent.model.naming.dir_names import classify, is_unique
 from logagent.model.planning.queue import NO_REMOVALS, Mark, RemovalIntent, RemovalIntents
 from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir
 from logagent.settings import CleanupSettings
@@ -25,11 +26,13 @@ def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[DirKey, Mark]:
     """What we know about the rename of each (log dir, present name), whatever path its log dir had then."""
     found: dict[DirKey, Mark] = {}
     renames = journal.renames()
+    by_name = _by_unique_name(renames)
     for d in dirs:
-        entry = renames.get((d.name, d.inode))
+        entry = _rename_of(d, renames, by_name)
         if entry is not None:
             chain = list(_renames_back(entry, renames))
             i = chain[-1].intent
+            is_of_copy = entry.intent.identity.inode != d.inode
             found[d.key] = Mark(
                 entry.at_ms,
                 i.topic,
@@ -41,14 +44,52 @@ def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[DirKey, Mark]:
                 # `files` proved too much: from a metadata log that was rolled back, or left over from a migration.
                 reason=i.reason if d.topic_id == i.topic_id and i.files is not None else None,
                 files_with_bit=i.files if i.removal_started and _is_taken_name(i.name) else None,
-                request=_request_of(entry.intent.actor),
+                request=_request_of(entry) if not is_of_copy else None,
+                is_of_copy=is_of_copy,
                 intact=i.closed_cleanly is True and not any(e.intent.action is ActionKind.MARK for e in chain),
             )
     return found
 
 
-def _request_of(actor: str) -> str | None:
+Renames = Mapping[tuple[str, int], Entry]
+
+
+def _by_unique_name(renames: Renames) -> dict[str, Entry]:
+    return {name: entry for (name, _), entry in sorted(renames.items(), key=lambda item: item[1].id) if is_unique(name)}
+
+
+def _rename_of(d: PartitionDir, renames: Renames, by_name: Mapping[str, Entry]) -> Entry | None:
+    """Our rename that gave `d`, or the directory that it is a copy of, its present name."""
+    entry = renames.get((d.name, d.inode)) or by_name.get(d.name)
+    if entry is None or entry.intent.identity.inode == d.inode:
+        return entry
+    same = entry.intent.partition == d.partition and d.topic_id in (None, entry.intent.topic_id)
+    return entry if same else None
+
+
+def _request_of(entry: Entry) -> str | None:
+    """The request that may remove what it renamed so, if that has not ended."""
+    actor = entry.intent.actor
+    if entry.permission_ended is not None:
+        return None
     return next((actor.removeprefix(by) for by in _BY_REQUEST if actor.startswith(by)), None)
+
+
+def end_permissions(journal: Journal, dirs: Iterable[PartitionDir] | None, cancelled: Callable[[str], bool]) -> None:
+    """End for good what requests may remove, where they were cancelled or it is not there any more under the name that
+    they gave it. `dirs`: all of this host; None while a log dir was not read: then nothing is known to be absent."""
+    permissions = journal.permissions()
+    there = {(d.name, d.inode): d.topic_id for d in dirs or () if permissions}
+    ended: dict[int, str] = {}
+    for entry in permissions:
+        i, request = entry.intent, _request_of(entry)
+        topic_id = there.get((i.new_name or "", i.identity.inode), "")
+        if request is not None and cancelled(request):
+            ended[entry.id] = "the request was cancelled"
+        elif dirs is not None and topic_id not in (None, i.topic_id):
+            ended[entry.id] = "it was not there any more"
+    if ended:
+        journal.end_permissions(ended)
 
 
 def _renames_back(entry: Entry, renames: Mapping[tuple[str, int], Entry]) -> Iterator[Entry]:
@@ -72,8 +113,9 @@ def note_restores(journal: Journal, dirs: Iterable[PartitionDir]) -> None:
 
 def renamed_by(journal: Journal, dirs: Iterable[PartitionDir], plan_id: str) -> list[DirKey]:
     """(log dir, present name) of what the plan renamed away and what is still there."""
-    mine = {(e.intent.new_name, e.intent.identity.inode) for e in journal.of_plan(plan_id)}
-    return [d.key for d in dirs if (d.name, d.inode) in mine]
+    renames = {(e.intent.new_name or "", e.intent.identity.inode): e for e in journal.of_plan(plan_id)}
+    by_name = _by_unique_name(renames)
+    return [d.key for d in dirs if _rename_of(d, renames, by_name) is not None]
 
 
 def _is_taken_name(name: str) -> bool:
@@ -85,20 +127,34 @@ def removal_intents(journal: Journal, dirs: Iterable[PartitionDir]) -> RemovalIn
     """By (log dir, present name), every removal of those strays and marked `dirs` that we meant, under whatever name
     they had then."""
     dirs = list(dirs)
-    removals = journal.removal_intents({d.inode for d in dirs}) if dirs else None
-    if not removals:
+    if not dirs:
         return NO_REMOVALS
-    named = journal.renames()
+    renames = journal.renames()
+    by_name = _by_unique_name(renames)
+    names_of: dict[DirKey, set[tuple[str, int]]] = {}
+    for d in dirs:
+        names = names_of[d.key] = {(d.name, d.inode)}
+        entry = _rename_of(d, renames, by_name)
+        # A restore ends it: what comes back is complete, and waits its full time when it is set aside again.
+        if entry is not None and entry.intent.action is not ActionKind.RESTORE:
+            for e in _renames_back(entry, renames):
+                names |= {(e.intent.name, e.intent.identity.inode), (e.intent.name, d.inode)}
+    unique = {name for names in names_of.values() for name, _ in names if is_unique(name)}
+    removals = journal.removal_intents({d.inode for d in dirs}, unique)
+    # A directory that nobody renamed (a broker's stray) is known by its unique name alone.
+    by_unique: dict[str, list[tuple[int, RemovalIntent]]] = {}
+    for (name, inode), meant in removals.items():
+        by_unique.setdefault(name, []).extend((inode, intent) for intent in meant)
     found: dict[DirKey, list[RemovalIntent]] = {}
     for d in dirs:
-        entry = named.get((d.name, d.inode))
-        names = {d.name}
-        # A restore ends it: what comes back is complete, and waits its full time when it is set aside again.
-        while entry is not None and entry.intent.action is not ActionKind.RESTORE:
-            names.add(entry.intent.name)
-            before = named.get((entry.intent.name, d.inode))
-            entry = before if before is not None and before.id < entry.id else None
-        meant = [intent for name in names for intent in removals.get((name, d.inode), ())]
+        meant = [intent for key in names_of[d.key] if key[1] == d.inode for intent in removals.get(key, ())]
+        others = {name for name, _ in names_of[d.key] if is_unique(name)}
+        meant += [
+            replace(intent, is_of_copy=True)
+            for name in others
+            for inode, intent in by_unique.get(name, ())
+            if inode != d.inode
+        ]
         if meant:
             found[d.key] = meant
     return found

@@ -51,7 +51,7 @@ from logagent.model.planning.due import Ages, Candidates, Due, what_is_due
 from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import NO_FLAGS, Flags, Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling
-from logagent.model.planning.queue import Mark, QueueEntry, RemovalIntents, build_queue
+from logagent.model.planning.queue import Mark, QueueEntry, RemovalIntents, build_queue, for_removal
 from logagent.model.records import DirKey, HolderState, Kind, PartitionDir, Verdict
 from logagent.settings import DAY_MS, Settings
 
@@ -192,6 +192,12 @@ class Session:
     def marks(self) -> dict[DirKey, Mark]:
         return dir_history.marks(self.journal, self.dirs)
 
+    def end_permissions(self, facts: Facts, cancelled: Callable[[str], bool]) -> None:
+        """End for good what requests may remove, where they were cancelled or this inventory shows it no more. Raises
+        JournalError."""
+        is_all = self.whole and facts.not_seen() is None
+        dir_history.end_permissions(self.journal, self.dirs if is_all else None, cancelled)
+
     def renamed_by(self, plan_id: str) -> list[DirKey]:
         return dir_history.renamed_by(self.journal, self.dirs, plan_id)
 
@@ -210,7 +216,7 @@ class Session:
         """What is marked for deletion, in the order in which it falls due."""
         return build_queue(
             self.of_kind(Kind.DELETE),
-            self.marks(),
+            for_removal(self.marks()),
             self.journal.failures(),
             self.removal_intents(),
             delay_ms=self.file_delete_delay_ms(),
@@ -229,7 +235,7 @@ class Session:
         return Candidates(
             queue=self.queue(),
             dirs=self.dirs,
-            marks=self.marks(),
+            marks=for_removal(self.marks()),
             removal_intents=self.removal_intents(),
             failures=self.journal.failures(),
             sightings=self.sightings() if sightings is None else sightings,

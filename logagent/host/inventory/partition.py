@@ -124,14 +124,13 @@ class Known(PartitionDir):
     `TAIL_INDEXES` for those that exist.
     """
 
-    __slots__ = ("index_blocks", "index_bytes", "index_files", "log_blocks", "log_bytes", "settled")
+    __slots__ = ("index_blocks", "index_files", "log_blocks", "log_bytes", "settled")
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self.settled = False
         self.log_bytes = 0
         self.log_blocks = 0
-        self.index_bytes = 0
         self.index_blocks = 0
         self.index_files = 0
 

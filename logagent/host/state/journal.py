@@ -52,6 +52,7 @@ from logagent.model.assignments.sightings import Sighting
 from logagent.model.facts import RecentAction
 from logagent.model.health.clock_doubt import ClockDoubt, ClockJump, Clocks
 from logagent.model.health.serving import SeenHolder
+from logagent.model.naming.dir_names import is_unique
 from logagent.model.planning.queue import Attempts, RemovalIntent, SettledAction
 from logagent.model.records import ActionKind, DirKey, Identity, Outcome, in_64_bits
 
@@ -334,8 +335,8 @@ class Journal:
                 cursor = db.execute(
                     "INSERT INTO actions (at_ms, action, log_dir, name, new_name, new_dir, topic, partition, topic_id,"
                     " device, inode, bytes, plan_id, actor, approved, through_dir, through_name, closed_cleanly,"
-                    " reason, files, removal_started, segments, claims, allocated)"
-                    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                    " reason, files, removal_started, segments, claims, allocated,"
+                    " log_bytes) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                     (
                         now_ms, i.action.value, put(i.log_dir), put(i.name), put(i.new_name), put(i.new_dir),
                         put(i.topic), i.partition, i.topic_id, signed(i.identity.device), signed(i.identity.inode),
@@ -344,6 +345,7 @@ class Journal:
                         None if i.closed_cleanly is None else int(i.closed_cleanly), i.reason, i.files,
                         None if i.removal_started is None else int(i.removal_started), i.segments,
                         claims_text(i.claims), None if i.allocated is None else in_64_bits(i.allocated),
+                        None if i.log_bytes is None else in_64_bits(i.log_bytes),
                     ),
                 )  # fmt: skip
                 action_id = cursor.lastrowid
@@ -356,11 +358,31 @@ class Journal:
         return ids
 
     def finish(self, outcomes: Iterable[tuple[int, Outcome, str | None]], now_ms: int) -> None:
-        """Record the outcomes of actions, in one durable transaction."""
+        """Record the outcomes of actions, in one durable transaction. A finished rename, a restore above all, ends
+        every permission to remove the directory under the name that it had."""
+        rows = [(outcome.value, put(error), now_ms, action_id) for action_id, outcome, error in outcomes]
+        with self._transaction() as db:
+            db.executemany("UPDATE actions SET outcome=?, error=?, finished_at_ms=? WHERE id=?", rows)
+            db.executemany(
+                "UPDATE actions SET permission_ended='it was renamed since' WHERE permission_ended IS NULL AND id<?1"
+                " AND new_name=(SELECT name FROM actions WHERE id=?1 AND new_name IS NOT NULL AND outcome='done')",
+                [(action_id,) for *_, action_id in rows],
+            )
+
+    def permissions(self) -> list[Entry]:
+        """The renames that set directories aside and that still permit whoever asked for them to remove these, oldest
+        first."""
+        return self._entries(
+            "WHERE action='quarantine' AND outcome='done' AND permission_ended IS NULL"
+            " AND (actor LIKE 'request %' OR actor LIKE 'order %') ORDER BY id"
+        )
+
+    def end_permissions(self, ended: Mapping[int, str]) -> None:
+        """End them for good: the reasons by id."""
         with self._transaction() as db:
             db.executemany(
-                "UPDATE actions SET outcome=?, error=?, finished_at_ms=? WHERE id=?",
-                [(outcome.value, put(error), now_ms, action_id) for action_id, outcome, error in outcomes],
+                "UPDATE actions SET permission_ended=? WHERE id=? AND permission_ended IS NULL",
+                [(why, action_id) for action_id, why in ended.items()],
             )
 
     def withdraw(self, ids: Sequence[int]) -> None:
@@ -372,14 +394,15 @@ class Journal:
         """Intents without an outcome, oldest first: left by a crash, or by another process that is still working."""
         return self._entries("WHERE outcome IS NULL ORDER BY id")
 
-    # A directory is identified by its name (that of a stray or marked one is unique) and its inode. Not by the path of
-    # its log dir: a symlink or a new mount point gives it another one. Not by the device: its number can change at a
-    # reboot.
+    # A directory is identified by the unique name of a stray or marked one (`is_unique`), which also a copy on another
+    # disk keeps; under any other name by the name and its inode. Not by the path of its log dir: a symlink or a new
+    # mount point gives it another one. Not by the device: its number can change at a reboot.
 
     def renamed_to(self, name: str, identity: Identity) -> Entry | None:
-        """Our newest finished rename that gave this directory its present name."""
-        where = "WHERE new_name=? AND inode=? AND outcome='done' ORDER BY id DESC LIMIT 1"
-        entries = self._entries(where, (put(name), signed(identity.inode)))
+        """Our newest finished rename that gave this directory, or the one that it is a copy of, its present name."""
+        where = "WHERE new_name=? AND (inode=? OR ?) AND outcome='done' ORDER BY inode=? DESC, id DESC LIMIT 1"
+        inode = signed(identity.inode)
+        entries = self._entries(where, (put(name), inode, is_unique(name), inode))
         return entries[0] if entries else None
 
     def renames(self) -> dict[tuple[str, int], Entry]:
@@ -393,17 +416,20 @@ class Journal:
     def _by_new_name(self, where: str) -> dict[tuple[str, int], Entry]:
         return {(e.intent.new_name or "", e.intent.identity.inode): e for e in self._entries(where)}
 
-    def removal_intents(self, inodes: AbstractSet[int]) -> dict[tuple[str, int], list[RemovalIntent]]:
-        """(name, inode) of every directory among `inodes` that we ever meant to remove; see `removal_has_started`."""
+    def removal_intents(
+        self, inodes: AbstractSet[int], names: AbstractSet[str]
+    ) -> dict[tuple[str, int], list[RemovalIntent]]:
+        """(name, inode) of every directory among `inodes`, or with one of the unique `names`, that we ever meant to
+        remove; see `removal_has_started`."""
         sql = (
-            "SELECT name, inode, files, bytes, segments FROM actions"
+            "SELECT name, inode, files, bytes, segments, log_bytes FROM actions"
             " WHERE action='remove' AND (outcome IS NULL OR outcome<>'skipped')"
         )
         intents: dict[tuple[str, int], list[RemovalIntent]] = {}
         with self._lock, as_journal_error(self.path):
             # Row by row: there can be as many as the journal keeps, and only a few matter.
             for name, inode, *had in self._db.execute(sql):
-                if inode % (1 << 64) in inodes:
+                if inode % (1 << 64) in inodes or text_of(name) in names:
                     intents.setdefault((text_of(name), inode % (1 << 64)), []).append(RemovalIntent(*had))
         return intents
 
@@ -508,6 +534,6 @@ class Journal:
         while entry is not None and entry.intent.action is not ActionKind.RESTORE:
             for e in self.with_checkpoint_entries(entry).intent.checkpoint_entries:
                 saved.setdefault(e.file, e)
-            before = self.renamed_to(entry.intent.name, identity)
+            before = self.renamed_to(entry.intent.name, entry.intent.identity)
             entry = before if before is not None and before.id < entry.id else None
         return tuple(saved.values())

@@ -38,7 +38,7 @@ class Intent:
     whether it is still whole; `allocated`: what it took up. `files`, `segments`, `removal_started`: how many it had,
     and whether it had the mode bit that marks the start of a removal; None, as `allocated`, if nobody noted it.
     `claims`: what it rests on (claim, witness, as of which ms; `model.claims`), as words of the release that wrote
-    them.
+    them. `log_bytes`: `bytes` without the indexes that a broker stretches as it loads a directory.
     """
 
     action: ActionKind
@@ -63,6 +63,7 @@ class Intent:
     segments: int | None = None
     claims: tuple[tuple[str, str, int], ...] = ()
     allocated: int | None = None
+    log_bytes: int | None = None
 
     @property
     def ends_in(self) -> str:
@@ -78,7 +79,8 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row of the journal: an intent with its time (ms) and, once settled, its outcome."""
+    """One row of the journal: an intent with its time (ms) and, once settled, its outcome. `permission_ended`: why the
+    request of the fleet that renamed this directory may no longer remove it; once set, it stays."""
 
     id: int
     at_ms: int
@@ -86,6 +88,7 @@ class Entry:
     outcome: Outcome | None
     finished_at_ms: int | None
     error: str | None
+    permission_ended: str | None = None
 
 
 def entry_of(row: sqlite3.Row) -> Entry:
@@ -113,9 +116,13 @@ def entry_of(row: sqlite3.Row) -> Entry:
         removal_started=None if row["removal_started"] is None else bool(row["removal_started"]),
         claims=claims_of(row["claims"]),
         allocated=row["allocated"],
+        log_bytes=row["log_bytes"],
     )
     outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
-    return Entry(row["id"], row["at_ms"], intent, outcome, row["finished_at_ms"], text_or_none(row["error"]))
+    return Entry(
+        row["id"], row["at_ms"], intent, outcome, row["finished_at_ms"], text_or_none(row["error"]),
+        row["permission_ended"],
+    )  # fmt: skip
 
 
 def claims_text(claims: tuple[tuple[str, str, int], ...]) -> str | None:
@@ -156,7 +163,7 @@ def text_or_none(value: str | bytes | None) -> str | None:
 
 
 FILE_NAME = "journal.db"
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 # An in-memory file system, which every Linux has: for copies that need no disk.
 MEMORY_DIR = "/dev/shm"
 _BUSY_SECONDS = 10.0
@@ -280,7 +287,11 @@ ALTER TABLE actions ADD COLUMN allocated INTEGER;
 _SEVENTH = """
 ALTER TABLE actions ADD COLUMN segments INTEGER;
 """
-_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
+_EIGHTH = """
+ALTER TABLE actions ADD COLUMN log_bytes INTEGER;
+ALTER TABLE actions ADD COLUMN permission_ended TEXT;
+"""
+_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH)
 
 
 def bring_up_to_date(db: sqlite3.Connection, version: int) -> None:

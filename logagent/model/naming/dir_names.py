@@ -240,6 +240,13 @@ def classify(name: str) -> ParsedName:
         return ParsedName(Kind.INVALID, None, None, None, False, str(error))
 
 
+def is_unique(name: str) -> bool:
+    """Whether no second directory gets this name: that of a stray or marked one, with the UUID that Kafka or we gave
+    it. A copy on another disk keeps it, and with it what is known of the directory."""
+    parsed = classify(name)
+    return parsed.kind in (Kind.STRAY, Kind.DELETE) and parsed.uuid is not None and len(parsed.uuid) == 32
+
+
 def _cut_mark(name: str, suffix: str) -> tuple[str, str]:
     """Split `<topic>-<partition>.<uuid><suffix>` at its LAST dot, if `^(\\S+)-(\\S+)\\.(\\S+)<suffix>$` matches.
 

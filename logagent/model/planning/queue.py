@@ -16,7 +16,6 @@ What the journal may forget: old settled actions on directories that no longer e
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -28,12 +27,15 @@ from logagent.model.records import DirKey, PartitionDir
 
 @dataclass(frozen=True, slots=True)
 class RemovalIntent:
-    """One removal that was meant, and what the directory had then. `files`, `segments`: None in journals of earlier
-    releases."""
+    """One removal that was meant, and what the directory had then. `files`, `segments`, `log_bytes`: None in journals
+    of earlier releases. `is_of_copy`: it was meant for a directory of the same unique name and another inode: this one
+    is a copy of it, or the other way round."""
 
     files: int | None
     bytes: int
     segments: int | None = None
+    log_bytes: int | None = None
+    is_of_copy: bool = False
 
     def has_taken(self, d: PartitionDir) -> bool:
         """Whether segments are missing since, whose `.log` a removal takes first, or files where there was none. Other
@@ -44,8 +46,11 @@ class RemovalIntent:
         return d.files < self.files if self.files is not None else d.bytes < self.bytes
 
     def left_all(self, d: PartitionDir) -> bool:
-        """Whether nothing at all has changed since: a removal shortens large files before it unlinks them."""
-        return self.files == d.files and self.bytes == d.bytes
+        """Whether nothing was removed since: no file, and no byte of a log, as a removal shortens large files before it
+        unlinks them. The newest segment's indexes do not count: a broker that loads the directory stretches them."""
+        if self.log_bytes is None:
+            return self.files == d.files and self.bytes == d.bytes
+        return self.files == d.files and self.log_bytes == d.bytes - d.index_bytes
 
 
 RemovalIntents = Mapping[DirKey, Sequence[RemovalIntent]]
@@ -61,15 +66,15 @@ class NotWhole(NamedTuple):
 
 def removal_has_started(d: PartitionDir, intents: RemovalIntents) -> bool:
     """Whether part of `d` is gone because we removed it: the mark that comes before the first unlink, an intent of this
-    journal (`intents`, by log dir and name), and fewer files than then."""
-    return d.removal_started and any(intent.has_taken(d) for intent in intents.get(d.key, ()))
+    journal (`intents`, by log dir and name), and fewer files than then. Not of a copy: that waits like any other."""
+    meant = (intent for intent in intents.get(d.key, ()) if not intent.is_of_copy)
+    return d.removal_started and any(intent.has_taken(d) for intent in meant)
 
 
 def why_not_whole(d: PartitionDir, intents: RemovalIntents, *, files_with_bit: int | None) -> NotWhole | None:
-    """Why `d`, if it has the mark, may not be restored; None if it may. files_with_bit: how many files it had when we
-    took its current name, if it had that mode bit already (else None): then no removal has set it."""
-    if not d.removal_started:
-        return None
+    """Why `d` may not be restored; None if it may. What this journal meant to remove counts without the mark, too: a
+    copy (`cp -r`) has none. files_with_bit: how many files it had when we took its current name, if it had that mode
+    bit already (else None): then no removal has set it."""
     meant = intents.get(d.key, ())
     if meant and all(intent.left_all(d) for intent in meant):
         return None
@@ -81,12 +86,12 @@ def why_not_whole(d: PartitionDir, intents: RemovalIntents, *, files_with_bit: i
         return NotWhole(f"its removal has started: {left}", f"{hint}, if that may be the only copy")
     if files_with_bit is not None and d.files >= files_with_bit:
         return None
-    path = shlex.quote(f"{d.log_dir}/{d.name}")
+    if not d.removal_started:
+        return None
     return NotWhole(
         "it has the mark that its removal has started (the set-user-ID bit), and this journal knows of no removal: some"
-        " of its files may be gone",
-        "copy it elsewhere before anything removes it; if you know that it is whole (chmod -R ug+s sets that bit, too):"
-        f" chmod u-s {path}, then restore it",
+        " of its files may be gone (or chmod -R ug+s set that bit: which of the two, nobody can tell)",
+        "copy it elsewhere before anything removes it, and read its records from that copy (kafka-dump-log.sh)",
     )
 
 
@@ -103,8 +108,11 @@ class Mark:
     `old_name`: the exact name before: `zzz-01` is partition 1 too, and is restored as `zzz-01`. `original_dir`: the log
     dir that it was quarantined from (its path then), if it was moved to another directory. `reason`: why it was an
     orphan then, if it still has the same topic id. `intact`: the broker had stopped cleanly before the rename, and it
-    never had a `-delete` name since. `request`: the id of the fleet's request that renamed it. `files_with_bit`: how
-    many files it had when we took its current name, if it had the mode bit then that marks the start of a removal.
+    never had a `-delete` name since. `request`: the id of the fleet's request that renamed it and may remove it under
+    this name, in report mode too (None once that has ended). `files_with_bit`: how many files it had when we took its
+    current name, if it had the mode bit then that marks the start of a removal. `is_of_copy`: the directory has this
+    unique name, and not the inode that was renamed. It is a copy of that one: it can be restored like it, and for its
+    removal nothing of this counts (`for_removal`).
     """
 
     at_ms: int
@@ -117,6 +125,12 @@ class Mark:
     intact: bool = False
     request: str | None = None
     files_with_bit: int | None = None
+    is_of_copy: bool = False
+
+
+def for_removal(marks: Mapping[DirKey, Mark]) -> dict[DirKey, Mark]:
+    """Those that count for a removal: of the very directories that were renamed."""
+    return {key: mark for key, mark in marks.items() if not mark.is_of_copy}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,23 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from logagent.host.log_dir.started_mark import is_started, mark_started
+from logagent.host.state.journal import Journal
+from logagent.model.records import ActionKind
 from tests.broker.evidence.test_orphans_live import logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.versions import versions
 
 VERSIONS = versions("4.3.1", "3.9.1", "3.5.2", "2.5.1")
+NO_LIMITS = {"LOGAGENT_CLEANUP__MAX_FRACTION": "1.0", "LOGAGENT_CLEANUP__MAX_DIRS": "100"}
 HEX = "0123456789abcdef" * 2
 
 
@@ -86,7 +91,7 @@ def test_after_chmod_on_everything_what_was_set_aside_comes_back_with_every_reco
         if when == "after":
             subprocess.run(["chmod", "-R", "ug+s", *map(str, node.log_dirs)], check=True)
             (refusal,) = logagent(node, "restore", away, "--execute", allow=(3,))["refusals"]
-            assert "replica" not in refusal["hint"]
+            assert "replica" not in refusal["hint"] and "chmod" not in refusal["hint"]
             subprocess.run(["chmod", "u-s", str(node.log_dirs[0] / away)], check=True)
         restored = logagent(node, "restore", away, "--execute")["actions"]
         assert [a["outcome"] for a in restored if a["action"] == "restore"] == ["done"]
@@ -95,3 +100,58 @@ def test_after_chmod_on_everything_what_was_set_aside_comes_back_with_every_reco
         assert [r.value for r in node.read_all("orders")] == values
         node.stop()
         subprocess.run(["chmod", "-R", "ug-s", *map(str, node.log_dirs)], check=True)
+
+
+@pytest.mark.parametrize("version", versions("4.3.1", "3.9.1", "4.4.0"))
+def test_after_a_killed_batch_of_removals_and_a_start_the_untouched_come_back_and_the_cut_do_not(
+    kafka: Callable[..., KafkaNode], version: str
+) -> None:
+    """The broker stretches the indexes of the strays that it loads. Then everything is copied with `cp -r`, which has
+    neither the inodes nor the mark: a partition that had lost segments was served, and nobody said so."""
+    node = kafka(version, log_dirs=1).start()
+    for topic in ("kept", "cut", "whole"):
+        node.create_topic(topic, config={"segment.bytes": "1048576"})
+    values = {topic: node.produce(topic, n=300, size=10_000) for topic in ("kept", "cut", "whole")}
+    node.stop()
+    (log_dir,) = node.log_dirs
+    freely = ("--allow-assigned", "--even-last-copy")
+    for topic in ("cut", "whole"):
+        logagent(node, "delete", "--partition", f"{topic}-0", "--quarantine", *freely, "--execute", settings=NO_LIMITS)
+    killed_batch(node, cut="cut")
+    cut, whole = (next(log_dir.glob(f"{topic}-0.*-stray")) for topic in ("cut", "whole"))
+    indexes = sum(path.stat().st_size for path in whole.glob("*index"))
+    node.start()
+    assert node.offline_dirs() == [] and sum(path.stat().st_size for path in whole.glob("*index")) > indexes + 1_000_000
+    node.stop()
+    for path in (cut, whole):
+        path.rename(log_dir.parent / "original")
+        subprocess.run(["cp", "-r", log_dir.parent / "original", path], check=True)
+        path.chmod(0o755)
+        shutil.rmtree(log_dir.parent / "original")
+    (refusal,) = logagent(node, "restore", cut.name, "--execute", allow=(3,))["refusals"]
+    assert refusal["guard"] == "journal" and "its removal has started" in refusal["fact"]
+    restored = logagent(node, "restore", whole.name, "--execute")["actions"]
+    assert [a["outcome"] for a in restored] == ["done"]
+    node.start()
+    assert node.offline_dirs() == []
+    for topic in ("kept", "whole"):
+        assert [r.value for r in node.read_all(topic)] == values[topic]
+
+
+def killed_batch(node: KafkaNode, cut: str) -> None:
+    """What a removal of all strays leaves that is killed: every intent and mark, and one directory without its first
+    segment."""
+    (log_dir,) = node.log_dirs
+    with Journal.open(str(node.root / "state")) as journal:
+        renames = [e.intent for e in journal.renames().values()]
+        meant = [
+            replace(i, action=ActionKind.REMOVE, name=i.new_name or "", new_name=None, checkpoint_entries=())
+            for i in renames
+            if (log_dir / (i.new_name or "")).exists()
+        ]
+        journal.begin(meant, time.time_ns() // 1_000_000)
+    for intent in meant:
+        mark(log_dir / intent.name)
+        if intent.name.startswith(cut):
+            for path in (log_dir / intent.name).glob("00000000000000000000.*"):
+                path.unlink()

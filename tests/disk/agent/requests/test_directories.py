@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -150,7 +151,8 @@ def test_another_node_s_rows_are_left_to_it(host: RequestedHost) -> None:
     assert not host.runs and "returns-2" in host.host.find("returns-2")
 
 
-def test_an_orphan_that_the_broker_s_start_renamed_goes_after_retention_in_report_mode(host: RequestedHost) -> None:
+def test_an_orphan_that_the_broker_s_start_renamed_is_not_removed_by_the_request(host: RequestedHost) -> None:
+    """Which may remove only under the name that it gave itself, or that was listed."""
     number = host.request(host.row(ORPHAN))
     stray = host.host.d2 / f"returns-2.{'a' * 32}-stray"
     (host.host.d2 / "returns-2").rename(stray)
@@ -162,10 +164,89 @@ def test_an_orphan_that_the_broker_s_start_renamed_goes_after_retention_in_repor
     host.configure(**{"cleanup.stray_retention": "1ms"})
     others = host.host.find("", "-stray")
     host.cycle()
-    assert sorted(set(others) - set(host.host.find("", "-stray"))) == [stray.name], "report mode takes nothing else"
+    assert host.host.find("", "-stray") == others, "report mode"
+    listed = host.request(host.row(ORPHAN, kind="stray", only_copy=True), approvals=ALL)
+    host.minute()
+    assert host.results(listed) == [("done", "removed")] and not stray.exists()
+
+
+def in_report_mode_after_retention(host: RequestedHost) -> list[str]:
+    """What two cleanup cycles leave of the orphan, retention being over."""
+    host.configure(**{"cleanup.stray_retention": "1ms"})
     host.cycle()
+    host.cycle()
+    return host.host.find("returns-2")
+
+
+def quarantined(host: RequestedHost) -> Path:
+    (name,) = host.host.find("returns-2.", "-stray")
+    return host.host.d2 / name
+
+
+def test_what_a_request_quarantined_goes_after_retention_in_report_mode(host: RequestedHost) -> None:
+    number = host.request(host.row(ORPHAN))
+    host.minute()
+    others = set(host.host.find("", "-stray")) - {quarantined(host).name}
+    assert in_report_mode_after_retention(host) == []
+    assert set(host.host.find("", "-stray")) == others, "report mode takes nothing else"
     host.minute()
     assert host.results(number) == [("done", "removed")]
+
+
+def test_it_goes_also_where_the_agent_was_killed_before_it_remembered(host: RequestedHost) -> None:
+    """The permission stands in the intent of the rename."""
+    host.request(host.row(ORPHAN))
+    host.minute(read=False)
+    memory = (host.host.state / "requests.json").read_bytes()
+    host.minute()
+    (host.host.state / "requests.json").write_bytes(memory)
+    with sqlite3.connect(host.host.state / "journal.db") as db:
+        db.execute("UPDATE actions SET outcome=NULL")
+    assert in_report_mode_after_retention(host) == []
+
+
+@pytest.mark.parametrize("back_by", ["restore", "hand"])
+@pytest.mark.parametrize("then", ["a broker's start", "the same name", "a new directory of the old inode"])
+@pytest.mark.parametrize("seen", [True, False])
+def test_what_it_quarantined_once_permits_nothing_once_it_has_another_name(
+    host: RequestedHost, back_by: str, then: str, seen: bool
+) -> None:
+    """`restore`d, and made a stray by the next start of the broker: it was removed after retention, in report mode."""
+    host.request(host.row(ORPHAN))
+    host.minute()
+    aside, current = quarantined(host), host.host.d2 / "returns-2"
+    if back_by == "restore":
+        host.restore()
+    else:
+        aside.rename(current)
+    if seen or (back_by, then) == ("hand", "the same name"):
+        host.cycle()
+    if then == "a new directory of the old inode":
+        for path in current.glob("*.log"):
+            grow(path.parent)
+    left = aside if then == "the same name" else host.host.d2 / f"returns-2.{'a' * 32}-stray"
+    current.rename(left)
+    assert in_report_mode_after_retention(host) == [left.name]
+
+
+def test_a_copy_of_what_it_quarantined_stays(host: RequestedHost) -> None:
+    host.request(host.row(ORPHAN))
+    host.minute()
+    aside = quarantined(host)
+    shutil.copytree(aside, aside.with_name("copy"))
+    shutil.rmtree(aside)
+    aside.with_name("copy").rename(aside)
+    assert in_report_mode_after_retention(host) == [aside.name]
+
+
+def test_a_listed_stray_goes_under_its_listed_name_only(host: RequestedHost) -> None:
+    host.configure(topics_gone=True, **{"cleanup.stray_retention": "1ms"})
+    number = host.request(host.row(STRAY))
+    (name,) = host.host.find("invoices-1.", "-stray")
+    (path,) = (d / name for d in (host.host.d1, host.host.d2) if (d / name).exists())
+    path.rename(path.with_name(f"invoices-1.{'b' * 32}-stray"))
+    host.minute()
+    assert host.results(number) == [("refused", "identity")] and host.host.find("invoices-1.", "-stray")
 
 
 def test_what_was_quarantined_goes_after_retention_in_report_mode_unless_cancelled_since(host: RequestedHost) -> None:

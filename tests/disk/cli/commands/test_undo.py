@@ -36,6 +36,21 @@ def test_what_delete_takes_restore_brings_back(host: CliHost) -> None:
     assert host.checkpoints() == checkpoints
 
 
+@pytest.mark.parametrize("copy", [("cp", "-a"), ("cp", "-r")])
+def test_what_delete_took_comes_back_from_a_copy_of_the_disk(host: CliHost, copy: tuple[str, str]) -> None:
+    """By its plan, with its log start offsets: the unique names are the same, and no inode is."""
+    before, checkpoints = host.partitions(), host.checkpoints()
+    plan_id = delete(host, "--topic", "orders|clicks|customer.state|plant.*", *FREELY, "--quarantine").json["plan_id"]
+    for log_dir in (host.d1, host.d2):
+        log_dir.rename(log_dir.with_name(f"{log_dir.name}.old"))
+        subprocess.run([*copy, log_dir.with_name(f"{log_dir.name}.old"), log_dir], check=True)
+    back = host.run("restore", "--retention-will-delete", "--json", "--plan", plan_id, "--execute")
+    assert back.status == 0 and set(back.outcomes().values()) == {"done"}, back.out + back.err
+    logs = {name for name in before if name.endswith(".log")}
+    assert {name for name in host.partitions() if name.endswith(".log")} == logs
+    assert host.checkpoints() == checkpoints
+
+
 def test_a_removal_that_has_started_cannot_be_undone(host: CliHost) -> None:
     host.configure(**NO_LIMITS, **{"delete.file_delete_delay_ms": 0, "delete.bytes_per_second": "1KiB"})
     # A directory that is smaller than one step of the budget goes in one.
@@ -57,6 +72,15 @@ def test_a_removal_that_has_started_cannot_be_undone(host: CliHost) -> None:
     refused = host.run("restore", "--json", name, "--execute")
     assert refused.status == 3 and refused.guards() == {name: "journal"}
     assert "removal has started" in refused.json["refusals"][0]["fact"]
+    # A copy without the mark (`cp -r`, another disk) has another inode, and the same unique name.
+    subprocess.run(["cp", "-r", host.d1 / name, host.root / "copy"], check=True)
+    subprocess.run(["chmod", "u-s", host.root / "copy"], check=True)
+    (host.d1 / name).rename(host.root / "original")
+    (host.root / "copy").rename(host.d1 / name)
+    copied = host.run("restore", "--json", name, "--execute")
+    assert copied.status == 3 and copied.guards() == {name: "journal"}, copied.out
+    (host.d1 / name).rename(host.root / "copy")
+    (host.root / "original").rename(host.d1 / name)
     # Nor by a journal that does not know: one that is new, of another state dir, lost or older than the removal.
     known, host.state = host.state, host.root / "another-state"
     refused = host.run("restore", "--json", name, "--execute")

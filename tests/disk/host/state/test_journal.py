@@ -131,7 +131,7 @@ def test_a_renamed_directory_is_known_over_a_reboot_that_changes_device_numbers(
         known = journal.renamed_to(f"orders-0.{HEX}-delete", Identity(9999, 17))
         assert journal.renames() == {(f"orders-0.{HEX}-delete", 17): known}
         assert known is not None and known.intent.topic == "orders"
-        assert journal.renamed_to(f"orders-0.{HEX}-delete", Identity(2049, 18)) is None
+        assert journal.renamed_to(f"orders-0.{HEX}-delete", Identity(2049, 18)) == known, "a copy has the unique name"
 
 
 def test_saved_checkpoint_entries_reach_back_over_our_renames_but_not_beyond_a_restore(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_removals_count_as_started_unless_they_were_skipped(tmp_path: Path) -> N
         ids = journal.begin([*removals, intent("marked")], NOW)
         outcomes = [Outcome.DONE, Outcome.FAILED, Outcome.YIELDED, Outcome.SKIPPED, Outcome.DONE]
         journal.finish([(n, o, None) for n, o in zip(ids[1:], outcomes, strict=True)], NOW)
-        assert journal.removal_intents({17, 18}).keys() == {(n, 17) for n in names[:-1]}
+        assert journal.removal_intents({17, 18}, set()).keys() == {(n, 17) for n in names[:-1]}
 
 
 def test_only_open_intents_are_withdrawn_and_their_ids_are_not_used_again(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_journal_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: 
         for table in ("host", "clock_doubt", "clock_jumps", "incarnations"):
             db.execute(f"DROP TABLE {table}")
         later = ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started", "claims")
-        for column in (*later, "allocated", "segments"):
+        for column in (*later, "allocated", "segments", "log_bytes", "permission_ended"):
             db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
         db.execute("PRAGMA user_version=1")
     db.close()
@@ -369,7 +369,7 @@ def test_nothing_but_a_plain_file_is_opened(tmp_path: Path, there: str) -> None:
 
 def test_no_journal_yet_reads_as_empty_and_makes_nothing(tmp_path: Path) -> None:
     with Journal.open_read_only(str(tmp_path / "missing")) as journal:
-        assert journal.history() == [] and journal.removal_intents({17}) == {}
+        assert journal.history() == [] and journal.removal_intents({17}, set()) == {}
         with pytest.raises(JournalError, match="reading only"):
             journal.begin([intent()], NOW)
     assert os.listdir(tmp_path) == []
@@ -468,7 +468,7 @@ def test_a_journal_of_the_second_schema_knows_nothing_of_exchanges(tmp_path: Pat
         journal.finish([(number, Outcome.DONE, None)], 2)
     db = sqlite3.connect(tmp_path / FILE_NAME)
     later = ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started", "claims")
-    for column in (*later, "allocated", "segments"):
+    for column in (*later, "allocated", "segments", "log_bytes", "permission_ended"):
         db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
     db.execute("DROP TABLE incarnations")
     db.execute("PRAGMA user_version=2")
