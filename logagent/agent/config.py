@@ -43,10 +43,14 @@ _REMOVED: dict[tuple[str, ...], str] = {
 
 
 _OURS = re.compile(r"logagent[_.]", re.IGNORECASE)
-# Variables that are no settings: a command's own, those of the tests, and what Kubernetes sets in each container for
-# every service with such a name.
-_NO_SETTINGS = re.compile(
-    r"LOGAGENT_(ORDERS_KEY_FILE|TESTS?_\w+|(\w+_)?SERVICE_(HOST|PORT(_\w+)?)|(\w+_)?PORT(_\d+_(TCP|UDP|SCTP)\w*)?)"
+# Variables that are no settings: a command's own, and those of the tests.
+_NO_SETTINGS = re.compile(r"LOGAGENT_(ORDERS_KEY_FILE|TESTS?_\w+)")
+# What Kubernetes sets in each container for every service that is called logagent or logagent-NAME: known by name and
+# value, or a setting that somebody meant to make (LOGAGENT_METRICS_PORT=9640) would silently not be in effect.
+_OF_A_SERVICE = re.compile(
+    r"LOGAGENT_([A-Z0-9_]+_)?"
+    r"(SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(_[A-Z0-9_]+)?=\d+|PORT=(tcp|udp|sctp)://\S+"
+    r"|PORT_\d+_(TCP|UDP|SCTP)(=(tcp|udp|sctp)://\S+|_ADDR=[0-9a-fA-F.:]+|_PORT=\d+|_PROTO=(tcp|udp|sctp)))"
 )
 
 
@@ -127,7 +131,7 @@ def _overlay_environment(
     known = known_settings()
     names: dict[tuple[str, str], str] = {}
     for variable, text in environ.items():
-        if _OURS.match(variable) is None or _NO_SETTINGS.fullmatch(variable) is not None:
+        if _OURS.match(variable) is None or _is_no_setting(variable, text):
             continue
         section, _, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
         if not variable.startswith(ENV_PREFIX) or (section, key) not in known:
@@ -139,6 +143,10 @@ def _overlay_environment(
         if isinstance(table, dict):
             table[key] = text
     return names
+
+
+def _is_no_setting(variable: str, text: str) -> bool:
+    return any(p.fullmatch(x) for p, x in ((_NO_SETTINGS, variable), (_OF_A_SERVICE, f"{variable}={text}")))
 
 
 def _no_such_variable(variable: str, known: Collection[tuple[str, str]]) -> str:

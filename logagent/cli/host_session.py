@@ -16,18 +16,18 @@ import click
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
-from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, check_journal_host, open_session
+from logagent.agent.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target, named_target, resolve_target
 from logagent.cli.options import Call
 from logagent.cli.render import human_bytes, human_ms
-from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, UnreadableError
+from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.reserve import missing_reserve, why_acting_would_fail
 from logagent.host.state.state_dir import become_who_acts, stat_directory
 from logagent.model.assignments.answerer import WHAT_HELPS
-from logagent.model.facts import Facts
+from logagent.model.facts import Facts, NoJournal
 from logagent.model.records import Health
 
 # How long a log dir that `--log-dir` leaves out may take to answer.
@@ -76,20 +76,25 @@ def session_of(
         state_dir=state_dir,
         act=act,
         actor=f"cli:{_user()}",
-        shared=Shared(failures, wait_seconds=wait_seconds),
+        shared=Shared(failures, wait_seconds=wait_seconds, refused=foreseen),
     ) as session:
-        if to_plan and not act:
-            foreseen = foreseen or check_journal_host(session.journal, session.log_dirs)
-        yield session
+        lacks = session.journal_problem
+        try:
+            yield session
+        except LogAgentError:
+            if to_plan and lacks is not None:
+                _say_what_acting_lacks(call, state_dir, lacks)
+            raise
     if act or to_plan:
-        problem = None if act else foreseen or why_acting_would_fail(state_dir, root_makes_it=to_be_made)
-        _say_what_acting_lacks(call, state_dir, problem)
+        if not act and lacks is None and (e := why_acting_would_fail(state_dir, root_makes_it=to_be_made)) is not None:
+            lacks = NoJournal(str(e), e.hint or "")
+        _say_what_acting_lacks(call, state_dir, lacks)
 
 
-def _say_what_acting_lacks(call: Call, state_dir: str, problem: JournalError | None) -> None:
+def _say_what_acting_lacks(call: Call, state_dir: str, problem: NoJournal | None) -> None:
     """A dry run says what would keep the command from acting; both say where the journal has no reserve."""
     if problem is not None:
-        call.say(f"acting would fail: {problem}")
+        call.say(f"acting would fail: {problem.fact}")
         call.say(f"  hint: {problem.hint}")
     elif (warning := missing_reserve(state_dir)) is not None:
         call.say(warning)

@@ -126,6 +126,13 @@ class NotSeen(NamedTuple):
     hint: str
 
 
+class NoJournal(NamedTuple):
+    """Why a command that acts gets no journal, in words, and what to do about it."""
+
+    fact: str
+    hint: str
+
+
 class Unchangeable(NamedTuple):
     """Why the kernel would not let us change a directory, in words, and what to do about it."""
 
@@ -165,7 +172,7 @@ class Facts:
     log_dirs: Mapping[str, LogDirFacts]
     cluster_problems: Mapping[str, str] = field(default_factory=dict)
     rulings: Mapping[DirKey, Ruling] = field(default_factory=dict)
-    journal_problem: str | None = None
+    journal_problem: NoJournal | None = None
     delete_topic_enable: bool = True
     kafka_version: tuple[int, ...] | None = None
     known_version: KafkaVersion = UNKNOWN_VERSION

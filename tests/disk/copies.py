@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import sys
 import warnings
+from itertools import pairwise
+from pathlib import Path
 
 from tests.cli_host import CliHost, Ran
 
 _CLONE_NEWNS, _CLONE_NEWPID = 0x20000, 0x20000000
-_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 
 
 def run_in_a_copy(host: CliHost, *arguments: str, alone: bool = False) -> Ran:
@@ -41,9 +44,28 @@ def _with_its_own_proc() -> int:
     inner = _fork()
     if inner == 0:
         libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
-        if libc.mount(b"proc", b"/proc", b"proc", 0, None) != 0:
-            raise OSError(ctypes.get_errno(), "mount")
+        _mount(libc, b"proc", b"/proc", b"proc")
+        _open_python(libc)
     return inner
+
+
+def _open_python(libc: ctypes.CDLL) -> None:
+    """Only root reads root's home, where Python may live; whoever this process becomes has to read it."""
+    whole = [*Path(sys.executable).resolve().parents][::-1]
+    for closed, below in pairwise(whole):
+        if closed.stat().st_mode & 0o055 != 0o055:
+            fd = os.open(below, os.O_PATH)
+            _mount(libc, b"tmpfs", bytes(closed), b"tmpfs", b"mode=755")
+            below.mkdir()
+            _mount(libc, f"/proc/self/fd/{fd}".encode(), bytes(below), None, flags=_MS_BIND)
+            os.close(fd)
+
+
+def _mount(
+    libc: ctypes.CDLL, what: bytes, where: bytes, kind: bytes | None, options: bytes | None = None, flags: int = 0
+) -> None:
+    if libc.mount(what, where, kind, flags, options) != 0:
+        raise OSError(ctypes.get_errno(), "mount", where)
 
 
 def _fork() -> int:

@@ -306,7 +306,7 @@ def inspect_state_dir(
     nearest = nearest_directory(path)
     given = service_state_dir(service)
     seen = inspect_journal(path)
-    present = {log_dir: status for log_dir in log_dirs if (status := stat_directory(log_dir)) is not None}
+    present = {log_dir: found.status for log_dir in log_dirs if (found := stat_directory(log_dir)) is not None}
     return StateDirFacts(
         path=path,
         exists=exists,

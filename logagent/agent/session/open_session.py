@@ -22,8 +22,9 @@ from logagent.host.log_dir.log_dir import LogDirFailures
 from logagent.host.state.executor_lock import ExecutorLock, hold_log_dirs
 from logagent.host.state.journal import Journal
 from logagent.host.state.reserve import keep_reserve
-from logagent.host.state.state_dir import default_state_dir, prepare_state_dir, stat_directory
+from logagent.host.state.state_dir import LogDirSeen, default_state_dir, prepare_state_dir, stat_directory
 from logagent.model.assignments.identity import JournalHost, MetaRead, foreign_journal
+from logagent.model.facts import NoJournal
 from logagent.model.planning.queue import DAY_MS, forgettable
 from logagent.model.records import Kind
 from logagent.settings import Settings
@@ -73,7 +74,7 @@ class Shared:
     by log dir from which the next ones continue (they are replaced in place; a log dir without one is scanned in full).
     `segments_read`: of the copies that removals rest on. Without `settle` what a crash left open stays open: settling
     can rewrite a checkpoint, which a run that only reports must not do. `wait_seconds`: for another logagent to finish
-    acting.
+    acting. `refused`: of a dry run, why a command that acts would get no journal.
     """
 
     failures: LogDirFailures = field(default_factory=LogDirFailures)
@@ -82,6 +83,10 @@ class Shared:
     segments_read: SegmentReadings | None = None
     settle: bool = True
     wait_seconds: float = EXECUTOR_WAIT_SECONDS
+    refused: JournalError | None = None
+
+
+_REPAIR = "nothing is done without the journal: repair the state dir first"
 
 
 @contextmanager
@@ -98,26 +103,30 @@ def open_session(
     """Open everything in a safe order.
 
     To act: first the state dir and its owner's identity, then the executor lock, then the journal; what a crash left
-    open is settled before anything is looked at. To look: the journal is read if it exists; if it cannot be read, that
-    is a fact, not an error.
+    open is settled before anything is looked at. To look: the journal is read if it exists; if it cannot be read, or is
+    another host's, that is a fact, not an error, and nothing of it is believed.
     """
     shared = shared if shared is not None else Shared()
     directory = state_dir if state_dir is not None else default_state_dir(os.environ)
     with ExitStack() as stack:
-        calls, problem = shared.calls, None
+        calls, problem = shared.calls, shared.refused
         if act:
             journal, calls = _journal_to_act(stack, directory, target, clock, actor, shared)
         else:
             try:
                 journal = stack.enter_context(Journal.open_read_only(directory))
             except JournalError as e:
-                problem = str(e)
+                problem = problem or e
                 journal = stack.enter_context(Journal.empty())
         quarantine = settings.cleanup.quarantine_dirs
         log_dirs = stack.enter_context(LogDirs(target, clock, shared.failures, quarantine, calls))
         if act:
             _hold_and_settle(journal, log_dirs, clock, shared)
-        session = Session(target, settings, clock, log_dirs, journal, act, actor, problem, state_dir=directory)
+        elif (foreign := _check_journal_host(journal, log_dirs)) is not None:
+            problem = problem or foreign
+            journal = stack.enter_context(Journal.empty())
+        no_journal = NoJournal(str(problem), problem.hint or _REPAIR) if problem is not None else None
+        session = Session(target, settings, clock, log_dirs, journal, act, actor, no_journal, state_dir=directory)
         session.known = shared.known
         if shared.segments_read is not None:
             session.reads = CopyReads(shared.segments_read, left=CYCLE_BYTES)
@@ -157,14 +166,12 @@ def _hold_and_settle(journal: Journal, log_dirs: LogDirs, clock: Clock, shared: 
         recover(journal, log_dirs.opened(), clock.now_ms(), calls, quarantine=log_dirs.quarantine)
 
 
-def _stat_log_dirs(
-    log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls
-) -> dict[str, os.stat_result | None]:
-    """Each log dir's status, as `prepare_state_dir` wants it; those that are offline are not asked."""
+def _stat_log_dirs(log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls) -> dict[str, LogDirSeen | None]:
+    """Each log dir, as `prepare_state_dir` wants it; those that are offline are not asked."""
     jobs = {path: partial(stat_directory, path) for path in log_dirs if failures.reason(path) is None}
     looked = calls.call_each(jobs)
     return {
-        path: found if isinstance(found, os.stat_result) else None
+        path: found if isinstance(found, LogDirSeen) else None
         for path, found in ((path, looked.get(path)) for path in log_dirs)
     }
 
@@ -189,8 +196,8 @@ def check_host(journal: Journal, log_dirs: LogDirs) -> bool:
     return not strangers
 
 
-def check_journal_host(journal: Journal, log_dirs: LogDirs) -> JournalError | None:
-    """What `check_host` would raise, for a dry run, which writes nothing."""
+def _check_journal_host(journal: Journal, log_dirs: LogDirs) -> JournalError | None:
+    """What `check_host` would raise, for a command that only looks, and writes nothing."""
     metas = log_dirs.read_cluster()
     if log_dirs.cluster.memory_id is None or log_dirs.cluster.node_id is None:
         return None

@@ -42,7 +42,7 @@ from logagent.model.assignments.sightings import Sighting, count_sightings, orph
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import Host
 from logagent.model.assignments.without_directory import Missing
-from logagent.model.facts import Facts, Keys, LogDirFacts, NotSeen, RecentAction, Ruling, StrayRuling
+from logagent.model.facts import Facts, Keys, LogDirFacts, NoJournal, NotSeen, RecentAction, Ruling, StrayRuling
 from logagent.model.health.clock_doubt import TRUST_CLOCK
 from logagent.model.kafka_version import KafkaVersion, LastRun, VersionsSeen, which_version
 from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
@@ -126,7 +126,7 @@ class Session:
     journal: Journal
     acting: bool
     actor: str
-    journal_problem: str | None = None
+    journal_problem: NoJournal | None = None
     inventories: dict[str, LogDirInventory] = field(default_factory=dict)
     known: dict[str, LogDirInventory] = field(default_factory=dict)
     dirs: list[PartitionDir] = field(default_factory=list)

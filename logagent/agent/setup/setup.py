@@ -39,7 +39,7 @@ from logagent.host.brokers.systemd_units import (
 )
 from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trusted_path, user_name
 from logagent.host.linux.mounts import mount_points
-from logagent.host.state.state_dir import DEFAULT_STATE_DIR
+from logagent.host.state.state_dir import DEFAULT_STATE_DIR, why_by_anybody
 from logagent.model.doctor.doctor_facts import DropInFacts
 from logagent.model.drop_in import (
     NAME,
@@ -321,6 +321,12 @@ def _user(broker: _Broker) -> tuple[str, str, int, int]:
     elif len({uid for uid, _ in owners.values()}) == 1:
         uid, gid = next(iter(owners.values()))
         how = "the log dirs belong to root"
+        doubts = [why_by_anybody(path, uid) for path in owners]
+        if uid != 0 and all(doubts):
+            raise Untrusted(
+                f"anybody can have made the log dirs, so their owner, user {user_name(uid)}, names nobody: {doubts[0]}",
+                hint="let a unit of root's start the broker, with User=, or keep log dirs where only root makes some",
+            )
     else:
         owned_by = "; ".join(f"{path}: user {uid}" for path, (uid, _) in owners.items()) or "none of them exists"
         raise LogAgentError(f"cannot determine who owns the log dirs: {owned_by}", hint="mount their disks first")
@@ -377,7 +383,7 @@ def _resolved(path: str, owners: set[int]) -> str:
         existing, _, name = existing.rpartition("/")
         missing = f"/{name}{missing}"
     try:
-        resolved = trusted_path(existing or "/", owners, others_may_write=True).rstrip("/") + missing
+        resolved = trusted_path(existing or "/", owners, others_may_write="anywhere").rstrip("/") + missing
     except OSError as e:
         raise Untrusted(f"{path}: {e.strerror}") from e
     if not allowed(resolved):

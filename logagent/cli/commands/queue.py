@@ -27,7 +27,7 @@ def queue(call: Call) -> None:
         facts = session.log_dirs.facts(session.log_dirs.log_dir_facts("no"))
         note_health(call, facts)
         if session.journal_problem is not None:
-            call.say(f"times and names may be missing: {session.journal_problem}")
+            call.say(f"times and names may be missing: {session.journal_problem.fact}")
         entries = session.queue()
         delay = session.file_delete_delay_ms()
         grace = session.settings.cleanup.leftover_grace

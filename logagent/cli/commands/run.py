@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import sys
@@ -26,7 +25,7 @@ from logagent.errors import Exit, Halted
 from logagent.host.linux.child import Child, work_in_child
 from logagent.host.linux.syscalls import share_one_arena
 from logagent.host.state.executor_lock import ExecutorLock
-from logagent.host.state.state_dir import prepare_state_dir, stat_directory
+from logagent.host.state.state_dir import LogDirSeen, prepare_state_dir, stat_directory
 
 if TYPE_CHECKING:
     from logagent.agent.daemon.scheduling import RunConfig
@@ -79,7 +78,7 @@ def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
             raise unusable
 
 
-def answering(config: RunConfig) -> dict[str, os.stat_result | None]:
+def answering(config: RunConfig) -> dict[str, LogDirSeen | None]:
     """What the log dirs are now: a disk that already hangs must not keep the daemon from starting.
 
     Each is read by a child. A thread would do unless started as root: `setresuid` waits for every thread, and a
@@ -88,7 +87,7 @@ def answering(config: RunConfig) -> dict[str, os.stat_result | None]:
     paths = config.target.log_dirs
     children = {path: Child(partial(_pickled, path)) for path in paths}
     deadline = time.monotonic() + config.settings.health.probe_timeout / 1000
-    statuses: dict[str, os.stat_result | None] = dict.fromkeys(paths)
+    statuses: dict[str, LogDirSeen | None] = dict.fromkeys(paths)
     for path, child in children.items():
         with suppress(OSError):  # TimeoutError is one, too
             statuses[path] = pickle.loads(child.answer(max(0.0, deadline - time.monotonic())))

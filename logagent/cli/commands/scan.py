@@ -69,7 +69,7 @@ def scan(call: Call, jsonl: bool, show_all: bool, choice: Choice) -> None:
         say_where_they_end(session, call)
         note_health(call, facts)
         if session.journal_problem is not None:
-            call.say(f"full topic names may be missing: {session.journal_problem}")
+            call.say(f"full topic names may be missing: {session.journal_problem.fact}")
         head, missing = scan_head(session, facts, call.host), session.missing(facts)
         head["without_directory"] = [
             {"topic": w.topic, "partition": w.partition, "topic_id": w.topic_id, "only_copy": w.only_copy}

@@ -16,6 +16,7 @@ import stat
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from logagent.errors import LogAgentError
 from logagent.files.safe_open import FileLimit, read_regular
@@ -31,9 +32,13 @@ class Untrusted(LogAgentError):
     slug = "untrusted"
 
 
-def trusted_path(path: str, owners: Collection[int], *, others_may_write: bool = False) -> str:
+Where = Literal["nowhere", "at its end", "anywhere"]
+
+
+def trusted_path(path: str, owners: Collection[int], *, others_may_write: Where = "nowhere") -> str:
     """`path` (absolute) without symlinks, if it and every directory on the way belong to `owners` and nobody else can
-    write to them. `others_may_write`: check only the owners, for a path whose result is shown before it is used.
+    write to them. `others_may_write`: "at its end" if it only matters who could have made it; "anywhere" checks the
+    owners alone, for a path whose result is shown before it is used.
 
     Raises Untrusted that names the first offending step, or OSError (FileNotFoundError if it does not exist).
     """
@@ -45,19 +50,19 @@ def sole_owner(path: str) -> int:
 
     Raises Untrusted if there are two of them or if others can write, or OSError.
     """
-    others = _walk(path, None, others_may_write=False)[1] - {0}
+    others = _walk(path, None, "nowhere")[1] - {0}
     if len(others) > 1:
         raise Untrusted(f"{path}: users {', '.join(map(str, sorted(others)))} can all change it", hint=_HINT)
     return next(iter(others), 0)
 
 
-def _walk(path: str, owners: Collection[int] | None, others_may_write: bool) -> tuple[str, set[int]]:
+def _walk(path: str, owners: Collection[int] | None, others_may_write: Where) -> tuple[str, set[int]]:
     """The path without symlinks, and the owners of everything on the way. `owners` None: any owner is accepted."""
     if not path.startswith("/") or any(ord(c) < 32 or ord(c) == 127 for c in path):
         raise Untrusted(f"{path}: not a plain absolute path")
     trail: list[str] = []
     rest = deque(path.split("/"))
-    seen = {_check("/", owners, others_may_write).st_uid}
+    seen = {_check("/", owners, others_may_write == "anywhere").st_uid}
     links = 0
     while rest:
         name = rest.popleft()
@@ -65,7 +70,8 @@ def _walk(path: str, owners: Collection[int] | None, others_may_write: bool) -> 
             trail = trail[:-1] if name == ".." else trail
             continue
         step = "/" + "/".join([*trail, name])
-        status = _check(step, owners, others_may_write)
+        loose = others_may_write == "anywhere" or (others_may_write == "at its end" and _is_kept(step, rest))
+        status = _check(step, owners, loose)
         seen.add(status.st_uid)
         if not stat.S_ISLNK(status.st_mode):
             trail.append(name)
@@ -77,6 +83,16 @@ def _walk(path: str, owners: Collection[int] | None, others_may_write: bool) -> 
         trail = [] if target.startswith("/") else trail
         rest.extendleft(reversed(target.split("/")))
     return "/" + "/".join(trail), seen
+
+
+def _is_kept(step: str, rest: Iterable[str]) -> bool:
+    """Whether the path ends here, or others may write here but cannot have made or swapped its next step: that is
+    root's, in a sticky directory such as /tmp."""
+    name = next(filter(None, rest), None)
+    if name is None:
+        return True
+    sticky = os.lstat(step).st_mode & stat.S_ISVTX
+    return bool(sticky) and name not in (".", "..") and os.lstat(f"{step}/{name}").st_uid == 0
 
 
 def read_trusted(path: str, limit: FileLimit, owners: Collection[int]) -> bytes:

@@ -342,9 +342,7 @@ def journal(p: Proposal, facts: Facts) -> Refusal | None:
     """The intent can be written durably before the action."""
     if facts.journal_problem is None:
         return None
-    return _refuse(
-        p, "journal", facts.journal_problem, "nothing is done without the journal: repair the state dir first"
-    )
+    return _refuse(p, "journal", *facts.journal_problem)
 
 
 Guard = Callable[[Proposal, Facts], Refusal | None]

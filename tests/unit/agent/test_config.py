@@ -318,10 +318,54 @@ def test_a_variable_that_is_no_setting_is_an_error_with_the_nearest_one(tmp_path
 
 def test_variables_of_others_are_not_ours(tmp_path: Path) -> None:
     environ = {"LOGAGENT_TESTS_REQUIRE_ALL": "1", "LOGAGENTS__X": "1", "PATH": "/bin", "LOGAGENT_ORDERS_KEY_FILE": "f"}
-    # In a pod beside services that are called logagent and logagent-fleet.
-    environ |= dict.fromkeys(("LOGAGENT_SERVICE_HOST", "LOGAGENT_SERVICE_PORT_METRICS", "LOGAGENT_PORT"), "x")
-    environ |= {"LOGAGENT_PORT_9640_TCP_ADDR": "x", "LOGAGENT_FLEET_SERVICE_HOST": "x"}
     assert load(write(tmp_path, ""), environ).settings == Settings()
+
+
+# What the kubelet sets (`pkg/kubelet/envvars`) for a service with two ports, after its own name.
+POD = {
+    "SERVICE_HOST": "10.0.0.1",
+    "SERVICE_PORT": "8080",
+    "SERVICE_PORT_HTTP": "8080",
+    "SERVICE_PORT_HTTP_METRICS": "9640",
+    "PORT": "tcp://10.0.0.1:8080",
+    "PORT_8080_TCP": "tcp://10.0.0.1:8080",
+    "PORT_8080_TCP_PROTO": "tcp",
+    "PORT_8080_TCP_PORT": "8080",
+    "PORT_8080_TCP_ADDR": "10.0.0.1",
+    "PORT_53_UDP": "udp://10.0.0.1:53",
+}
+
+
+@pytest.mark.parametrize("service", ["LOGAGENT", "LOGAGENT_FLEET", "LOGAGENT_0", "LOGAGENT_CLEANUP_PORT"])
+@pytest.mark.parametrize("address", ["10.0.0.1", "fd00::1"])
+def test_what_a_pod_gets_beside_a_service_of_our_name_stops_no_command(
+    tmp_path: Path, service: str, address: str
+) -> None:
+    in_url = f"[{address}]" if ":" in address else address
+    environ = {
+        f"{service}_{name}": value.replace("10.0.0.1", in_url if "://" in value else address)
+        for name, value in POD.items()
+    }
+    assert load(write(tmp_path, ""), environ).settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("LOGAGENT_METRICS_PORT", "9640"),
+        ("LOGAGENT_METRICS__PORT", "127.0.0.1:9640"),
+        ("LOGAGENT_METRICS_SERVICE_HOST", "broker.example"),
+        ("LOGAGENT_METRICS_SERVICE_PORT", "9640/tcp"),
+        ("logagent_metrics_service_host", "10.0.0.1"),
+    ],
+)
+def test_what_only_resembles_it_is_a_setting_that_would_not_be_in_effect(
+    tmp_path: Path, variable: str, value: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(write(tmp_path, ""), {variable: value})
+    (problem,) = raised.value.problems
+    assert variable in problem and "did you mean LOGAGENT_" in problem
 
 
 # How people write values

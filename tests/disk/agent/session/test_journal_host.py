@@ -22,8 +22,17 @@ def test_a_swapped_state_dir_is_refused(tmp_path: Path) -> None:
     assert one.run("cleanup", "--execute").status in (0, 3)  # 3: the disk has strays of topics that live here
     before = other.partitions()
     one.state.rename(other.state)
-    shown = other.run("cleanup")
-    assert "acting would fail: the journal" in shown.err and "is of another host" in shown.err
+    # What --execute refuses, the dry run refuses, and believes nothing that the journal says.
+    for command in ("cleanup", "rescue", "delete --topic orders --allow-assigned --even-last-copy", "restore {stray}"):
+        stray = next(iter(other.find("", "-stray")))
+        words = command.format(stray=stray).split()
+        shown, done = other.run(*words, "--json"), other.run(*words, "--json", "--execute")
+        assert "acting would fail: the journal" in shown.err and "is of another host" in shown.err
+        assert shown.json["actions"] == [] and done.status == 1 and "is of another host" in done.err, command
+        wanted = [r for r in shown.json["refusals"] if r["guard"] == "journal"]
+        assert all("is of another host" in r["fact"] and "--state-dir" in r["hint"] for r in wanted)
+        assert wanted or command.split()[0] in ("rescue", "restore"), command  # refused for more reasons
+    assert "is of another host" in other.run("scan").err
     ran = other.run("cleanup", "--execute")
     assert ran.status == 1 and "is of another host" in ran.err and "AnotherClusterAnother1" in ran.err
     assert other.partitions() == before

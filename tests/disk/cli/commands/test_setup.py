@@ -187,6 +187,22 @@ def test_the_user_is_never_root_nor_another_one_than_the_log_dirs(host: DoctorHo
     assert "mount their disks first" in refused(host)
 
 
+def test_a_log_dir_that_anybody_can_have_made_names_no_user(host: DoctorHost) -> None:
+    """Kafka's own default is /tmp/kafka-logs: whoever makes it first was written as `User=`."""
+    host.path(BROKER_UNIT).unlink()
+    host.path("/srv/shared").mkdir()
+    host.path("/srv/shared").chmod(0o1777)
+    host.run("install", "-d", "-o", "mallory", "-g", "mallory", "/srv/shared/kafka-logs")
+    host.write(PROPERTIES, "process.roles=broker\nnode.id=3\nlog.dirs=/srv/shared/kafka-logs\n")
+    os.chown(host.path(PROPERTIES), 0, 0)
+    os.chown(host.path(PROPERTIES).parent, 0, 0)
+    said = refused(host)
+    assert "user mallory, names nobody: /srv/shared can be written by others" in said
+    # A unit of root's names one, as long as that user owns them.
+    host.write(BROKER_UNIT, UNIT.format("mallory", PROPERTIES))
+    assert opened(host.logagent("setup", "--execute"))[0] == "User=mallory"
+
+
 def test_no_symlink_of_another_user_chooses_what_is_opened(host: DoctorHost) -> None:
     """The broker's user leads its log dir to another user's directory, and to the system's."""
     for folder, owner in (("/home/mallory", OTHER_UID), ("/usr/share", 0)):

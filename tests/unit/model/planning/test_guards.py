@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.claims import Claim, Held, Witness
-from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling, Unchangeable
+from logagent.model.facts import Facts, LogDirFacts, NoJournal, Ruling, StrayRuling, Unchangeable
 from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.model.planning import guards
 from logagent.model.planning.assemble import BlastRadius, assemble, blast_radius
@@ -141,8 +141,8 @@ CASES = [
     Case(guards.changeable, "is immutable", mark(), replace(ORPHAN, unchangeable={mark().key: FIXED})),
     Case(guards.changeable, "is immutable", remove(), facts(unchangeable={remove().key: FIXED})),
     Case(guards.changeable, "is immutable", restore(), facts(unchangeable={restore().key: FIXED})),
-    Case(guards.journal, "disk full", mark(), replace(ORPHAN, journal_problem="disk full")),
-    Case(guards.journal, "disk full", remove(), facts(journal_problem="disk full")),
+    Case(guards.journal, "disk full", mark(), replace(ORPHAN, journal_problem=NoJournal("disk full", "make room"))),
+    Case(guards.journal, "disk full", remove(), facts(journal_problem=NoJournal("disk full", "make room"))),
 ]  # fmt: skip
 
 
