@@ -238,7 +238,7 @@ def _empty(name: str, report: Mapping[str, Any]) -> str:
     sentence = WORDS[name].empty
     if name == "missing_replicas" and not_compared(report):
         sentence = f"None is known to be missing. {plural(not_compared(report), 'replica')} could not be compared."
-    if name in ("directories", "missing_replicas") and undecided:
+    if name in ("directories", "missing_replicas", "undecided_replicas") and undecided:
         count = plural(len(undecided), "cluster")
         if len(undecided) == len(report["clusters"]):
             return f"Nothing is listed because no verdict could be made ({count}). That is not the same as none."

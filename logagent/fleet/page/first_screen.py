@@ -365,14 +365,16 @@ def _new(report: Report) -> str:
     changes = report["answers"]["changes"]
     if not changes:
         return '<p class="new dim">Nothing to compare with yet: changes need snapshots of two dates.</p>'
-    return "".join(_since(change) for change in changes)
+    return "".join(_since(change, report["answers"]["replicas"]["no_copy"]) for change in changes)
 
 
-def _since(change: Mapping[str, Any]) -> str:
-    """Figures of what is new: no table has exactly these rows, so they are no links."""
+def _since(change: Mapping[str, Any], more: int) -> str:
+    """Figures of what is new: no table has exactly these rows, so they are no links. `more`: partitions that may have
+    no copy, new or not."""
     lost = change["no_copy"]
+    rest = f" ({exact(more)} more could not be compared)" if more else ""
     parts = [
-        "unknown partitions with no copy" if lost is None else plural(lost, "partition") + " with no copy",
+        ("unknown partitions with no copy" if lost is None else plural(lost, "partition") + " with no copy") + rest,
         plural(change["offline"], "log dir") + " offline",
         f"{plural(change['orphans'], 'orphan')} ({size(change['orphan_bytes'])})",
         f"cleared {plural(change['cleared'], 'dir')} ({size(change['cleared_bytes'])})",
