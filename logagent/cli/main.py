@@ -110,6 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status. Messages go to stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stdout is None:  # closed (`>&-`): nobody wants it, and no file of a log dir may become descriptor 1
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if arguments is None and completion.VARIABLE in os.environ:
         return completion.answer(cli, os.environ[completion.VARIABLE])
     try:

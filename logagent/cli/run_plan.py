@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -56,10 +58,22 @@ def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
         done = carry_out(call, session, make_plan(session, facts), execute=execute)
         note_health(call, facts)
     set_status(call, done.plan, done.execution)
-    if call.json:
-        dump(done.document)
-    else:
-        show_plan(call, done)
+    with closing_said(call, done.plan, done.document):
+        if call.json:
+            dump(done.document)
+        else:
+            show_plan(call, done)
+
+
+@contextmanager
+def closing_said(call: Call, plan: Plan, document: PlanDoc) -> Iterator[None]:
+    """Where stdout cannot be written (a full disk, a reader that has gone), what was done is said on stderr."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError:
+        call.say(closing(plan, document))
+        raise
 
 
 def carry_out(

@@ -24,7 +24,7 @@ from logagent.cli.host_session import (
 from logagent.cli.options import Call, common, includes_internal, or_dry_run, reads_assignments
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, show_line, table
-from logagent.cli.run_plan import say_how_it_ends, set_status, show_refusals, show_waiting
+from logagent.cli.run_plan import closing_said, say_how_it_ends, set_status, show_refusals, show_waiting
 from logagent.errors import Exit, UsageError
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Execution
@@ -373,10 +373,11 @@ def _report(call: Call, session: Session, facts: Facts, offered: Rescue, executi
     set_status(call, plan, execution)
     if executed and offered.missing(document["totals"]["freed_bytes"]):
         call.record_status(Exit.REFUSED)
-    if call.json:
-        dump(document)
-    else:
-        show_rescue(call, document, offered, executed=executed)
+    with closing_said(call, plan, document):
+        if call.json:
+            dump(document)
+        else:
+            show_rescue(call, document, offered, executed=executed)
 
 
 def _say_where_a_stop_helps(call: Call, facts: Facts, offered: Rescue) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,19 @@ def test_what_is_done_is_done_whoever_listens(host: CliHost) -> None:
         running.stdout = None
         assert running.wait(30) == 3
     assert len(host.find("orders-", "-delete")) == 3 + 3  # orders-2019 had three
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize(("stdout", "status"), [("/dev/full", 1), ("&-", 3)])
+def test_what_was_done_is_said_where_stdout_cannot_be_written(
+    host: CliHost, stdout: str, status: int, form: tuple[str, ...]
+) -> None:
+    command = host.arguments("delete", "--topic", "orders|__consumer_offsets", *FREELY, "--execute", *form)
+    words = shlex.join([sys.executable, "-m", "logagent", *command])
+    done = subprocess.run(["sh", "-c", f"{words} >{stdout}"], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == status and "Traceback" not in done.stderr, done.stderr
+    assert "3 of 3 done" in done.stderr or (form and status == 3), done.stderr
+    assert len(host.find("orders-", "-delete")) == 3 + 3
 
 
 def test_output_that_cannot_be_written_is_an_error(host: CliHost) -> None:
