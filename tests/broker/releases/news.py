@@ -103,9 +103,10 @@ def differing_starts(before: Iterable[dict[str, Any]], after: Iterable[dict[str,
     """What a start makes of the same damage, from two files of `python -m tests.broker.check --out`."""
     outcomes = {(row["kind"], row["damage"]): row["outcome"] for row in before}
     for row in after:
-        was = outcomes.get((row["kind"], row["damage"]))
+        was = outcomes.pop((row["kind"], row["damage"]), None)
         if was is None or was != row["outcome"]:
             yield f"{row['kind']}: {row['damage']}: {was or 'not tried'} -> {row['outcome']}"
         if not row["agrees"]:
             said = " ".join(row["fatal"]) or "nothing fatal"
             yield f"{row['kind']}: {row['damage']}: {row['outcome']}, and check says {said}"
+    yield from (f"{kind}: {damage}: {was} -> not tried" for (kind, damage), was in outcomes.items())

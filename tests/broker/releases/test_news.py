@@ -30,10 +30,11 @@ def test_starts_that_differ_and_starts_that_check_did_not_foretell_are_named() -
     def row(damage: str, outcome: str, *fatal: str, agrees: bool = True) -> dict[str, object]:
         return {"kind": "combined", "damage": damage, "outcome": outcome, "fatal": fatal, "agrees": agrees}
 
-    before = [row("a", "starts"), row("b", "refuses", "x"), row("c", "refuses", "x")]
+    before = [row("e", "starts"), row("a", "starts"), row("b", "refuses", "x"), row("c", "refuses", "x")]
     after = [row("a", "starts"), row("b", "starts"), row("c", "refuses", agrees=False), row("d", "starts")]
     assert list(differing_starts(before, after)) == [
         "combined: b: refuses -> starts",
         "combined: c: refuses, and check says nothing fatal",
         "combined: d: not tried -> starts",
+        "combined: e: starts -> not tried",
     ]
