@@ -56,6 +56,10 @@ class _NoFooterError(UnreadableError):
     """A snapshot may end too early."""
 
 
+class _FirstError(UnreadableError):
+    """The snapshot at offset 0, which formatting wrote, ends too early."""
+
+
 class _RefusedError(UnreadableError):
     """Kafka raises something else than an IOException, which every release dies of."""
 
@@ -64,6 +68,7 @@ _OTHERWISE: Final[dict[type[Exception], MetadataFile]] = {
     _VotersError: MetadataFile.VOTERS,
     _DynamicError: MetadataFile.DYNAMIC,
     _NoFooterError: MetadataFile.SNAPSHOT_END,
+    _FirstError: MetadataFile.FIRST_SNAPSHOT,
 }
 
 
@@ -203,6 +208,15 @@ def _snapshot_faults(log_fd: int) -> Iterator[MetadataFault]:
 
 
 def _check_snapshot(log_fd: int, name: str) -> None:
+    try:
+        _check_records(log_fd, name)
+    except _NoFooterError as error:
+        if int(name[:20]) == 0:
+            raise _FirstError(str(error)) from None
+        raise
+
+
+def _check_records(log_fd: int, name: str) -> None:
     """`RecordsSnapshotReader`: every checksum is right. Kafka does not miss a batch that is not there, nor the footer,
     and loads the rest; what it lacks are topics."""
     last = None
@@ -213,11 +227,12 @@ def _check_snapshot(log_fd: int, name: str) -> None:
                     raise UnreadableError(f"byte {batch.position}: its checksum is wrong")
                 last = batch
         except BatchDefect as defect:
-            if _is_cut_off(file, defect.position) and _is_footer(file, defect.position):
-                raise _NoFooterError("its footer is cut off: it was not written completely") from None
+            cut_off = _is_cut_off(file, defect.position)
+            if cut_off and (_is_footer(file, defect.position) or int(name[:20]) == 0):
+                raise _NoFooterError("its end is cut off: it was not written completely") from None
             raise
     if last is None:
-        raise UnreadableError("it is empty")
+        raise (_NoFooterError if int(name[:20]) == 0 else UnreadableError)("it is empty")
     kinds = [control_type(key) for _, key, _ in last.records()] if last.control else []
     if not kinds or kinds[-1] != ControlType.SNAPSHOT_FOOTER:
         raise _NoFooterError("it has no footer: it was not written completely")

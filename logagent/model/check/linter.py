@@ -82,7 +82,7 @@ not-verified                warning   all          could not be inspected from h
 [3] Fatal for the replication checkpoint (the partitions of that log dir are not served), and before 3.5.0.
 [4] `backup.swap` from 2.6.0 on: 2.5.1 ignores it.
 [5] Also the node's own one, if `metadata.log.dir` spells the log dir otherwise than `log.dirs` does.
-[6] `quorum-state` from 3.8.0 on: earlier releases begin a new one.
+[6] `quorum-state` from 3.8.0 on: earlier releases begin a new one. A cut off snapshot at offset 0 before 4.3.0.
 [7] A warning where only a record that was taken back is unsupported, of a node that is no controller.
 [8] A warning where it is only possible, and where every one of them has another replica in sync.
 [9] From 4.4.0 on also a `.txnindex` with an entry of a version that Kafka does not write.

@@ -13,6 +13,8 @@ from logagent.model.naming.dir_names import METADATA_DIR
 
 # KIP-853: up to 3.7 a quorum-state that cannot be read is started anew, and its voters must be the configured ones.
 QUORUM_STATE_COUNTS = (3, 8, 0)
+# Observed: 4.2.2 does not start with a snapshot at offset 0 that is empty or cut off, 4.3.1 and 4.4.0 do.
+FIRST_SNAPSHOT_SPARE = (4, 3, 0)
 # Observed: 2.5.1 ignores a swap file without an offset, 3.5.2 does not start with it.
 SWAP_NEEDS_OFFSET = (2, 6, 0)
 
@@ -68,7 +70,8 @@ def _spelled(s: StartLogDirFacts, facts: StartFacts) -> str:
 
 
 def _broken(s: StartLogDirFacts, fault: MetadataFault, facts: StartFacts) -> Finding:
-    hint = _HINTS[fault.file] if fault.spare else _whole_log(facts)
+    spare = fault.spare or fault.file is MetadataFile.FIRST_SNAPSHOT
+    hint = _HINTS[fault.file] if spare else _whole_log(facts)
     path = f"{s.path}/{fault.name}"
     if fault.file is MetadataFile.DIRECTORY_ID:
         return fatal(
@@ -78,6 +81,8 @@ def _broken(s: StartLogDirFacts, fault: MetadataFault, facts: StartFacts) -> Fin
         says = f"{fault.error}: the node starts with what is there, and misses the topics that are not"
         return warning("broken-metadata-log", path, says, hint)
     releases = ALL
+    if fault.file is MetadataFile.FIRST_SNAPSHOT:
+        releases = Releases(before=FIRST_SNAPSHOT_SPARE)
     if fault.file is MetadataFile.QUORUM_STATE and not fault.refused:
         releases = Releases(since=QUORUM_STATE_COUNTS)
     elif fault.file in (MetadataFile.VOTERS, MetadataFile.DYNAMIC):
@@ -95,6 +100,7 @@ def _broken(s: StartLogDirFacts, fault: MetadataFault, facts: StartFacts) -> Fin
 _OR_WORSE = ", or starts without some of its topics"
 _AWAY = "with the node stopped, move the file out of the directory (keep it): "
 _HINTS = {
+    MetadataFile.FIRST_SNAPSHOT: f"{_AWAY}the log itself has all that it has",
     MetadataFile.QUORUM_STATE: f"{_AWAY}the node begins a new one from its log; of several controllers, start this one"
     " only while a majority of the others runs, since it forgets whom it voted for",
     MetadataFile.EPOCHS: f"{_AWAY}the node writes it again from the records of its log",

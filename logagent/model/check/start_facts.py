@@ -110,6 +110,7 @@ class MetadataFile(StrEnum):
     EPOCHS = "leader-epoch-checkpoint"
     TOPIC_ID = "partition.metadata"
     SNAPSHOT = "snapshot"
+    FIRST_SNAPSHOT = "first-snapshot"
     BOOTSTRAP = "bootstrap.checkpoint"
     SNAPSHOT_END = "end-of-snapshot"
     ODD_NAME = "odd-name"

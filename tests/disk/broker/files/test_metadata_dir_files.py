@@ -175,3 +175,18 @@ def test_names_that_are_not_a_snapshots_and_those_kafka_removes(meta: Path) -> N
 def test_the_topic_id_of_another_topic(meta: Path) -> None:
     (meta / LOG / "partition.metadata").write_text("version: 0\ntopic_id: Xs6gS0pIR5yNqcAe2bBqwQ")
     assert [f.file for f in faults(meta)] == [MetadataFile.TOPIC_ID]
+
+
+@pytest.mark.parametrize(("keeps", "file"), [(0, MetadataFile.FIRST_SNAPSHOT), (0.5, MetadataFile.FIRST_SNAPSHOT)])
+def test_of_the_first_snapshot_what_is_cut_off_is_told_apart(meta: Path, keeps: float, file: MetadataFile) -> None:
+    """Formatting wrote it, and from 4.3 on a start does without what is missing; not with zeros in its place."""
+    for later in (meta / LOG).glob("*.checkpoint"):
+        later.unlink()
+    write_snapshot(meta / LOG, 0, snapshot([ANY_FEATURE], 1000))
+    (first,) = (meta / LOG).glob("*.checkpoint")
+    assert faults(meta) == ()
+    whole = first.read_bytes()
+    first.write_bytes(whole[: int(len(whole) * keeps)])
+    assert [fault.file for fault in faults(meta)] == [file]
+    first.write_bytes(bytes(len(whole)))
+    assert [fault.file for fault in faults(meta)] == [MetadataFile.SNAPSHOT]

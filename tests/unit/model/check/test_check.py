@@ -758,3 +758,11 @@ RESERVED = [(0, NEW, 1), (99, (3, 7, 0), 1), (100, NEW, 0), (1, (3, 6, 2), 0)]
 def test_the_first_hundred_directory_ids_are_reserved(number: int, version: Version, fatal: int) -> None:
     found = facts(seen(meta=meta(directory_id=to_text(number.to_bytes(16, "big")))), seen("/d2"))
     assert [code for _, code, _ in said(found, version)] == ["reserved-directory-id"] * fatal
+
+
+def test_a_first_snapshot_that_is_cut_off_stops_older_releases_only() -> None:
+    fault = MetadataFault(MetadataFile.FIRST_SNAPSHOT, "__cluster_metadata-0/x.checkpoint", "it is empty", spare=False)
+    for version, expected in (((4, 2, 2), ["broken-metadata-log"]), ((4, 3, 1), []), ((4, 4, 0), [])):
+        found = check(facts(replace(HERE, metadata_faults=(fault,))), version)
+        assert [f.code for f in found] == expected
+        assert all("move the file out" in f.hint for f in found)
