@@ -30,6 +30,9 @@ from logagent.model.records import ActionKind
 
 # Kafka makes no directories in a partition's. What is deeper fails at the act, if it does.
 _MOST_LEVELS = 16
+# File systems whose rename takes no flags (`nfs_rename`, `ceph_rename`, `v9fs_vfs_rename`). Of those in user space
+# hardly any does, and which one shows only at the act: a doubt refuses.
+_PLAIN_RENAMES = frozenset({"nfs", "nfs4", "ceph", "9p", "ocfs2", "fuse"})
 _CHATTR = {"immutable": "i", "append-only": "a"}
 
 
@@ -58,6 +61,7 @@ class Ways:
         self.target = target
         self.actor = actor
         self._above: Attributes | None = None
+        self._kind: str | None = None
         self._closed: Unchangeable | None = None
 
     def why_not(self, p: Proposal) -> Unchangeable | None:
@@ -121,6 +125,12 @@ class Ways:
                 yield Unchangeable(fact, "name a quarantine directory that is reached through the same mount")
             if not _may(fd, ".", WRITE):
                 yield _no_permission(self.actor, path, attributes(fd))
+        kind = self._kind = _kind(fd) if self._kind is None else self._kind
+        if kind in _PLAIN_RENAMES or kind.startswith(("fuse.", "fuseblk")):
+            yield Unchangeable(
+                f"{path} is on {kind}, where names cannot be changed without replacing others (RENAME_NOREPLACE)",
+                "use a local file system, or act where this one is local; what is marked or stray is removed here, too",
+            )
         if on_lower_layer(fd) and not _overlay_moves(fd):
             fact = f"{path} is in a lower layer of an overlay file system, which renames no directory from there"
             yield Unchangeable(
@@ -203,6 +213,14 @@ def _is_shortened(found: Attributes) -> bool:
     """Whether a large file is truncated before it is unlinked (`unlink.Shortener`)."""
     large = found.size > MAX_CHUNK and found.blocks * 512 > MIB
     return large and stat.S_ISREG(found.mode) and found.links == 1
+
+
+def _kind(fd: int) -> str:
+    """The kind of the file system that the open directory is on; empty if the table of mounts does not say."""
+    device = os.fstat(fd).st_dev
+    with suppress(OSError):
+        return next((m.kind for m in reversed(mounts()) if m.device == device), "")
+    return ""
 
 
 def _overlay_moves(fd: int) -> bool:

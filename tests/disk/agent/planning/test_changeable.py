@@ -16,6 +16,7 @@ import pytest
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran
 from tests.disk.conftest import LoopFs, run, unmount
 from tests.disk.copies import run_in_a_copy
+from tests.disk.failing import hanging_fs
 from tests.needs import need_command, need_root
 
 USER = 54321
@@ -300,3 +301,16 @@ def test_nothing_is_said_of_what_may_be_done(others: CliHost) -> None:
     (host.d2 / name / LOG).chmod(0o400)
     shown, done = both(host, "cleanup")
     assert found(shown) == [] and done.outcomes()[name] == "done"
+
+
+def test_a_file_system_in_user_space_renames_nothing_and_the_dry_run_says_so(tmp_path: Path) -> None:
+    """bindfs knows no RENAME_NOREPLACE: three were promised, and all three failed with EINVAL."""
+    with hanging_fs(tmp_path / "fuse") as fuse:
+        host = CliHost(fuse.point)
+        host.configure(**NO_LIMITS, **ALL_DUE)
+        words = ("delete", "--topic", "orders", *FREELY, "--json")
+        shown, done = host.run(*words), host.run(*words, "--execute")
+        for ran in (shown, done):
+            assert ran.json["actions"] == [] and set(ran.guards().values()) == {"changeable"}, ran.out
+            assert all("RENAME_NOREPLACE" in r["fact"] for r in found(ran))
+        assert (shown.status, done.status) == (0, 3)
