@@ -188,7 +188,7 @@ class FleetReader:
         now: datetime,
     ) -> dict[int, HostSeen]:
         since = now - self.setting.silent_after
-        wanted = {t.topic_id for f in filed for t in _topics(f)}
+        wanted = {t.topic_id: t.topic for f in filed for t in _topics(f)}
         numbers = {f.request_id for f in filed}
         nodes = {n for f in filed for n in _nodes(f)}
         self.heard.read_back(nodes, now)
@@ -206,26 +206,27 @@ class FleetReader:
             found[node] = HostSeen(tuple(sorted(hosts)), max(times, default=None), snapshot)
         return found
 
-    def _snapshot(self, node: int, topic_ids: set[str]) -> SnapshotSeen | None:
+    def _snapshot(self, node: int, topics: Mapping[str, str]) -> SnapshotSeen | None:
         """The newest snapshot of a node, as to these topics. One that cannot be read shows nothing and proves
         nothing."""
         publications = self.heard.nodes.get(node)
         if publications is None or node in self.heard.unsure:
             return None
-        wanted = frozenset(topic_ids)
+        wanted = frozenset(topics)
         before = self._snapshots.get(node)
         if before is not None and before[0] == publications.stem and wanted <= before[1]:
             return before[2]
         try:
-            rows = list(self.heard.directories(node, wanted))
+            rows = list(self.heard.directories(node, wanted, frozenset(topics.values())))
         except LogAgentError as error:
             self.setting.warn(f"the newest snapshot of node {node} cannot be read: {error}")
             return None
         log_dirs = [row for row in rows if row["row"] == "log_dir"]
         offline = tuple(row["path"] for row in log_dirs if row["health"] != "online")
         live = [row for row in rows if row["row"] == "dir" and row["kind"] in ("current", "future")]
-        current = frozenset((row["topic_id"], row["partition"]) for row in live)
-        shown = SnapshotSeen(publications.taken_at, current, offline or (() if log_dirs else ("all",)))
+        current = frozenset((row["topic_id"], row["partition"]) for row in live if row["topic_id"] is not None)
+        unread = frozenset(row["topic"] for row in live if row["topic_id"] is None)
+        shown = SnapshotSeen(publications.taken_at, current, offline or (() if log_dirs else ("all",)), unread)
         self._snapshots[node] = publications.stem, wanted, shown
         return shown
 

@@ -26,11 +26,12 @@ class Witness:
 @dataclass(frozen=True, slots=True)
 class SnapshotSeen:
     """A node's newest snapshot: its directories that a broker loads, by (topic id, partition); `offline`: log dirs that
-    it does not show."""
+    it does not show; `unread`: the topic names under which it has directories whose topic id could not be read."""
 
     taken_at: datetime
     current: frozenset[tuple[str, int]]
     offline: tuple[str, ...] = ()
+    unread: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

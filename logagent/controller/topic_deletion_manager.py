@@ -119,6 +119,11 @@ class Missing(NamedTuple):
     name: str | None = None
 
 
+_UNREAD = (
+    "`logagent scan` on that host shows the directory, which may be a replica of the topic; move it out of log.dirs"
+)
+
+
 @dataclass(slots=True)
 class TopicProgress:
     """A topic of a request. `result`: what came of its deletion, if that is settled. `waits`: what the whole topic
@@ -336,8 +341,10 @@ class TopicDeletionManager:
                 return _ReplicaState()
             where = self._offline(node) if answer.live is None else None
             if answer.live is None:
+                is_unread = where is None and "topic id of" in answer.words
                 reason = Reason(where or answer.words or "not every log dir could be read",
-                                "repair the log dir, or take it out of log.dirs", "online")  # fmt: skip
+                                _UNREAD if is_unread else "repair the log dir, or take it out of log.dirs",
+                                "online")  # fmt: skip
                 return _ReplicaState(None, reason)
             words = answer.words or f"{answer.live} directories of it are there"
             # Its agent answers although its broker is stopped, and then nothing goes on until that is back.
@@ -350,6 +357,9 @@ class TopicDeletionManager:
             if node in self._shown.get(topic.topic_id, {}):
                 hint = "its broker deletes or renames it when it starts"
                 return _ReplicaState(None, Reason(f"it was there at {instant(snapshot.taken_at)}", hint))
+            if topic.topic in snapshot.unread:
+                fact = f"the topic id of a directory of its name could not be read at {instant(snapshot.taken_at)}"
+                return _ReplicaState(None, Reason(fact, _UNREAD))
             if not snapshot.offline:
                 return _ReplicaState()
         return _ReplicaState(None, self._unknown(node, logs))

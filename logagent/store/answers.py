@@ -123,8 +123,9 @@ class DirectoryAnswer:
 @dataclass(frozen=True, slots=True)
 class TopicAnswer:
     """What this host has of a topic that a request deletes, by its id. `live`: directories under a name that a broker
-    loads; None where not every log dir could be read. `strays_left`: set aside by the broker or by us, and not removed
-    yet; `bytes_left` is what they hold, `bytes_back` what was freed. `words`: what the rest waits for."""
+    loads; None where not every log dir could be read, or not the topic id of each under the topic's name.
+    `strays_left`: set aside by the broker or by us, and not removed yet; `bytes_left` is what they hold, `bytes_back`
+    what was freed. `words`: what the rest waits for."""
 
     topic_id: TopicId
     live: Count | None

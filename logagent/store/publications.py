@@ -65,7 +65,9 @@ MAX_BYTES = 1 << 53
 """The most bytes of one directory: more than any file system holds, and sums of them are far from overflowing."""
 FACTS = ("verdict", "reason", "error", "window", "obstacle", "covered", "in_use")
 """What an agent says about a directory."""
-_KEPT = frozenset(("row", "path", "health", "log_dir", "name", "kind", "topic_id", "partition", "bytes", *FACTS))
+_KEPT = frozenset(
+    ("row", "path", "health", "log_dir", "name", "kind", "topic", "topic_id", "partition", "bytes", *FACTS)
+)
 READ_BACK = timedelta(days=30)
 _SETTLED_SECONDS = 2.0
 """A folder that changed this recently is read again: it may change once more within one tick of its timestamp."""
@@ -229,9 +231,11 @@ class FleetPublications:
             self._warned.add(about)
             self.warn(line)
 
-    def directories(self, node_id: int, topic_ids: Collection[str]) -> Iterator[dict[str, Any]]:
+    def directories(
+        self, node_id: int, topic_ids: Collection[str], names: Collection[str] = ()
+    ) -> Iterator[dict[str, Any]]:
         """The `log_dir` rows, and the `dir` rows of these topic ids, of a node's newest snapshot: of each the keys that
-        identify it, and `FACTS`.
+        identify it, and `FACTS`. `names`: also the directories under these topic names whose topic id is not known.
 
         `topic_ids` is searched once per line: pass a set or a dict. Raises UnreadableError for a snapshot that is
         incomplete, is not what it says, or whose base is missing or has changed, and for more than `MAX_ROWS` such
@@ -243,10 +247,10 @@ class FleetPublications:
             if b'"log_dir"' not in line and b'"dir"' not in line:
                 continue
             try:
-                row = from_json(line) if _may_matter(line, topic_ids) else None
+                row = from_json(line) if _may_matter(line, topic_ids) or (names and _has_no_id(line)) else None
             except ValueError as error:
                 raise UnreadableError(f"{where} has a line that is not JSON") from error
-            if isinstance(row, dict) and (_is_log_dir(row) or _is_of(row, topic_ids)):
+            if isinstance(row, dict) and (_is_log_dir(row) or _is_of(row, topic_ids) or _is_unread(row, names)):
                 rows += 1
                 if rows > MAX_ROWS:
                     raise UnreadableError(f"{where} has more than {MAX_ROWS} directories of the topics asked for")
@@ -288,6 +292,15 @@ def _is_of(row: dict[str, Any], topic_ids: Collection[str]) -> bool:
     ):
         return False
     return isinstance(get("name"), str) and isinstance(get("log_dir"), str) and isinstance(get("kind"), str)
+
+
+def _is_unread(row: dict[str, Any], names: Collection[str]) -> bool:
+    get = row.get
+    return get("row") == "dir" and get("topic_id") is None and isinstance(get("topic"), str) and get("topic") in names
+
+
+def _has_no_id(line: bytes) -> bool:
+    return line[line.find(b'"topic_id"') + 10 :].lstrip(b": ").startswith(b"null")
 
 
 def _may_matter(line: bytes, topic_ids: Collection[str]) -> bool:

@@ -57,11 +57,11 @@ def topic_answers(
 ) -> dict[str, tuple[TopicAnswer, ...]]:
     """By request that decided to delete topics: what this host has of each. Raises JournalError."""
     wanted = {
-        number: [t.topic_id for t in f.request.topics]
+        number: [(t.topic_id, t.topic) for t in f.request.topics]
         for number, f in filed.items()
         if f.request is not None and f.decision is not None and f.decision.decision == "delete"
     }
-    found: dict[str, list[PartitionDir]] = {topic_id: [] for ids in wanted.values() for topic_id in ids}
+    found: dict[str, list[PartitionDir]] = {topic_id: [] for ids in wanted.values() for topic_id, _ in ids}
     if not found:
         return {}
     for d in session.dirs:
@@ -70,19 +70,29 @@ def topic_answers(
     freed = session.journal.removed_bytes(found)
     unseen = facts.not_seen()
     hidden = unseen.fact if unseen is not None else None if session.whole else "not every directory was looked at"
-    words = memory.may_go()
+    words, unread = memory.may_go(), _unread(session.dirs)
     return {
         number: tuple(
             answer_of(
                 topic_id,
-                Left(tuple(found[topic_id]), hidden, freed.get(topic_id, 0)),
+                Left(tuple(found[topic_id]), hidden or unread.get(topic), freed.get(topic_id, 0)),
                 words.get(topic_id),
                 _why_no_word(memory, number, topic_id, accept=session.settings.orders.accept),
                 plan,
             )
-            for topic_id in ids
+            for topic_id, topic in ids
         )
         for number, ids in wanted.items()
+    }
+
+
+def _unread(dirs: Iterable[PartitionDir]) -> dict[str, str]:
+    """By topic name, what is known of a directory under that name whose topic id is not: it may be a replica of any
+    topic that had the name."""
+    return {
+        d.topic: f"the topic id of {d.log_dir}/{d.name} cannot be read: {d.error or 'it has no partition.metadata'}"
+        for d in dirs
+        if d.topic_id is None and d.topic is not None and d.kind in (Kind.CURRENT, Kind.FUTURE)
     }
 
 

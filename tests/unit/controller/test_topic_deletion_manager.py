@@ -74,6 +74,10 @@ NEVER_ENOUGH: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a snapshot from before the decision": ({"host": snapshot(DECIDED)}, "no witness has looked at it"),
     "a snapshot with a log dir offline": ({"host": snapshot(NOW, offline=("/d2",))}, "no witness has looked at it"),
+    "a snapshot with a directory of its name and no id": (
+        {"host": HostSeen(("kafka-1",), NOW, SnapshotSeen(NOW, frozenset(), unread=frozenset({"clicks"})))},
+        "could not be read at",
+    ),
     "a snapshot that shows it": ({"host": snapshot(NOW, (ID, 0))}, "it was there at"),
     "a witness refuted by its broker": (
         {"answer": answer(0), "cluster": logs(("clicks", 0))},

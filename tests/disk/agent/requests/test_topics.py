@@ -48,6 +48,21 @@ def test_the_strays_of_a_deleted_topic_go_after_retention_in_report_mode(host: R
     assert (returns.strays_left, invoices.strays_left) == (0, 1) and returns.bytes_back
 
 
+@pytest.mark.parametrize("content", [b"", b"version: 0", None])
+def test_a_topic_id_that_cannot_be_read_is_not_an_absent_replica(host: RequestedHost, content: bytes | None) -> None:
+    number = host.deleted(DELETED, outcome=None)
+    (path,) = (d / "returns-2" for d in (host.host.d1, host.host.d2) if (d / "returns-2").exists())
+    if content is None:
+        (path / "partition.metadata").unlink()
+    else:
+        (path / "partition.metadata").write_bytes(content)
+    host.minute()
+    host.cycle()
+    host.minute()
+    answer = host.of_topic(number)
+    assert answer.live is None and f"the topic id of {path} cannot be read" in answer.words
+
+
 def test_the_word_outlives_expiry_and_the_store(host: RequestedHost) -> None:
     at = instant(datetime.now(UTC))
     host.deleted(DELETED, at=at, expires_at=at)
