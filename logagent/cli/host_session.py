@@ -130,14 +130,25 @@ def read_assignments(session: Session, call: Call, *, to_show: bool = False, qui
         chosen = problem == ADMIN_NOT_CONFIGURED and len(read.problems) > 1
         # `say_where_they_end` says it in full.
         quiet = quiet or (read.ends_at_stop is not None and not to_show)
-        (call.detail if read.usable or chosen or quiet else call.say)(f"assignments: {problem}")
+        quietly = quiet or (read.log_doubt is not None and problem.startswith("kraft-log:") and not to_show)
+        (call.detail if read.usable or chosen or quietly else call.say)(f"assignments: {problem}")
+    if to_show:
+        _say_log_doubt(session, call)
 
 
 def say_where_they_end(session: Session, call: Call) -> None:
-    """After the log dirs were looked at: that nobody says what happened since the broker stopped, and what helps."""
+    """After the log dirs were looked at: that nobody says what happened since the broker stopped, and what the metadata
+    log on this host does not prove; and what helps."""
+    _say_log_doubt(session, call)
     if (note := session.assignments.ends_at_stop) is not None:
         call.say(note, folded=True)
         call.say(f"  hint: {WHAT_HELPS}")
+
+
+def _say_log_doubt(session: Session, call: Call) -> None:
+    if (doubt := session.assignments.log_doubt) is not None:
+        call.say(doubt.says, folded=True)
+        call.say(f"  hint: {doubt.hint}")
 
 
 def unusable_assignments_file(session: Session, call: Call) -> LogAgentError | None:

@@ -17,6 +17,17 @@ from logagent.model.retention.settings import Source as SetWhere
 
 
 @strict
+class LogDoubtDoc(TypedDict):
+    """Why the metadata log on this host proves less than that of a tested release of Kafka, and what helps. `proves`:
+    only that topics were deleted or created anew (`removals`), `nothing`, or `all` where only features were not tested
+    that say nothing of partitions as far as is known."""
+
+    proves: Literal["all", "removals", "nothing"]
+    says: str
+    hint: str
+
+
+@strict
 class AssignmentsUsed(TypedDict):
     """The assignments that the verdicts are based on. `source` is `none` if there were none. `ends_at_stop`: they end
     when this host's broker stopped, and why no living broker could be asked about what happened since."""
@@ -29,6 +40,7 @@ class AssignmentsUsed(TypedDict):
     topics: int
     partitions: int
     ends_at_stop: NotRequired[str]
+    log_doubt: NotRequired[LogDoubtDoc]
 
 
 @strict

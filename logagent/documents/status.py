@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NotRequired
 
 from logagent.documents.base import Size, Time, TypedDict, strict
+from logagent.documents.inventory import LogDoubtDoc
 from logagent.model.assignments.image import Source
 from logagent.model.records import ActionKind, Health, Outcome
 
@@ -53,6 +54,7 @@ class StatusAssignments(TypedDict):
     at: Time | None
     usable: bool
     problem: str | None
+    log_doubt: NotRequired[LogDoubtDoc | None]
 
 
 @strict

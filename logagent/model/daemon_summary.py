@@ -8,17 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from logagent.model.assignments.levels import LogDoubt
 from logagent.model.records import Health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentsSummary:
-    """`source` is None if none could be read; then `problem` says why."""
+    """`source` is None if none could be read; then `problem` says why. `log_doubt`: why the metadata log on this host
+    proves less than it should. `own_log`: whether there is such a log, read or not."""
 
     source: str | None = None
     at_ms: int | None = None
     usable: bool = False
     problem: str | None = None
+    log_doubt: LogDoubt | None = None
+    own_log: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -177,6 +177,8 @@ def _assignments(session: Session) -> AssignmentsSummary:
         problem="; ".join(problems)
         if problems and not session.assignments.usable
         else session.assignments.ends_at_stop,
+        log_doubt=session.assignments.log_doubt,
+        own_log=session.assignments.own_log is not None or session.assignments.log_doubt is not None,
     )
 
 

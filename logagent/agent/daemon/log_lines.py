@@ -144,6 +144,11 @@ class LogLines:
         if self.events.changed("assignments", (a.source, a.usable, _shape(a.problem))):
             level: Level = "info" if a.usable else "warning"
             self.events.say("assignments", level, source=a.source or "none", usable=a.usable, problem=a.problem)
+        if self.events.changed("metadata-log", _shape(a.log_doubt.says if a.log_doubt is not None else None)):
+            if (doubt := a.log_doubt) is not None:
+                self.events.say("metadata-log", "warning", proves=doubt.proves, reason=doubt.says, hint=doubt.hint)
+            else:
+                self.events.say("metadata-log", "info", proves="all")
 
     def health(self, s: HealthSummary) -> None:
         """Log changes of a log dir's state, and (once) what a probe cannot do there."""

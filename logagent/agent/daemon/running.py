@@ -279,7 +279,9 @@ def _assignments(s: CycleSummary | None) -> dict[str, Any] | None:
     if s is None:
         return None
     a = s.assignments
-    return {"source": a.source, "at": rfc3339_or_none(a.at_ms), "usable": a.usable, "problem": a.problem}
+    doubt = None if a.log_doubt is None else a.log_doubt._asdict()
+    at = rfc3339_or_none(a.at_ms)
+    return {"source": a.source, "at": at, "usable": a.usable, "problem": a.problem, "log_doubt": doubt}
 
 
 def _cycle(s: CycleSummary) -> dict[str, Any]:

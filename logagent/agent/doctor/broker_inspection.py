@@ -173,6 +173,7 @@ def inspect_assignments(
         kraft=bool(target.server.process_roles),
         empty=document["source"] != "none" and document["topics"] == 0,
         ends_at_stop=read.ends_at_stop,
+        log_doubt=read.log_doubt,
         not_our_lineage=read.lineage_problem is not None or read.other_history is not None,
     )
     return facts, read

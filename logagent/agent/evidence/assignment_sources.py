@@ -29,12 +29,13 @@ from logagent.agent.evidence.other_brokers import (
 )
 from logagent.agent.target import Target
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_properties
-from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.errors import ConfigError, LogAgentError, NotUnderstood, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import opened_directory
 from logagent.model.assignments.answerer import StoppedBroker, as_of_stop, why_live
 from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.identity import BrokerPlace, Partition, partitions_on_disk, why_not_ours
 from logagent.model.assignments.image import AssignmentImage, Source
+from logagent.model.assignments.levels import LogDoubt, doubt_of, unread
 from logagent.model.assignments.lineage import (
     NOTHING_REMEMBERED,
     LogPoint,
@@ -184,6 +185,7 @@ class Assignments:
     on this host; `broker_defaults`: those of this broker by `server.properties`, and by that log, however old;
     `layers`: everything that is set, by both, however old.
     `own_log`: that log, however old, where it was read: as a source, or as evidence of what the others are about.
+    `log_doubt`: why that log proves less, as a source, than that of a tested release.
     `lineage`: what the state dir remembers of it; `lineage_problem`: why it is not the log that is remembered, and
     proves nothing; `other_history`: why its cluster has another history than that, so that nobody's answer proves
     anything; `newest_committed`: what to remember of it. `stopped_broker`: this host's broker by that log, if nobody
@@ -202,6 +204,7 @@ class Assignments:
     reader: AdminReader | None = None
     answering: Answering | None = None
     own_log: AssignmentImage | None = None
+    log_doubt: LogDoubt | None = None
     lineage: Remembered = NOTHING_REMEMBERED
     lineage_problem: str | None = None
     newest_committed: LogPoint | None = None
@@ -315,6 +318,9 @@ class Assignments:
         }
         if (note := self.ends_at_stop) is not None:
             document["ends_at_stop"] = note
+        if self.log_doubt is not None:
+            proves, says, hint = self.log_doubt
+            document["log_doubt"] = {"proves": proves, "says": says, "hint": hint}
         return document
 
 
@@ -397,6 +403,9 @@ def _read_or_say_why(source: str, query: AssignmentQuery, found: Assignments) ->
         raise
     except (LogAgentError, OSError) as e:
         found.problems.append(f"{source}: {e}")
+        if isinstance(e, UnreadableError) and source == "kraft-log":
+            asks = query.settings.kafka.bootstrap_servers is not None
+            found.log_doubt = unread(str(e), newer=isinstance(e, NotUnderstood), asks_brokers=asks)
         found.unreachable = e if isinstance(e, ServiceUnreachable) else found.unreachable
         found.nobody = str(e) if source == "admin" else found.nobody
         return None
@@ -464,6 +473,9 @@ def _believe_nobody_of_another_history(query: AssignmentQuery, found: Assignment
 def _read(source: str, query: AssignmentQuery, found: Assignments) -> AssignmentImage | None:
     if source == "kraft-log":
         _kraft_log(query, found)
+        if (own := found.own_log) is not None:
+            asks = query.settings.kafka.bootstrap_servers is not None
+            found.log_doubt = doubt_of(own.untested_because, own.untested, asks_brokers=asks)
         return found.own_log
     if source == "file":
         from logagent.broker.exported import read_assignments

@@ -105,6 +105,9 @@ METRICS: dict[str, Metric] = {
     "logagent_assignments_usable": Metric(
         "gauge", (), "Whether the assignments are usable for verdicts (fresh, of this cluster, not empty)."
     ),
+    "logagent_metadata_log_understood": Metric(
+        "gauge", (), "Whether the metadata log on this host is read and is of a tested level; no sample without one."
+    ),
     "logagent_clock_doubted": Metric(
         "gauge", (), "Whether nothing is done that depends on an age, because the clock cannot be trusted."
     ),
@@ -264,6 +267,8 @@ class Metrics(Collector):
         refused = {(guard,): s.refusals.get(guard, 0) for guard in (*GUARD_NAMES, *s.refusals)}
         self._replace("logagent_plan_refusals", refused)
         self._set("logagent_assignments_usable", s.assignments.usable)
+        understood = s.assignments.log_doubt is None or s.assignments.log_doubt.proves == "all"
+        self._replace("logagent_metadata_log_understood", {_NONE: understood if s.assignments.own_log else None})
         self._set("logagent_clock_doubted", s.clock_doubt is not None)
         at = _seconds(s.assignments.at_ms)
         self._replace("logagent_assignments_timestamp_seconds", {(s.assignments.source or "none",): at})

@@ -245,6 +245,7 @@ class Session:
             doubt=f"{doubt.why} ({TRUST_CLOCK})" if doubt is not None else None,
             flags=flags,
             never_shown=self._never_shown(),
+            stray_verdicts=self.stray_verdicts(self.clock.now_ms()),
         )
 
     def _never_shown(self) -> frozenset[str]:

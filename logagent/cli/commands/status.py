@@ -136,6 +136,8 @@ def _lines(s: dict[str, Any], now: int) -> list[str]:
         age = f", {human_ms(now - _ms(a['at']))} old" if a["at"] else ""
         state = f"from {a['source']}{age}" if a["usable"] else f"not usable: {a['problem'] or 'none read'}"
         lines.append(f"assignments: {state}")
+        if (doubt := a.get("log_doubt")) is not None:
+            lines.append(f"{doubt['says']}; hint: {doubt['hint']}")
     if s.get("clock_doubt"):
         lines.append(f"nothing is done that depends on an age: {s['clock_doubt']} ({TRUST_CLOCK})")
     for path in s["open_exchanges"]:

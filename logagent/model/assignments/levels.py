@@ -9,8 +9,8 @@ is then asked of a broker by id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple
 
 NEWEST_METADATA_VERSION: Final = 34
 """4.5-IV0, the newest `metadata.version` that Kafka 4.4.0 knows (it formats with 33, 4.4-IV2)."""
@@ -26,10 +26,44 @@ _NEWEST_LEVELS: Final[Mapping[str, int]] = {
     "streams.version": 1,
 }
 
-WHAT_HELPS: Final = (
-    "set kafka.bootstrap_servers (and kafka.client for TLS or a password), so that the brokers say what is theirs, or"
-    " install a newer logagent"
-)
+
+class LogDoubt(NamedTuple):
+    """Why the metadata log on this host proves less than that of a tested release. `proves`: "all" (only features were
+    not tested that say nothing of partitions, as far as is known), "removals" or "nothing". `hint`: what helps."""
+
+    proves: Literal["all", "removals", "nothing"]
+    says: str
+    hint: str
+
+
+def unread(why: str, *, newer: bool, asks_brokers: bool) -> LogDoubt:
+    """`newer`: it holds what no tested release writes. `asks_brokers`: `kafka.bootstrap_servers` is set."""
+    says = f"the metadata log on this host proves nothing: {why}"
+    return LogDoubt("nothing", says, _what_helps(newer=newer, asks_brokers=asks_brokers))
+
+
+def doubt_of(untested_because: str | None, untested: Sequence[str], *, asks_brokers: bool) -> LogDoubt | None:
+    """Of a log that was read, by `AssignmentImage.untested_because` and `AssignmentImage.untested`."""
+    hint = _what_helps(newer=True, asks_brokers=asks_brokers)
+    if untested_because is not None:
+        what = "the metadata log on this host proves only that topics were deleted or created anew"
+        return LogDoubt("removals", f"{what}: {'; '.join(untested) or untested_because}", hint)
+    if untested:
+        says = (
+            f"the metadata log on this host is of a cluster with features that were not tested: {'; '.join(untested)}"
+        )
+        return LogDoubt("all", says, "install a newer logagent, if there is one")
+    return None
+
+
+def _what_helps(*, newer: bool, asks_brokers: bool) -> str:
+    instead = "install a newer logagent" if newer else "logagent check says which file is damaged, and what helps"
+    if asks_brokers:
+        return instead
+    return (
+        "set kafka.bootstrap_servers (and kafka.client for TLS or a password), so that the brokers say what is theirs;"
+        f" or {instead}"
+    )
 
 
 def untested_features(levels: Mapping[str, int]) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from logagent.model.assignments.answerer import WHAT_HELPS
+from logagent.model.assignments.image import Source
+from logagent.model.assignments.levels import LogDoubt
 from logagent.model.check.start_facts import concerns_us
 from logagent.model.doctor.doctor_facts import BrokerFacts, ConfigFacts, DoctorFacts, HolderFacts
 from logagent.model.doctor.service import daemon, metrics, service, siblings, state_dir
@@ -194,17 +196,32 @@ def assignments(f: DoctorFacts) -> Iterator[Finding]:
     a = f.assignments
     if a is None:
         return
+    if a.log_doubt is not None:
+        yield _log_doubt(f, a.log_doubt)
     if a.ends_at_stop is not None and not a.empty:
         yield warning("assignments-stopped", a.source, a.ends_at_stop, WHAT_HELPS)
         return
-    if a.usable:
+    if a.usable and not (a.log_doubt is not None and a.log_doubt.proves != "all" and a.source is Source.KRAFT_LOG):
         age = "" if a.age_seconds is None else f", {a.age_seconds:.0f} s old"
         yield works("assignments", a.source, f"{a.partitions} partitions from {a.source}{age}")
     for problem in a.problems if a.usable else ():
+        if a.log_doubt is not None and problem.startswith("kraft-log:"):
+            continue
         if a.bootstrap_set or not problem.startswith("admin:"):
             yield info("assignments-other", problem.partition(":")[0], problem)
     if not a.usable:
         yield _no_assignments(f)
+
+
+def _log_doubt(f: DoctorFacts, doubt: LogDoubt) -> Finding:
+    a = f.assignments
+    assert a is not None
+    if doubt.proves == "all":
+        return info("metadata-log", Source.KRAFT_LOG, doubt.says, doubt.hint)
+    change = None
+    if not a.bootstrap_set and a.bootstrap is not None:
+        change = toml_change(f.config, "kafka.bootstrap_servers", a.bootstrap)
+    return warning("metadata-log", Source.KRAFT_LOG, doubt.says, doubt.hint, change=change)
 
 
 def _no_assignments(f: DoctorFacts) -> Finding:

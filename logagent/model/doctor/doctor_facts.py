@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logagent.model.assignments.image import Source
+from logagent.model.assignments.levels import LogDoubt
 from logagent.model.assignments.without_directory import NOTHING_MISSING, Missing
 from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion, Version
 from logagent.model.records import Health, HolderState
@@ -253,6 +254,7 @@ class AssignmentsFacts:
     empty: bool = False
     ends_at_stop: str | None = None
     not_our_lineage: bool = False
+    log_doubt: LogDoubt | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

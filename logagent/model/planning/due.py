@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from logagent.model.assignments.sightings import Sighting, of_directory
 from logagent.model.claims import Claim
-from logagent.model.facts import Facts
+from logagent.model.facts import Facts, Ruling
 from logagent.model.planning.assemble import RecentDirs
 from logagent.model.planning.plan import NO_FLAGS, Flags, Proposal, Waiting
 from logagent.model.planning.proposals import NewUuid, rename_away
@@ -49,8 +49,8 @@ class Ages:
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """What may fall due, and what the journal knows of it. `queue`: the marked directories, in their order. `dirs`: the
-    inventory. `retention_ms`: of strays. `never_shown`: topic ids that the metadata log of this host never had.
-    `doubt`: why no age can be trusted now, if so. `flags`: what the operator allowed."""
+    inventory. `retention_ms`: of strays; `stray_verdicts`: on each of them. `never_shown`: topic ids that the metadata
+    log of this host never had. `doubt`: why no age can be trusted now, if so. `flags`: what the operator allowed."""
 
     queue: Sequence[QueueEntry] = ()
     dirs: Sequence[PartitionDir] = ()
@@ -64,6 +64,7 @@ class Candidates:
     doubt: str | None = None
     flags: Flags = NO_FLAGS
     never_shown: Collection[str] = ()
+    stray_verdicts: Mapping[DirKey, Ruling] = field(default_factory=dict)
 
 
 class Part(NamedTuple):
@@ -189,8 +190,16 @@ def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
                 )
             )
         else:
-            waiting.append(_waits(d, ActionKind.REMOVE, "stray-retention", max(due_at, at), claim=Claim.KEPT))
+            waiting.append(_kept(d, max(due_at, at), known.stray_verdicts.get(d.key)))
     return Part(proposals, waiting)
+
+
+def _kept(stray: PartitionDir, until_ms: int, ruling: Ruling | None) -> Waiting:
+    """The end of its retention is a date only if its verdict, as it is now, lets it go then."""
+    if ruling is None or ruling.verdict is not Verdict.UNKNOWN:
+        return _waits(stray, ActionKind.REMOVE, "stray-retention", until_ms, claim=Claim.KEPT)
+    why = f"whose it is is not known ({ruling.reason}: {ruling.detail}), which stray-retention does not change"
+    return _waits(stray, ActionKind.REMOVE, why, None, claim=Claim.KEPT)
 
 
 def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> Part:

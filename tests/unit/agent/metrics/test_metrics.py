@@ -54,7 +54,7 @@ def cycle(**fields: object) -> CycleSummary:
         "queues": {"/a": QueueSummary(entries=2, bytes=99, oldest_marked_ms=AT - 5000), "/b": QueueSummary()},
         "next_due_ms": AT + 1000,
         "freed_bytes": 12345,
-        "assignments": AssignmentsSummary(source="kraft-log", at_ms=AT - 60_000, usable=True),
+        "assignments": AssignmentsSummary(source="kraft-log", at_ms=AT - 60_000, usable=True, own_log=True),
         **fields,
     }
     return CycleSummary(**wanted)  # type: ignore[arg-type]

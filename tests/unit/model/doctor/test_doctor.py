@@ -6,13 +6,14 @@ import re
 import shlex
 import tomllib
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.assignments.image import Source
+from logagent.model.assignments.levels import LogDoubt
 from logagent.model.doctor.diagnose import diagnose, exit_config
 from logagent.model.doctor.doctor_facts import (
     AccessFacts,
@@ -83,6 +84,22 @@ def test_a_host_where_all_is_well() -> None:
     found = diagnose(FACTS)
     assert {f.severity for f in found} == {Severity.WORKS}
     assert not any_fatal(found) and not exit_config(FACTS)
+
+
+@pytest.mark.parametrize("proves", ["nothing", "removals", "all"])
+def test_a_metadata_log_that_is_not_understood_does_not_work(proves: Literal["nothing", "removals", "all"]) -> None:
+    doubt = LogDoubt(proves, "what is not understood", "what helps")
+    known = replace(FACTS.assignments or AssignmentsFacts(usable=True), log_doubt=doubt, bootstrap="h:9092")
+    facts = replace(FACTS, assignments=known)
+    finding = of(facts, "metadata-log")
+    assert (finding.says, finding.hint) == (doubt.says, doubt.hint)
+    assert finding.severity is (Severity.INFO if proves == "all" else Severity.WARNING)
+    assert ("assignments" in codes(facts, Severity.WORKS)) is (proves == "all")
+    if proves != "all":
+        assert finding.change is not None and 'bootstrap_servers = "h:9092"' in finding.change.line
+    # Another source decides: that one works, and the log is named all the same.
+    admin = replace(facts, assignments=replace(known, source=Source.ADMIN, problems=("kraft-log: damaged",)))
+    assert "assignments" in codes(admin, Severity.WORKS) and of(admin, "metadata-log") is not None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.assignments.sightings import Sighting
-from logagent.model.facts import RecentAction
+from logagent.model.facts import RecentAction, Ruling
 from logagent.model.planning.due import (
     Ages,
     Candidates,
@@ -25,7 +25,7 @@ from logagent.model.planning.due import (
 )
 from logagent.model.planning.guards import assigned
 from logagent.model.planning.queue import NO_REMOVALS, Attempts, Mark, QueueEntry, RemovalIntent, build_queue
-from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, PartitionDir
+from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, PartitionDir, Verdict
 from logagent.settings import CleanupSettings
 from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir, proposal
 from tests.verdict_table import STRAYS_DUE
@@ -119,6 +119,24 @@ def test_a_stray_whose_removal_failed_waits_before_the_next_try() -> None:
     # Its retention comes first.
     _, (wait,) = strays(known, 2 * DAY, NOW)
     assert wait.reason == "stray-retention"
+
+
+@pytest.mark.parametrize(
+    ("ruling", "dated"),
+    [
+        (Ruling(Verdict.ORPHAN, "topic-absent"), True),
+        (Ruling(Verdict.ORPHAN, "not-a-replica"), True),
+        (Ruling(Verdict.ASSIGNED, None), True),
+        (Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read"), False),
+        (Ruling(Verdict.UNKNOWN, "sources-disagree", "two sources differ"), False),
+    ],
+)
+def test_a_date_is_given_only_where_the_verdict_lets_a_stray_go_then(ruling: Ruling, dated: bool) -> None:
+    found = directory(STRAY, ctime_ns=(NOW - DAY) * 10**6, mtime_ns=0, newest_mtime_ns=0)
+    due, (wait,) = strays(Candidates(dirs=[found], stray_verdicts={found.key: ruling}), 7 * DAY, NOW)
+    assert due == [] and (wait.until_ms is not None) is dated
+    assert (wait.reason == "stray-retention") is dated
+    assert dated or (ruling.detail or "") in wait.reason
 
 
 def test_a_stray_is_approved_only_if_its_mark_was() -> None:
