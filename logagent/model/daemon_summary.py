@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from logagent.model.assignments.levels import LogDoubt
-from logagent.model.records import Health
+from logagent.model.records import Health, LogDoubt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

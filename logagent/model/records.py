@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from logagent.model.claims import Held
 
@@ -185,6 +185,15 @@ class Holder:
                 " a start now fails"
             )
         return f"process {self.pid} holds the lock: a broker started now exits at once"
+
+
+class LogDoubt(NamedTuple):
+    """Why the metadata log on this host proves less than that of a tested release. `proves`: "all" (only features were
+    not tested that say nothing of partitions, as far as is known), "removals" or "nothing". `hint`: what helps."""
+
+    proves: Literal["all", "removals", "nothing"]
+    says: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from logagent.model.assignments.answerer import StoppedBroker, as_of_stop, why_l
 from logagent.model.assignments.commitment import why_not_our_log
 from logagent.model.assignments.identity import BrokerPlace, Partition, partitions_on_disk, why_not_ours
 from logagent.model.assignments.image import AssignmentImage, Source
-from logagent.model.assignments.levels import LogDoubt, doubt_of, unread
+from logagent.model.assignments.levels import doubt_of, unread
 from logagent.model.assignments.lineage import (
     NOTHING_REMEMBERED,
     LogPoint,
@@ -50,7 +50,7 @@ from logagent.model.claims import Claim, Held, Proof, Witness
 from logagent.model.facts import LogDirFacts
 from logagent.model.naming.dir_names import METADATA_DIR
 from logagent.model.planning.topic_retention import UNKNOWN_CONFIGS, Tiering, TopicConfigs
-from logagent.model.records import Health, PartitionDir
+from logagent.model.records import Health, LogDoubt, PartitionDir
 from logagent.model.retention import settings as names
 from logagent.model.retention.settings import NOTHING_SET, Layers, parsed_ms
 from logagent.model.times import rfc3339

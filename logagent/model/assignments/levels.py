@@ -10,7 +10,9 @@ is then asked of a broker by id.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final
+
+from logagent.model.records import LogDoubt
 
 NEWEST_METADATA_VERSION: Final = 34
 """4.5-IV0, the newest `metadata.version` that Kafka 4.4.0 knows (it formats with 33, 4.4-IV2)."""
@@ -25,15 +27,6 @@ _NEWEST_LEVELS: Final[Mapping[str, int]] = {
     "share.version": 2,
     "streams.version": 1,
 }
-
-
-class LogDoubt(NamedTuple):
-    """Why the metadata log on this host proves less than that of a tested release. `proves`: "all" (only features were
-    not tested that say nothing of partitions, as far as is known), "removals" or "nothing". `hint`: what helps."""
-
-    proves: Literal["all", "removals", "nothing"]
-    says: str
-    hint: str
 
 
 def unread(why: str, *, newer: bool, asks_brokers: bool) -> LogDoubt:

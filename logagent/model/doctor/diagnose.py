@@ -7,14 +7,13 @@ from dataclasses import replace
 
 from logagent.model.assignments.answerer import WHAT_HELPS
 from logagent.model.assignments.image import Source
-from logagent.model.assignments.levels import LogDoubt
 from logagent.model.check.start_facts import concerns_us
 from logagent.model.doctor.doctor_facts import BrokerFacts, ConfigFacts, DoctorFacts, HolderFacts
 from logagent.model.doctor.service import daemon, metrics, service, siblings, state_dir
 from logagent.model.doctor.storage import files, log_dirs, rights, toml_change
 from logagent.model.finding import Area, Change, Finding, fatal, info, warning, works
 from logagent.model.kafka_version import version_text
-from logagent.model.records import Holder, HolderState
+from logagent.model.records import Holder, HolderState, LogDoubt
 
 _HELD = (HolderState.HELD, HolderState.STARTING)
 

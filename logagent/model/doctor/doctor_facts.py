@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logagent.model.assignments.image import Source
-from logagent.model.assignments.levels import LogDoubt
 from logagent.model.assignments.without_directory import NOTHING_MISSING, Missing
 from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion, Version
-from logagent.model.records import Health, HolderState
+from logagent.model.records import Health, HolderState, LogDoubt
 
 DaemonState = Literal["running", "none", "dead", "refused", "silent"]
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.assignments.image import Source
-from logagent.model.assignments.levels import LogDoubt
 from logagent.model.doctor.diagnose import diagnose, exit_config
 from logagent.model.doctor.doctor_facts import (
     AccessFacts,
@@ -38,7 +37,7 @@ from logagent.model.doctor.doctor_facts import (
 from logagent.model.doctor.storage import toml_change, unit_word
 from logagent.model.finding import Finding, Severity, any_fatal
 from logagent.model.kafka_version import KafkaVersion, VersionSource
-from logagent.model.records import Health, HolderState
+from logagent.model.records import Health, HolderState, LogDoubt
 
 CONFIG = ConfigFacts(
     file="/etc/logagent/logagent.toml",
