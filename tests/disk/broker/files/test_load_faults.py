@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.broker.files.load_faults import load_faults
+from logagent.host.linux.access import owner_of
+from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
+from logagent.host.log_dir.start_inspection import PartitionDirs
 
 FIRST = "0" * 20
 
@@ -118,3 +121,13 @@ def test_a_log_without_segments_needs_one_at_its_start(path: Path, start: int, f
         entry.unlink()
     (path / f"{7:020}.log").mkdir()
     assert faults(path, log_start=start) == [(file, f"{7:020}.log")]
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".snapshot"])
+def test_a_number_above_every_offset_is_none(path: Path, suffix: str) -> None:
+    for base in (2**63 - 1, 2**63):
+        (path / f"{base:020}{suffix}").touch()
+    with OpenLogDir(str(path.parent), LogDirFailures()) as log_dir:
+        partitions = PartitionDirs(log_dir, owner_of(path.stat(), str(path)))
+        partitions.inspect([path.name])
+    assert partitions.odd_files == [f"{path.name}/{2**63:020}{suffix}"]
