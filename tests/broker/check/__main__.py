@@ -44,7 +44,7 @@ def main() -> int:
                     before = known.get((version, kind, damage.id))
                     try:
                         tried = try_damage(prepared, damage, version, cures=not asked.no_cures, known=before)
-                    except AssertionError:
+                    except (AssertionError, FileNotFoundError):
                         if asked.like is None:
                             raise
                         print(f"SKIP {version} {kind}: {damage.id}: its files are not there", flush=True)
