@@ -1057,15 +1057,6 @@ def leaves_and_gone(disk: Disk) -> None:
     moved_away(disk, disk.partition().parent)
 
 
-def leaves_emptied(disk: Disk) -> None:
-    """Its directories were moved by hand."""
-    log_dir = disk.partition().parent
-    other = disk.other(disk.partition())
-    for directory in log_dir.glob("*-[0-9]*"):
-        shutil.move(directory, other)
-    disk.log_dirs(other)
-
-
 def moves(disk: Disk) -> None:
     """The log dir as a whole, to another path."""
     log_dir = disk.partition().parent
@@ -1079,8 +1070,6 @@ def comes_back(disk: Disk) -> None:
 
 
 SINCE_IDS = ("3.7.0", "3.8.1", "3.9.1", "4.1.0", "4.3.1", "4.4.0")
-# 3.7.0 does not lead a partition whose directory id has left, wherever its directory is.
-FINDS_MOVED = ("3.9.1", "4.3.1", "4.4.0")
 TWICE = [
     Damage("a link to the same partition", linked(Disk.partition), ("duplicate-partition",), BOTH, without_link),
     Damage("a link to a copy elsewhere", linked(copied_aside), ("duplicate-partition",), BOTH),
@@ -1093,7 +1082,6 @@ TWICE = [
     Damage("a copy, and a linked partition.metadata", id_linked_twice, ("duplicate-partition",), BOTH),
     Damage("a log dir leaves", leaves, ("log-dir-forgotten",), ("combined", "broker"), comes_back, versions=SINCE_IDS),
     Damage("a log dir leaves and is gone", leaves_and_gone, ("log-dir-forgotten",), ("combined",), versions=SINCE_IDS),
-    Damage("a log dir leaves, its partitions do not", leaves_emptied, (), ("combined",), versions=FINDS_MOVED),
     Damage("a log dir at another path", moves, (), ("combined",), versions=SINCE_IDS),
 ]
 
@@ -1113,7 +1101,6 @@ QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "a link to the same partition": frozenset({("4.3.1", "combined")}),
     "a linked partition.metadata": frozenset({("4.3.1", "combined")}),
     "a log dir leaves": frozenset({("4.3.1", "combined")}),
-    "a log dir leaves, its partitions do not": frozenset({("4.3.1", "combined")}),
     "a generated id lost everywhere": frozenset({("3.5.2", "zookeeper")}),
 }
 assert {*QUICK} <= {damage.id for damage in CORPUS}
