@@ -86,7 +86,8 @@ class TopicConfigs:
         if there is none, or it is not known (`why_no_setting`)."""
         if not self.complete:
             return RETENTION if self.tiering.on_broker is False else None
-        if not may_be_true(self.tiering.enabled.get(topic)):
+        enabled = may_be_true(self.tiering.enabled.get(topic))
+        if not enabled or names.is_never_tiered(topic, self.policy_of(topic)):
             return RETENTION
         return None if may_be_true(self.tiering.copy_disabled.get(topic)) else LOCAL_RETENTION
 

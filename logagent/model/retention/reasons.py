@@ -153,8 +153,7 @@ def settings_of(layers: Layers, topic: str) -> TopicSettings:
 
     policy = layers.of(topic, names.CLEANUP_POLICY)
     tiered = layers.may_tier and on(names.TIERED) and not on(names.COPY_DISABLED)
-    # `UnifiedLog.isRemoteLogEnabled`
-    tiered = tiered and "compact" not in (policy.text or "")
+    tiered = tiered and not names.is_never_tiered(topic, policy.text)
     return TopicSettings(
         policy=policy,
         retention_ms=retention(names.RETENTION_MS, names.LOCAL_RETENTION_MS),

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from logagent.model.naming.dir_names import parse_int, parse_long
+from logagent.model.naming.dir_names import NEVER_DELETED, is_internal, parse_int, parse_long
 
 CLEANUP_POLICY, RETENTION_MS, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
 LOCAL_RETENTION_MS, LOCAL_RETENTION_BYTES = "local.retention.ms", "local.retention.bytes"
@@ -79,6 +79,12 @@ def parsed_ms(text: str, unit_ms: int = 1) -> int | None:
         return (parse_long if unit_ms == 1 else parse_int)(text.strip(_JAVA_BLANKS)) * unit_ms
     except ValueError:
         return None
+
+
+def is_never_tiered(topic: str, policy: str | None) -> bool:
+    """Whether `topic` has no remote storage, whatever its `remote.storage.enable` says
+    (`UnifiedLog.isRemoteLogEnabled`). `policy`: its `cleanup.policy`, None if it is not known."""
+    return is_internal(topic) or topic in NEVER_DELETED or "compact" in (policy or "")
 
 
 class Source(StrEnum):

@@ -82,6 +82,14 @@ def test_a_tiered_topic_goes_by_its_local_retention() -> None:
     assert "--add-config retention.ms=-1,local.retention.ms=-1" in found.hint
 
 
+@pytest.mark.parametrize(("topic", "policy"), [("__consumer_offsets", "delete"), ("orders", "compact,delete")])
+def test_what_is_never_tiered_goes_by_its_whole_retention_and_size(topic: str, policy: str) -> None:
+    tiering = Tiering(enabled={topic: "true"}, local_ms={topic: 9 * DAY})
+    configs = replace(KNOWN, policies={topic: policy}, tiering=tiering, retention_bytes=1)
+    found = first_check(topic, [SegmentAge(4096, NOW)] * 3, SIZES, NOW, configs, "")
+    assert found is not None and "retention.bytes=1" in found.fact and "local" not in found.hint
+
+
 def test_the_command_that_keeps_everything_can_be_pasted() -> None:
     found = goes(KNOWN, 9, 9, 9)
     assert found is not None

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logagent.model.naming.dir_names import INTERNAL_TOPICS, NEVER_DELETED
 from logagent.model.retention.reasons import Group, LogSegment, Offsets, Reason, explain_log, settings_of
 from logagent.model.retention.settings import Layers
 from tests.hosts import NOW
@@ -183,3 +184,20 @@ def test_which_topics_go_by_their_local_retention(
     assert (found.tiered, found.retention_ms.number) == (tiered, 2 if tiered else 1)
     as_retention = Layers(topics={**layers.topics, "local.retention.ms": {"t": "-2"}}, file=file, complete=True)
     assert settings_of(as_retention, "t").retention_ms.number == 1
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS | NEVER_DELETED))
+def test_internal_topics_are_never_tiered(topic: str) -> None:
+    own = {"remote.storage.enable": "true", "retention.ms": "1", "local.retention.ms": "2", "cleanup.policy": "delete"}
+    layers = Layers(topics={name: {topic: text} for name, text in own.items()}, complete=True)
+    found = settings_of(layers, topic)
+    assert (found.tiered, found.retention_ms.number) == (False, 1)
+
+
+def test_below_the_log_start_offset_nothing_has_to_be_copied_to_remote_storage() -> None:
+    segments = [LogSegment(0, 5, 0, 0), LogSegment(9, 5, 0, 0), LogSegment(12, 5, 0, NOW, active=True, end=20)]
+    own = {"remote.storage.enable": "true", "local.retention.ms": str(DAY)}
+    file = {"remote.log.storage.system.enable": "true"}
+    layers = Layers(topics={name: {"t": text} for name, text in own.items()}, file=file, complete=True)
+    groups = explain_log(segments, settings_of(layers, "t"), Offsets(log_start=9), NOW)
+    assert [g.reason for g in groups] == [Reason.BELOW_LOG_START, Reason.NOT_YET_TIERED, Reason.NOT_YET_TIERED]
