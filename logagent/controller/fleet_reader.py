@@ -253,15 +253,15 @@ class FleetReader:
         return found
 
     def sizes(self, topic_ids: Collection[str]) -> dict[str, int]:
-        """The bytes of each of these topics in the newest snapshots: no more than a request can say, whatever hosts
-        publish."""
+        """What is allocated by each of these topics in the newest snapshots: no more than a request can say, whatever
+        hosts publish."""
         self.heard.read(self.setting.clock())
         found: dict[str, int] = {}
         for node in self.heard.nodes:
             with suppress(LogAgentError):
                 for row in self.heard.directories(node, topic_ids):
                     if row["row"] == "dir":
-                        found[row["topic_id"]] = min(LARGEST_COUNT, found.get(row["topic_id"], 0) + row["bytes"])
+                        found[row["topic_id"]] = min(LARGEST_COUNT, found.get(row["topic_id"], 0) + row["allocated"])
         return found
 
     def _cluster(self, filed: Collection[Filed], answers: Mapping[tuple[str, int], Answer]) -> ClusterSeen:

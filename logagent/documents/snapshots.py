@@ -28,7 +28,8 @@ class BaseNamed(TypedDict):
 @strict
 class Manifest(TypedDict):
     """Vouches for one file of landing: `rows` counts all its lines, `bytes` and `sha256` are of the compressed file. A
-    delta is a snapshot that has only what has changed since its `base`."""
+    delta is a snapshot that has only what has changed since its `base`. `boot_id`: of the machine that took a
+    snapshot."""
 
     schema: Literal["logagent.manifest/1"]
     snapshot_id: str
@@ -41,6 +42,7 @@ class Manifest(TypedDict):
     bytes: Size
     sha256: str
     base: NotRequired[BaseNamed]
+    boot_id: NotRequired[str]
 
 
 @strict

@@ -226,7 +226,9 @@ def _gone(output: Output, rows: list[Row] | None) -> _Gone:
 
 def _counted(judged: DataFrame) -> dict[str, Any]:
     """One pass over the verdicts: orphans by cluster, reasons, hosts whose agent decided differently."""
-    differs = (
+    # What is assigned and its agent calls an orphan is undecided (`judge`): the two disagree all the same.
+    contradicted = (fn.col("verdict") == "orphan") & (fn.col("why") == "sources-disagree")
+    differs = fn.coalesce(contradicted, fn.lit(False)) | (
         fn.col("verdict").isin("assigned", "orphan")
         & fn.col("fleet_verdict").isin("assigned", "orphan")
         & (fn.col("verdict") != fn.col("fleet_verdict"))

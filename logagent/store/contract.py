@@ -172,7 +172,7 @@ TABLES: dict[str, Table] = {
             {" ".join(f"{name}:int" for name in REPLICA_COUNTS)}
             """
         ),
-        ("-bytes", "cluster_id"),
+        ("-allocated", "cluster_id"),
     ),
     "usage_hosts": Table(
         "Disk usage by host",
@@ -184,7 +184,7 @@ TABLES: dict[str, Table] = {
             orphans:int orphan_bytes:bytes skew:ratio log_dir_skew:ratio {_RECLAIM}
             """
         ),
-        ("-bytes", "cluster_id", "node_id"),
+        ("-allocated", "cluster_id", "node_id"),
     ),
     "usage_log_dirs": Table(
         "Disk usage by log dir, with the hidden bytes",
@@ -194,7 +194,7 @@ TABLES: dict[str, Table] = {
             {_LEDGER} used_share:share orphans:int orphan_bytes:bytes skew:ratio {_RECLAIM} shares_with
             """
         ),
-        ("-used_share", "-bytes", "cluster_id", "node_id", "log_dir"),
+        ("-used_share", "-allocated", "cluster_id", "node_id", "log_dir"),
     ),
     "usage_topics": Table(
         "Disk usage by topic",
@@ -205,7 +205,7 @@ TABLES: dict[str, Table] = {
             skew:ratio orphans:int orphan_bytes:bytes {_RECLAIM}
             """
         ),
-        ("-bytes", "cluster_id", "topic", "topic_id"),
+        ("-allocated", "cluster_id", "topic", "topic_id"),
     ),
     "usage_partitions": Table(
         "Disk usage by partition",
@@ -227,7 +227,7 @@ TABLES: dict[str, Table] = {
             agent_reason window due_at:time obstacle directory_id inode:int end_offset:int snapshot_at:time id
             """
         ),
-        ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
+        ("-allocated", "cluster_id", "node_id", "log_dir", "name"),
     ),
     "missing_replicas": Table(
         "Assigned, and on no disk of that broker",
@@ -249,7 +249,7 @@ TABLES: dict[str, Table] = {
             end_offset:int snapshot_at:time id
             """
         ),
-        ("-bytes", "cluster_id", "node_id", "log_dir", "name"),
+        ("-allocated", "cluster_id", "node_id", "log_dir", "name"),
     ),
     "undecided": Table(
         "Directories that could not be decided",
@@ -259,12 +259,12 @@ TABLES: dict[str, Table] = {
             agent_verdict agent_reason snapshot_at:time
             """
         ),
-        ("reason", "-bytes", "cluster_id", "node_id", "log_dir", "name"),
+        ("reason", "-allocated", "cluster_id", "node_id", "log_dir", "name"),
     ),
     "duplicates": Table(
         "The same partition in two log dirs of one host",
         _columns(f"{_HOST} {_PARTITION} copies:int log_dirs bytes:bytes allocated:bytes"),
-        ("-bytes", "cluster_id", "node_id", "topic", "topic_id", "partition"),
+        ("-allocated", "cluster_id", "node_id", "topic", "topic_id", "partition"),
     ),
     "log_dir_health": Table(
         "Log dirs, hosts and agents that need a look",

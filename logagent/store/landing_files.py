@@ -47,6 +47,9 @@ class Claim:
     at: datetime
     base: Base | None = None
     """Of a delta: the whole snapshot in the same folder that it changes."""
+    boot_id: str | None = None
+    """Of a snapshot: that of the machine. Two machines on one node id alternate in it, also within one date, of which
+    only the newest snapshot is read."""
 
 
 def millis(at: datetime) -> int:
@@ -97,6 +100,8 @@ def put(
         "bytes": sink.count,
         "sha256": sink.digest.hexdigest(),
     }
+    if claim.boot_id is not None:
+        manifest["boot_id"] = claim.boot_id
     if claim.base is not None:
         manifest["base"] = {"snapshot_id": claim.base.snapshot_id, "sha256": claim.base.sha256}
     with whole_file(manifest_of(data), durable=durable) as file:
@@ -168,6 +173,7 @@ def claim_of(manifest: bytes, origin: str) -> Claim:
             read["host"],
             datetime.fromisoformat(read["at"]),
             base_named(read),
+            read.get("boot_id"),
         )
     except (ValueError, KeyError, TypeError) as e:
         raise UnreadableError(f"{origin}: it is not one of our manifests") from e

@@ -40,7 +40,7 @@ def orphans(fleet: Fleet) -> list[Row]:
                 "inode": None if number % 17 == 5 else 4711 + number,
             }
         )
-    return sorted(rows, key=lambda row: -row["bytes"])
+    return sorted(rows, key=lambda row: -row["allocated"])
 
 
 def undecided(fleet: Fleet) -> list[Row]:
@@ -49,7 +49,7 @@ def undecided(fleet: Fleet) -> list[Row]:
     rows = [{**row, "agent_verdict": "unknown"} for row in orphans(fleet)[:7]]
     return sorted(
         ({**row, "reason": reasons[number % 3]} for number, row in enumerate(rows)),
-        key=lambda row: (row["reason"], -row["bytes"]),
+        key=lambda row: (row["reason"], -row["allocated"]),
     )
 
 
@@ -80,7 +80,7 @@ def leftovers(fleet: Fleet) -> list[Row]:
                 "inode": 815 + number,
             }
         )
-    return sorted(rows, key=lambda row: -row["bytes"])
+    return sorted(rows, key=lambda row: -row["allocated"])
 
 
 def growth(fleet: Fleet) -> list[Row]:
@@ -104,7 +104,7 @@ def growth_chart(fleet: Fleet) -> list[Row]:
     for cluster in fleet.clusters:
         mine = [row for row in fleet.hosts if row["cluster_id"] == cluster]
         size = sum(row["size"] for row in mine)
-        level = sum(row["bytes"] for row in mine)
+        level = sum(row["allocated"] for row in mine)
         for back in range(fleet.dates - 1, -1, -1):
             silent = 2 if back in (6, 7) and cluster == fleet.clusters[0] else 0
             share = (1 - back * 0.011) * (len(mine) - silent) / len(mine) * fleet.random.uniform(0.995, 1.005)

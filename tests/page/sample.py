@@ -22,7 +22,7 @@ def table(name: str, rows: Sequence[Row], total: int | None = None) -> PageTable
 
 
 def tables(fleet: Fleet) -> dict[str, PageTable]:
-    by_bytes = sorted(fleet.hosts, key=lambda row: -row["bytes"])
+    by_bytes = sorted(fleet.hosts, key=lambda row: -row["allocated"])
     by_share = sorted(fleet.log_dirs, key=lambda row: -row.get("used_share", -1))
     clusters = [fleet.cluster(cluster) for cluster in fleet.clusters]
     place = [fleet.place(number) for number in (3, 5, 8)]
@@ -30,7 +30,7 @@ def tables(fleet: Fleet) -> dict[str, PageTable]:
         "usage_clusters": table("usage_clusters", clusters),
         "usage_hosts": table("usage_hosts", by_bytes, fleet.host_count),
         "usage_log_dirs": table("usage_log_dirs", by_share, 3 * fleet.host_count),
-        "usage_topics": table("usage_topics", sorted(fleet.topics, key=lambda row: -row["bytes"])),
+        "usage_topics": table("usage_topics", sorted(fleet.topics, key=lambda row: -row["allocated"])),
         "orphans": table("orphans", findings.orphans(fleet), fleet.orphan_count),
         "missing_replicas": table(
             "missing_replicas",
@@ -126,7 +126,7 @@ def with_reclaim(made: dict[str, PageTable]) -> dict[str, PageTable]:
     for name, key in (("usage_clusters", place[:1]), ("usage_hosts", place[:2]), ("usage_log_dirs", place)):
         sums: Counter[tuple[Any, ...]] = Counter()
         for row in rows:
-            sums[(row["window"], *(row[column] for column in key))] += row["bytes"]
+            sums[(row["window"], *(row[column] for column in key))] += row["allocated"]
         for row in made[name]["rows"]:
             row |= {f"reclaim_{one}": sums[(one, *(row[column] for column in key))] for one in WINDOWS}
     return made
@@ -172,7 +172,7 @@ def report(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
         "totals": {
             **sums,
             "orphans": fleet.orphan_count,
-            "orphan_bytes": sum(row["bytes"] for row in tables["orphans"]["rows"]),
+            "orphan_bytes": sum(row["allocated"] for row in tables["orphans"]["rows"]),
             "missing_replicas": tables["missing_replicas"]["total"],
             "duplicates": 1,
             "leftovers": tables["leftovers"]["total"],
@@ -204,10 +204,10 @@ def places_of(tables: dict[str, PageTable]) -> dict[tuple[str, int, str], dict[s
             if row.get("why") != "abandoned":
                 sums = places.setdefault((row["cluster_id"], row["node_id"], row["log_dir"]), dict.fromkeys(SUMS, 0))
                 sums[f"dirs_{row['window']}"] += 1
-                sums[f"reclaim_{row['window']}"] += row["bytes"]
+                sums[f"reclaim_{row['window']}"] += row["allocated"]
                 if is_asked(row):
                     sums[f"requestable_{row['window']}"] += 1
-                    sums[f"asked_{row['window']}"] += row["bytes"]
+                    sums[f"asked_{row['window']}"] += row["allocated"]
     return places
 
 
@@ -232,7 +232,7 @@ def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
     ]
     missing = tables["missing_replicas"]["rows"]
     lost = {(row["topic_id"], row["partition"]) for row in missing if not row["copies_elsewhere"]}
-    only = [row["bytes"] for row in tables["orphans"]["rows"] if row["only_copy"]]
+    only = [row["allocated"] for row in tables["orphans"]["rows"] if row["only_copy"]]
     growing = [row for row in tables["growth"]["rows"] if row["scope"] == "log_dir"]
     unknown = [{"counts": False, "cause": row["cause"]} for row in fleet.unknown()]
     elsewhere = sum(bool(row["copies_elsewhere"]) for row in missing)

@@ -21,7 +21,7 @@ def test_the_figures_are_those_of_the_rows(name: str) -> None:
     least = "" if name == "healthy" else "at least "
     assert f"Used: {least}{units.size(used)} of {units.size(size)}, {units.percent(used / size)}" in text
     for window, label in (("now", "now"), ("restart", "at next broker restart"), ("approval", "only with approval")):
-        mine = sum(row["bytes"] for row in directories(made) if row["window"] == window)
+        mine = sum(row["allocated"] for row in directories(made) if row["window"] == window)
         assert f"{label} {units.size(mine)}" in text
     missing = made[1]["missing_replicas"]["rows"]
     lost = len({(row["topic_id"], row["partition"]) for row in missing if row["copies_elsewhere"] == 0})

@@ -141,7 +141,7 @@ def reported(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reporte
     mine[9].update(topic="_schemas", name="_schemas-0", partition=0, window="restart", inode=7)
     mine[8].update(topic="ancient", topic_id=None, id=None, name="ancient-0", partition=0)
     for step, topic in zip(report["answers"]["steps"], (DOTTED, ALIKE), strict=False):
-        gives = sum(row["bytes"] for row in mine[:8] if row["topic"] == topic)
+        gives = sum(row["allocated"] for row in mine[:8] if row["topic"] == topic)
         step.update(what="topic", cluster_id=cluster, topic=topic, requestable=4, window="restart", bytes=gives)
     found = answers.reclaimable(tables["usage_log_dirs"]["rows"], places_of(tables), None)
     report["answers"]["reclaim"] = found
@@ -202,7 +202,7 @@ def test_the_rows_of_a_window_have_the_command_of_the_first_screen(reported: Rep
     """In every cluster at once: it said that rows of several clusters have none."""
     page = open_page(reported.page)
     for window in ("now", "restart"):
-        page.goto(f"{reported.page.as_uri()}#directories?window={window}&sort=-bytes")
+        page.goto(f"{reported.page.as_uri()}#directories?window={window}&sort=-allocated")
         expect(page.locator("#found")).to_contain_text(" of ")
         command = page.locator("#view .picked button.copy").get_attribute("title") or ""
         assert command in reported.codes()

@@ -88,11 +88,11 @@ def test_where_and_what_can_be_reclaimed(opened: tuple[str, Made, Page]) -> None
         f"{least}{units.size(used)} used of {units.size(size)}, {units.percent(used / size)}"
     )
     for window in ("now", "restart", "approval", "later"):
-        mine = sum(row["bytes"] for row in directories(made) if row["window"] == window)
+        mine = sum(row["allocated"] for row in directories(made) if row["window"] == window)
         shown = page.locator(f"[data-answer={window}] [title]")
         expect(shown).to_have_text(units.size(mine))
         assert shown.get_attribute("title") == f"{mine:,} B"
-    whole = sum(row["bytes"] for row in directories(made))
+    whole = sum(row["allocated"] for row in directories(made))
     expect(page.locator("#reclaim .big")).to_have_text(f"{least}{units.size(whole)} in orphans and leftovers")
 
 
@@ -113,7 +113,7 @@ def test_what_is_at_risk(opened: tuple[str, Made, Page]) -> None:
     expect(page.locator("[data-answer=no_copy]")).to_have_text(f"{lost} partitions with no copy {where}{counted}")
     elsewhere = sum(row["copies_elsewhere"] > 0 for row in missing)
     expect(page.locator("[data-answer=missing_elsewhere]")).to_contain_text(f"{elsewhere} replicas missing")
-    only = [row["bytes"] for row in made[1]["orphans"]["rows"] if row["only_copy"]]
+    only = [row["allocated"] for row in made[1]["orphans"]["rows"] if row["only_copy"]]
     expect(page.locator("[data-answer=only_copies]")).to_contain_text(f"{len(only)} orphans are the only copy")
     growing = [row["days_to_full"] for row in made[1]["growth"]["rows"] if row["scope"] == "log_dir"]
     ahead = [days for days in growing if days is not None]

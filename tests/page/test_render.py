@@ -212,13 +212,13 @@ def test_rows_come_out_as_they_went_in() -> None:
             for key, value in came.items():
                 if isinstance(went[key], float):
                     assert value == pytest.approx(went[key], abs=1)
-                elif units[key] == "bytes" and key not in ("bytes", "size") and went[key] is not None:
+                elif units[key] == "bytes" and key not in ("allocated", "size") and went[key] is not None:
                     assert value == pytest.approx(went[key], rel=0.0005)
                 elif not isinstance(went[key], bool):
                     assert value == went[key] or key.endswith("_at"), key
-    orphans = {(row["host"], row["log_dir"], row["name"], row["bytes"]) for row in tables["orphans"]["rows"]}
+    orphans = {(row["host"], row["log_dir"], row["name"], row["allocated"]) for row in tables["orphans"]["rows"]}
     shown = {
-        (r["host"], r["log_dir"], r["name"], r["bytes"]) for r in found["directories"].rows if r["list"] == "orphan"
+        (r["host"], r["log_dir"], r["name"], r["allocated"]) for r in found["directories"].rows if r["list"] == "orphan"
     }
     assert orphans == shown
 

@@ -23,11 +23,12 @@ GIB = 1 << 30
 
 
 def dir_row(name: str, id_: str | None, **fields: Any) -> dict[str, Any]:
-    """A `dir` row with everything an agent fills in; topic and partition come from a current name."""
+    """A `dir` row with everything an agent fills in; topic and partition come from a current name. With
+    `bytes` alone, as much is allocated."""
     topic, _, partition = name.partition(".")[0].rpartition("-") if "." in name else name.rpartition("-")
     row: dict[str, Any] = {"row": "dir", "log_dir": "/d0", "name": name, "kind": "current", "topic": topic}
     row |= {"topic_truncated": False, "full_topic": None, "partition": int(partition), "uuid": None}
-    row |= {"topic_id": id_, "bytes": 1000, "allocated": 4096, "files": 4, "segments": 1}
+    row |= {"topic_id": id_, "bytes": 1000, "allocated": fields.get("bytes", 4096), "files": 4, "segments": 1}
     row |= {"newest_mtime": instant(AT - timedelta(days=9)), "marked_at": None, "first_offset": 0}
     row |= {"last_segment_offset": 5, "sightings": 0, "first_seen": None, "in_use": None}
     return row | {"verdict": None, "reason": None, "error": None} | fields
@@ -126,7 +127,10 @@ class Kafka:
         **header: Any,
     ) -> Path:
         """Writes a snapshot of a node as agents do: whole, or as the changes of `base`."""
-        claim = Claim(f"{at:%H%M%S}-{node}", "snapshot", self.cluster_id, node, f"{self.name}-{node}", at)
+        claim = Claim(
+            f"{at:%H%M%S}-{node}", "snapshot", self.cluster_id, node, f"{self.name}-{node}", at,
+            boot_id=header.get("boot_id"),
+        )  # fmt: skip
         head: dict[str, Any] = {"schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id, "at": instant(at)}
         head |= {"host": claim.host, "cluster_id": self.cluster_id, "node_id": node, "assignments": None}
         head |= {"agent_version": "0.1.0", "kafka_version": "3.9.1", "as_of": {}, "seen": [], "boot_id": None} | header

@@ -219,7 +219,7 @@ class Publisher:
         cluster_id, node_id = self._whose(session)
         self._note_log_dirs(session)
         at = _EPOCH + timedelta(milliseconds=facts.now_ms)
-        claim = Claim(f"{_stamp(at)}-{node_id}", SNAPSHOT, cluster_id, node_id, self._host, at)
+        claim = Claim(f"{_stamp(at)}-{node_id}", SNAPSHOT, cluster_id, node_id, self._host, at, boot_id=boot_id())
         image = session.assignments.first
         try:
             self._spool.prepare()

@@ -51,7 +51,7 @@ class Choice:
             and (not self.hosts or row["host"] in self.hosts or row["node_id"] in self.hosts)
             and (self.window is None or row.get("window") == self.window)
             and (not self.reasons or row.get("reason") in self.reasons)
-            and int(row["bytes"] or 0) > self.larger - 1
+            and int(row["allocated"] or 0) > self.larger - 1
             and (self.topic is None or (bool(row["topic"]) and self.topic.fullmatch(row["topic"]) is not None))
         )
 
@@ -124,7 +124,7 @@ def _take(row: Mapping[str, str], kind: Literal["orphan", "stray"], chosen: Chos
         why = "the report does not carry its inode: it, or the agent there, is of an earlier version"
         unusable.append((where, why))
     else:
-        numbers = {"node_id": row["node_id"], "partition": row["partition"], "bytes": row["bytes"] or 0,
+        numbers = {"node_id": row["node_id"], "partition": row["partition"], "bytes": row["allocated"] or 0,
                    "inode": row["inode"]}  # fmt: skip
         if row.get("end_offset"):
             numbers["end_offset"] = row["end_offset"]

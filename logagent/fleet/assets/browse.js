@@ -205,7 +205,8 @@ const orderOf = (table, sort) => {
 // How much of the table is here, in one sentence; nothing is left out silently.
 const countOf = (table, rows, state) => {
   const filtered = state.q !== "" || state.wanted.size > 0;
-  const bytes = table.at.has("bytes") ? rows.reduce((sum, row) => sum + (table.value(row, "bytes") ?? 0), 0) : null;
+  const of = ["allocated", "bytes"].find((key) => table.at.has(key));
+  const bytes = of ? rows.reduce((sum, row) => sum + (table.value(row, of) ?? 0), 0) : null;
   const cut = table.rows < table.total;
   const all = `${count(table.rows)} ${table.rows === 1 ? "row" : "rows"}`;
   const text = [

@@ -117,7 +117,7 @@ const picked = {
       if (clusters.size > 1) {
         line.append("Rows of more than one cluster are picked: a command is for one cluster. ");
       } else if (chosen.length) {
-        const bytes = chosen.reduce((sum, row) => sum + table.value(row, "bytes"), 0);
+        const bytes = chosen.reduce((sum, row) => sum + table.value(row, "allocated"), 0);
         const command = this.ofRows(table, chosen);
         line.append(`${count(chosen.length)} picked, ${size(bytes)}. `,
           command ? copyButton(command, placeOf(table, chosen), "Copy the command for them") : "No command can be made for them, or they are too many for one. ");

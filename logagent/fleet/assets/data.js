@@ -128,7 +128,7 @@ const PLACES = {
   columns: [
     { k: "topic", l: "Topic", u: "text", mono: true, to: "directories", by: ["cluster_id", "node_id", "log_dir", "topic"] },
     { k: "cluster_id", l: "Cluster", u: "text", mono: true, pick: true, hidden: !severalClusters },
-    { k: "bytes", l: "Bytes", u: "bytes" },
+    { k: "allocated", l: "Allocated", u: "bytes" },
     { k: "dirs", l: "Dirs", u: "int", to: "directories", by: ["cluster_id", "node_id", "log_dir", "topic", "window"] },
     { k: "window", l: "When", u: "badge", pick: true },
     { k: "log_dir", l: "Log dir", u: "text", mono: true },
@@ -145,11 +145,11 @@ class Places extends Table {
       const values = keys.map((key) => from.value(row, key));
       const id = JSON.stringify(values);
       let group = groups.get(id);
-      if (!group) groups.set(id, (group = { values, bytes: 0, dirs: 0 }));
-      group.bytes += from.value(row, "bytes") ?? 0;
+      if (!group) groups.set(id, (group = { values, allocated: 0, dirs: 0 }));
+      group.allocated += from.value(row, "allocated") ?? 0;
       group.dirs += 1;
     }
-    const rows = [...groups.values()].sort((a, b) => b.bytes - a.bytes);
+    const rows = [...groups.values()].sort((a, b) => b.allocated - a.allocated);
     const column = (key) => rows.map((row) => row.values[keys.indexOf(key)]);
     const texts = (key) => {
       const values = column(key);
@@ -159,7 +159,7 @@ class Places extends Table {
     };
     this.rows = this.total = rows.length;
     this.data = this.columns.map(({ k }) => {
-      if (k === "bytes" || k === "dirs") return rows.map((row) => row[k]);
+      if (k === "allocated" || k === "dirs") return rows.map((row) => row[k]);
       return k === "node_id" ? column(k) : texts(k);
     });
     return this;

@@ -269,6 +269,7 @@ def _entry(landing: Landing, landed: Landed) -> Row:
         "received_at": received.modified_ms if received else None,
         "bytes": landed.data.bytes if landed.data else None,
         "sha256": manifest.sha256 if manifest else None,
+        "boot_id": manifest.boot_id if manifest else None,
         "status": status,
         "reason": problem[0] if problem else None,
         "detail": problem[1] if problem else None,

@@ -334,7 +334,7 @@ def good_dirs(frame: DataFrame) -> DataFrame:
             "topic_truncated": fn.coalesce("topic_truncated", fn.lit(False)) & fn.col("full_topic").isNull(),
             "topic": fn.coalesce("full_topic", "topic"),
             "topic_id": real_id(),
-            "allocated": fn.coalesce("allocated", fn.lit(0)),
+            "allocated": fn.coalesce("allocated", "bytes"),
             **{name: _instant(frame, name) for name in TIMES},
         }
     )

@@ -244,6 +244,7 @@ class Manifest:
     bytes: int
     sha256: str
     base: Base | None
+    boot_id: str | None = None
 
 
 def millis(value: object) -> int | None:
@@ -265,7 +266,7 @@ def parsed(content: bytes) -> Manifest | None:
     try:
         read: dict[str, Any] = parse_json(content)
         at = millis(read["at"])
-        node, host = read.get("node_id"), read.get("host")
+        node, host, boot = read.get("node_id"), read.get("host"), read.get("boot_id")
         texts = [read[name] for name in ("schema", "snapshot_id", "kind", "cluster_id", "sha256")]
         numbers = [read["rows"], read["bytes"]]
         base = base_named(read)
@@ -280,11 +281,12 @@ def parsed(content: bytes) -> Manifest | None:
         and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers)
         and (node is None or (isinstance(node, int) and not isinstance(node, bool)))
         and (host is None or isinstance(host, str))
+        and (boot is None or isinstance(boot, str))
         and _SHA256.fullmatch(texts[4]) is not None
     )
     if not whole or at is None:
         return None
-    return Manifest(texts[1], texts[2], texts[3], node, host, at, numbers[0], numbers[1], texts[4].lower(), base)
+    return Manifest(texts[1], texts[2], texts[3], node, host, at, numbers[0], numbers[1], texts[4].lower(), base, boot)
 
 
 def problem_of(landed: Landed, manifest: Manifest | None) -> Problem | None:

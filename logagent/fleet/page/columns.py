@@ -59,7 +59,10 @@ _LOG_DIR = Show("log_dir", "Log dir", to="places", by=_LOG_DIR_KEY, mono=True)
 _NAME = Show("name", "Directory", help="name of the directory on disk", mono=True)
 _TOPIC = Show("topic", "Topic", to="directories", by=("cluster_id", "topic"), mono=True)
 _PARTITION = Show("partition", "Part.", "id", "partition number")
-_BYTES = Show("bytes", "Bytes", "bytes", "sum of file sizes")
+_ALLOCATED = Show(
+    "allocated", "Allocated", "bytes", "what the file system gave the files, and removing them gives back"
+)
+_SIZES = Show("bytes", "File sizes", "bytes", "their sum; a preallocated index counts whole")
 _WINDOWS = (
     ("now", "Now"),
     ("restart", "At restart"),
@@ -105,7 +108,8 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         Show("unknown_hosts", "Unknown", "int", "hosts without a usable snapshot"),
         Show("verdicts", "Verdicts", "badge", "whether orphans could be decided"),
         Show("assignments_age", "Assignments", "seconds", "age of the newest complete assignment file"),
-        _BYTES,
+        _ALLOCATED,
+        _SIZES,
         *_FULLNESS,
         *_reclaim(("cluster_id",)),
         *_LEDGER,
@@ -129,7 +133,8 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
     ),
     "usage_hosts": (
         Show("host", "Host", mono=True, to="usage_log_dirs", by=_HOST_KEY),
-        _BYTES,
+        _ALLOCATED,
+        _SIZES,
         *_FULLNESS,
         *_reclaim(_HOST_KEY),
         *_LEDGER,
@@ -137,7 +142,7 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         Show("log_dirs", "Log dirs", "int", to="usage_log_dirs", by=_HOST_KEY),
         Show("offline_log_dirs", "Offline", "int", "log dirs that are offline"),
         _DIRS,
-        Show("skew", "Skew", "ratio", "this host's bytes against the mean of its cluster; 1.00× is even"),
+        Show("skew", "Skew", "ratio", "allocated on this host against the mean of its cluster; 1.00× is even"),
         Show("log_dir_skew", "Dir skew", "ratio", "its fullest log dir against the mean; 1.00× is even"),
         Show("snapshot_age_seconds", "Snapshot", "seconds", "age of the snapshot that counts"),
         Show("agent_version", "Agent", pick=True),
@@ -150,7 +155,8 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         Show("host", "Host", mono=True, to="places", by=_LOG_DIR_KEY),
         _LOG_DIR,
         Show("health", "Health", "badge", pick=True),
-        _BYTES,
+        _ALLOCATED,
+        _SIZES,
         *_FULLNESS,
         *_reclaim(_LOG_DIR_KEY),
         *_LEDGER,
@@ -167,12 +173,13 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
     ),
     "usage_topics": (
         Show("topic", "Topic", mono=True, to="directories", by=("cluster_id", "topic")),
-        _BYTES,
+        _ALLOCATED,
+        _SIZES,
         Show("partitions", "Partitions", "int"),
         Show("copies", "Copies", "int", "partition dirs over all hosts"),
         *_reclaim(("cluster_id", "topic", "topic_id")),
         *(column for column in _LEDGER if column.key in ("current", "future", "stray", "delete")),
-        Show("largest_partition", "Largest part.", "bytes"),
+        Show("largest_partition", "Largest part.", "bytes", "allocated by its largest copy"),
         Show("skew", "Skew", "ratio", "largest partition against the mean; 1.00× is even"),
         Show("orphans", "Orphans", "int"),
         _CLUSTER,
@@ -180,7 +187,7 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
     ),
     "directories": (
         _NAME,
-        _BYTES,
+        _ALLOCATED,
         Show("window", "When", "badge", "when its bytes can come back", pick=True),
         Show("standing", "This copy", "badge", "among all copies of this topic id and partition", pick=True),
         Show("copies_elsewhere", "Elsewhere", "int", "other copies of this topic id and partition in the fleet"),
@@ -192,6 +199,7 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         Show("due_at", "Due", "time"),
         Show("obstacle", "In the way", help="the guard or rule that prevents it", pick=True),
         Show("sightings", "Seen", "int", "in how many inventories it was an orphan"),
+        _SIZES,
         Show("newest_mtime", "Last write", "time"),
         Show("agent_verdict", "The agent", help="verdict of the host's own agent"),
         Show("kind", "Kind", pick=True),
@@ -260,7 +268,8 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
     "duplicates": (
         _TOPIC,
         _PARTITION,
-        _BYTES,
+        _ALLOCATED,
+        _SIZES,
         Show("copies", "Copies", "int"),
         _HOST,
         Show("log_dirs", "Log dirs", mono=True),
@@ -365,7 +374,7 @@ def _directories(tables: Tables) -> tuple[list[Row], int]:
         for row in others
     ]
     rows += [{**row, "list": "undecided"} for row in tables["undecided"]["rows"]]
-    rows.sort(key=lambda row: -(row.get("bytes") or 0))
+    rows.sort(key=lambda row: -(row.get("allocated") or 0))
     total = sum(tables[name]["total"] for name in ("orphans", "leftovers", "undecided"))
     return rows, total - (len(leftovers) - len(others))
 
@@ -389,7 +398,7 @@ def _standing(row: Mapping[str, Any]) -> str:
 
 
 PackedRow = Mapping[str, Any]
-EXACT = frozenset({"bytes", "size"})
+EXACT = frozenset({"allocated", "size"})
 """Byte figures kept exact, among them what can be reclaimed. Others keep four digits, one more than is shown: the
 remaining digits would be a third of the page, and are in the CSV."""
 

@@ -234,14 +234,14 @@ def _reclaim(report: Report) -> str:
 
 
 def _window(report: Report, window: str, label: str, found: Mapping[str, Any]) -> str:
-    size_html = figure(found["dirs"], "directories", _exactly(found["bytes"]), window=window, sort="-bytes")
+    size_html = figure(found["dirs"], "directories", _exactly(found["bytes"]), window=window, sort="-allocated")
     act = ""
     if found["dirs"] and window in ("now", "restart"):
         command = command_by_window(report, window) if found["requestable"] else None
         act = copy_html(command, _SIGNED)
         act = act or link("usage_clusters", "By cluster", sort=f"-reclaim_{window}")
     elif found["dirs"] and window == "approval":
-        act = link("directories", "Review", window=window, sort="-bytes")
+        act = link("directories", "Review", window=window, sort="-allocated")
     elif found["dirs"]:
         due = report["answers"]["reclaim"]["next_due"]
         act = link("directories", f"Next {esc(day(due[:10]))}" if due else "When", window=window, sort="due_at")

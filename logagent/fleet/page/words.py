@@ -225,8 +225,9 @@ NAVIGATION: tuple[tuple[str, str], ...] = (
 READING: tuple[tuple[str, str], ...] = (
     (
         "Bytes and allocated",
-        "Bytes are the sum of file sizes, allocated is the space the file system gave them. Point at a "
-        "figure for the exact one.",
+        "Every figure of bytes is allocated space: what the file system gave the files, and what removing them gives "
+        "back. File sizes stand beside it where they differ most: Kafka preallocates the indexes of each active "
+        "segment, up to 20 MiB that are hardly there. Point at a figure for the exact one.",
     ),
     (
         "Unknown host",

@@ -32,7 +32,8 @@ SUMS = (
     *("orphans", "orphan_bytes", "overdue", "barred", "dirs_only", "bytes_only"),
     *(f"{kind}_{window}" for kind in ("dirs", "reclaim", "requestable", "asked") for window in WINDOWS),
 )
-"""`requestable`: what `topics purge` plans of it without another option, and `asked`: its bytes."""
+"""`requestable`: what `topics purge` plans of it without another option, and `asked`: its bytes. All bytes are
+allocated ones: what a file system gives back. A preallocated index is 10 MiB long and has next to none."""
 SOONER = ("now", "restart")
 """The windows that `topics purge --window` takes."""
 MOST_TOPICS = 5
@@ -94,7 +95,7 @@ class Reclaim:
 def reclaim(output: Output, scratch: Scratch) -> Reclaim:
     """Sums of the tables `orphans` and `leftovers` as they were written. An abandoned move is in both, and counts
     once."""
-    columns = [*PLACE, "topic", "topic_id", "kind", "bytes", "window", "due_at", "id", "inode"]
+    columns = [*PLACE, "topic", "topic_id", "kind", "allocated", "window", "due_at", "id", "inode"]
     orphans = output.written("orphans").select(*columns, fn.lit(True).alias("is_orphan"), "only_copy")
     others = output.written("leftovers").where(fn.col("why") != "abandoned")
     none = [fn.lit(False).alias("is_orphan"), fn.lit(False).alias("only_copy")]
@@ -144,7 +145,7 @@ def _sum(name: str) -> Column:
     else:
         rows = fn.col("window") == window
     counts = name == "orphans" or kind in ("dirs", "requestable")
-    value = fn.try_sum(fn.when(rows, fn.lit(1) if counts else fn.col("bytes")).otherwise(0))
+    value = fn.try_sum(fn.when(rows, fn.lit(1) if counts else fn.col("allocated")).otherwise(0))
     return fn.coalesce(value, fn.lit(0)).cast("bigint").alias(name)
 
 

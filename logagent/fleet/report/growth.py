@@ -176,8 +176,8 @@ def topics(scope: Scope, commits: Mapping[date, Commit]) -> DataFrame | None:
             fn.min("dt").alias("first_date"),
             fn.max("dt").alias("last_date"),
             fn.count("*").alias("dates"),
-            fn.max_by("bytes", "dt").alias("bytes"),
-            fn.regr_slope("bytes", fn.unix_date("dt")).alias("slope"),
+            fn.max_by("allocated", "dt").alias("bytes"),
+            fn.regr_slope("allocated", fn.unix_date("dt")).alias("slope"),
         )
     )
     grown = fn.when(fn.col("slope") > 0, fn.round("slope").cast("bigint"))
@@ -238,7 +238,7 @@ def _directories(scope: Scope, then: Commit, both: set[tuple[str, int]]) -> Row:
     today = _waste(scope.others).withColumn("is_new", fn.lit(True))
     before = _waste(scope.store.read("others", [then])).withColumn("is_new", fn.lit(False))
     each = today.unionByName(before).join(hosts, ["cluster_id", "node_id"], how="left_semi").groupBy(*KEY)
-    now, old, size = fn.col("is_new"), ~fn.col("is_new"), fn.col("bytes")
+    now, old, size = fn.col("is_new"), ~fn.col("is_new"), fn.col("allocated")
     one = each.agg(
         fn.bool_or(now).alias("now"),
         fn.bool_or(old).alias("old"),
@@ -255,7 +255,7 @@ def _waste(rows: DataFrame) -> DataFrame:
     live = fn.col("kind").isin("current", "future")
     orphan = live & (fn.col("verdict") == "orphan")
     wanted = rows.where(orphan | fn.col("kind").isin("stray", "delete")).withColumn("whose", whose())
-    return wanted.select(*KEY, "bytes", fn.coalesce(orphan, fn.lit(False)).alias("is_orphan"))
+    return wanted.select(*KEY, "allocated", fn.coalesce(orphan, fn.lit(False)).alias("is_orphan"))
 
 
 def _count(rows: Column, name: str) -> Column:

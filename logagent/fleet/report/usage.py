@@ -37,7 +37,7 @@ def _ratio(value: float | None, of: float | None) -> float | None:
 
 
 def log_dirs(choice: Choice, ledgers: list[Row], places: Places) -> list[Row]:
-    """`usage_log_dirs`. `skew` is bytes relative to the mean of the host's readable log dirs."""
+    """`usage_log_dirs`. `skew` is what is allocated relative to the mean of the host's readable log dirs."""
     names = {(h["cluster_id"], h["node_id"]): h["host"] for h in choice.counting}
     by_host: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in ledgers:
@@ -47,15 +47,15 @@ def log_dirs(choice: Choice, ledgers: list[Row], places: Places) -> list[Row]:
         made["used_share"] = _ratio(made["used"], made["size"])
         by_host[key].append(made)
     for rows in by_host.values():
-        readable = [row["bytes"] for row in rows if row["health"] != "offline"]
+        readable = [row["allocated"] for row in rows if row["health"] != "offline"]
         mean = sum(readable) / len(readable) if readable else None
         for row in rows:
-            row["skew"] = _ratio(row["bytes"], mean) if row["health"] != "offline" else None
+            row["skew"] = _ratio(row["allocated"], mean) if row["health"] != "offline" else None
     return [row for rows in by_host.values() for row in rows]
 
 
 def hosts(choice: Choice, by_log_dir: list[Row]) -> list[Row]:
-    """`usage_hosts`, from `usage_log_dirs`. `skew` is bytes relative to the mean of the cluster's hosts."""
+    """`usage_hosts`, from `usage_log_dirs`. `skew` is what is allocated relative to the mean of the cluster's hosts."""
     of_host: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in by_log_dir:
         of_host[row["cluster_id"], row["node_id"]].append(row)
@@ -77,9 +77,9 @@ def hosts(choice: Choice, by_log_dir: list[Row]) -> list[Row]:
         }
         found[host["cluster_id"]].append(made)
     for rows in found.values():
-        mean = sum(row["bytes"] for row in rows) / len(rows)
+        mean = sum(row["allocated"] for row in rows) / len(rows)
         for row in rows:
-            row["skew"] = _ratio(row["bytes"], mean)
+            row["skew"] = _ratio(row["allocated"], mean)
     return [row for rows in found.values() for row in rows]
 
 

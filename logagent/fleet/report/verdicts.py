@@ -52,6 +52,8 @@ class SuspectPartitions:
         odd = (fn.col("kind") == "future") | ((fn.col("kind") == "current") & (fn.col("reason") == "wrong-directory"))
         # And of strays, to tell what else there is of them.
         odd = odd | ((fn.col("kind") == "stray") & fn.col("topic_id").isNotNull())
+        # And what its agent calls an orphan, though it may lie just where it is assigned.
+        odd = odd | ((fn.col("kind") == "current") & (fn.col("verdict") == "orphan"))
         moved = scope.others.where(odd & fn.col("topic").isNotNull())
         columns = [fn.col("cluster_id"), whose().alias("whose"), fn.col("partition")]
         named = [frame.select(*columns) for frame in (keys, moved, scope.absent)]
@@ -123,7 +125,13 @@ def judge(scope: Scope, suspects: SuspectPartitions) -> DataFrame:
     orphan = fn.col("why").isin(*(reason.value for reason in ORPHAN_REASONS))
     held_back = _held_back(scope, proven)
     named = _with_image(scope, suspects).withColumn("why", reason)
-    named = named.withColumn("why", fn.when(orphan & held_back.isNotNull(), held_back).otherwise(fn.col("why")))
+    contradicted = fn.col("why").isNull() & fn.coalesce(fn.col("verdict") == "orphan", fn.lit(False))
+    named = named.withColumn(
+        "why",
+        fn.when(orphan & held_back.isNotNull(), held_back)
+        .when(contradicted, "sources-disagree")
+        .otherwise(fn.col("why")),
+    )
     verdict = fn.when(fn.col("why").isNull(), "assigned").when(orphan, "orphan").otherwise("unknown")
     return named.withColumn("fleet_verdict", verdict)
 

@@ -41,8 +41,8 @@ def parts(dirs: DataFrame, assignments: DataFrame, number: int | None = None) ->
         fn.first("replicas", ignorenulls=True).alias("replicas"),
         fn.coalesce(fn.try_sum("bytes"), fn.lit(0)).alias("bytes"),
         fn.coalesce(fn.try_sum("allocated"), fn.lit(0)).alias("allocated"),
-        fn.max("bytes").alias("largest"),
-        fn.min("bytes").alias("smallest"),
+        fn.max("allocated").alias("largest"),
+        fn.min("allocated").alias("smallest"),
     )
     names = {"nodes": "node_id", "sizes": "bytes", "allocations": "allocated"}
     return rows.withColumns({name: fn.col(f"copies.{of}") for name, of in names.items()}).drop("copies")
@@ -74,8 +74,8 @@ def _without(frame: DataFrame) -> DataFrame:
         {
             "bytes": _added("sizes"),
             "allocated": _added("allocations"),
-            "largest": fn.array_max("sizes"),
-            "smallest": fn.array_min("sizes"),
+            "largest": fn.array_max("allocations"),
+            "smallest": fn.array_min("allocations"),
         }
     )
 
@@ -98,8 +98,8 @@ def topics(rows: DataFrame, others: DataFrame) -> DataFrame:
     )
     zero = fn.lit(0).cast("bigint")
     nothing = dict.fromkeys(("future", "stray", "delete"), zero)
-    current = current.withColumns({"current": fn.col("bytes"), **nothing})
-    kinds = [fn.coalesce(fn.try_sum(fn.when(fn.col("kind") == k, fn.col("bytes"))), zero).alias(k) for k in nothing]
+    current = current.withColumns({"current": fn.col("allocated"), **nothing})
+    kinds = [fn.coalesce(fn.try_sum(fn.when(fn.col("kind") == k, fn.col("allocated"))), zero).alias(k) for k in nothing]
     kept = others.where((fn.col("kind") != "current") & fn.col("topic").isNotNull()).groupBy(*TOPIC)
     of_others = kept.agg(fn.count("*").alias("copies"), _total("bytes"), _total("allocated"), *kinds)
     none = dict.fromkeys(("assigned_partitions", "partitions", "current", "largest_sum"), zero)

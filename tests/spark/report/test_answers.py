@@ -33,7 +33,7 @@ def is_asked(row: Row) -> bool:
     return bool(row["id"] and row["inode"]) and not row["topic"].startswith("_")
 
 
-def summed(rows: list[Row], column: str = "bytes") -> int:
+def summed(rows: list[Row], column: str = "allocated") -> int:
     return sum(int(row[column]) for row in rows if row[column])
 
 
@@ -80,7 +80,7 @@ def test_sums_of_log_dirs_hosts_clusters_and_topics_agree(zoo: Zoo) -> None:
             expected: dict[tuple[str, ...], int] = defaultdict(int)
             for row in rows:
                 if row["window"] == window:
-                    expected[tuple(row[k] for k in key)] += int(row["bytes"])
+                    expected[tuple(row[k] for k in key)] += int(row["allocated"])
             found = {
                 tuple(row[k] for k in key): int(row[f"reclaim_{window}"])
                 for row in table(zoo.told.out, name)
@@ -220,7 +220,7 @@ def test_what_to_do_next_names_the_largest(zoo: Zoo) -> None:
     topics: dict[tuple[str, str], int] = defaultdict(int)
     for row in waste(zoo.told.out):
         if row["window"] in ("now", "restart") and row["topic"]:
-            topics[row["cluster_id"], row["topic"]] += int(row["bytes"])
+            topics[row["cluster_id"], row["topic"]] += int(row["allocated"])
     named = [(step["cluster_id"], step["topic"]) for step in steps if step["what"] == "topic"]
     assert not named or topics[named[0]] == max(topics.values())
     whats = [step["what"] for step in steps]

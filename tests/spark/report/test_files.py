@@ -64,7 +64,7 @@ def test_csv_holds_every_row_in_order(zoo: Zoo) -> None:
         assert len(rows) == zoo.told.content["tables"][name]["rows"], name
         assert all(list(row) == [*table.names, "date", "run_id"] for row in rows), name
         assert {(row["date"], row["run_id"]) for row in rows} <= {("2025-03-10", zoo.told.out.name)}, name
-    sizes = [int(row["bytes"]) for row in _csv(zoo, "orphans")]
+    sizes = [int(row["allocated"]) for row in _csv(zoo, "orphans")]
     assert sizes == sorted(sizes, reverse=True)
 
 

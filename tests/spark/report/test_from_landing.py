@@ -43,13 +43,14 @@ def shared_disks(store: Path) -> None:
             ledger = {"size": 100 * GIB + node, "used": used + node, "free": 100 * GIB - used, **LEDGER}
             places = [log_dir_row(f"/d{n}", device=5 if n < 2 else 6, ledger=ledger | {"other": n}) for n in range(3)]
             rows = [row | {"newest_mtime": mark} for row in kafka.replicas_of(node)]
-            orphan = dir_row("gone-0", gone, bytes=7_777, newest_mtime=mark, log_dir="/d1")
+            orphan = dir_row("gone-0", gone, bytes=7_777, allocated=12_288, newest_mtime=mark, log_dir="/d1")
             waste = [dir_row(f"gone-{n}.{'0' * 32}-stray", gone, kind="stray", topic="gone", partition=n, bytes=11 + n,
+                             allocated=4096 << n,
                              marked_at=instant_ms(AT - timedelta(days=6 + n)), newest_mtime=mark)
                      for n in range(3)]  # fmt: skip
             base = kafka.hourly(node, [*rows, orphan, *waste], at=at - timedelta(hours=2), log_dirs=places)
             grown = [row | {"bytes": row["bytes"] + 3 + n, "allocated": 8192 + n} for n, row in enumerate(rows[1:])]
-            new = dir_row("new-0", "N" * 22, bytes=1 << 33, newest_mtime=mark, log_dir="/d2")
+            new = dir_row("new-0", "N" * 22, bytes=1 << 33, allocated=16_384, newest_mtime=mark, log_dir="/d2")
             kafka.hourly(node, [*grown, orphan, new, *waste[:2]], at=at, base=base, log_dirs=places)
 
 
@@ -57,6 +58,7 @@ def instant_ms(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
+KINDS = ("current", "future", "stray", "delete")
 FLEETS = ("planted", "demo") if FULL else ("planted",)
 
 
@@ -161,14 +163,15 @@ create table changes as
           generate_subscripts((row->'dirs')::bigint[][], 1) as m
         from hosts h join lines l using (file) where h.base is not null and row->>'row' = 'changes');
 create table dirs as
-  select cluster, node, row, (row->>'bytes')::bigint + coalesce(grown[2], 0) as bytes
+  select cluster, node, row, (row->>'bytes')::bigint + coalesce(grown[2], 0) as bytes,
+    (row->>'allocated')::bigint + coalesce(grown[2], 0) + coalesce(grown[3], 0) as allocated
     from whole left join changes using (cluster, node, place) where coalesce(len(grown), 2) > 1
   union all
-  select h.cluster, h.node, row, (row->>'bytes')::bigint
+  select h.cluster, h.node, row, (row->>'bytes')::bigint, (row->>'allocated')::bigint
     from hosts h join lines l using (file) where h.base is not null and row->>'row' = 'dir';
 create table seen as
   select d.cluster, d.node, row->>'log_dir' as log_dir, row->>'name' as name, row->>'kind' as kind,
-    row->>'topic' as topic, row->>'topic_id' as topic_id, (row->>'partition')::int as partition, bytes,
+    row->>'topic' as topic, row->>'topic_id' as topic_id, (row->>'partition')::int as partition, bytes, allocated,
     (row->>'newest_mtime')::bigint as written, (row->>'first_seen')::bigint as first_seen,
     (row->>'marked_at')::bigint as marked, h.at_ms as at_ms
   from dirs d join hosts h using (cluster, node);
@@ -193,8 +196,8 @@ create table leftovers as
     else 'now' end as due
   from seen s where kind = 'stray' or (kind = 'delete' and at_ms - marked > 3660000);
 create table reclaim as
-  select cluster, node, log_dir, bytes, case when only_copy then 'approval' else 'restart' end as due from orphans
-  union all select cluster, node, log_dir, bytes, due from leftovers;
+  select cluster, node, log_dir, allocated, case when only_copy then 'approval' else 'restart' end as due from orphans
+  union all select cluster, node, log_dir, allocated, due from leftovers;
 -- Log dirs of every date. Those on one file system have its figures in common.
 create table log_dirs as
   select h.cluster, h.node, h.dt, row->>'path' as log_dir, row->>'health' as health,
@@ -250,15 +253,15 @@ def test_bytes_by_cluster_and_verdict(told: Told, duck: duckdb.DuckDBPyConnectio
     by_cluster = duck.execute("select cluster, count(*), sum(bytes) from seen group by all").fetchall()
     rows = told.rows("usage_clusters")
     assert {r["cluster_id"]: (r["dirs"], r["bytes"]) for r in rows} == {c: (n, int(b)) for c, n, b in by_cluster}
-    by_reason = duck.execute("select cluster, reason, count(*), sum(bytes) from orphans group by all").fetchall()
+    by_reason = duck.execute("select cluster, reason, count(*), sum(allocated) from orphans group by all").fetchall()
     mine: dict[tuple[str, str], tuple[int, int]] = {}
     for row in told.rows("orphans"):
         count, size = mine.get((row["cluster_id"], row["reason"]), (0, 0))
-        mine[row["cluster_id"], row["reason"]] = (count + 1, size + row["bytes"])
+        mine[row["cluster_id"], row["reason"]] = (count + 1, size + row["allocated"])
     assert mine == {(c, reason): (n, int(b)) for c, reason, n, b in by_reason} and mine
-    assert (totals["orphans"], totals["orphan_bytes"]) == one(duck, "select count(*), sum(bytes) from orphans")
+    assert (totals["orphans"], totals["orphan_bytes"]) == one(duck, "select count(*), sum(allocated) from orphans")
     only = told.content["answers"]["risk"]["only_copies"]
-    found = one(duck, "select count(*), sum(bytes) from orphans where only_copy")
+    found = one(duck, "select count(*), sum(allocated) from orphans where only_copy")
     assert (only["dirs"], only["bytes"]) == found
 
 
@@ -267,11 +270,11 @@ def test_what_can_be_reclaimed(told: Told, duck: duckdb.DuckDBPyConnection) -> N
     for window in ("now", "restart", "approval", "later"):
         found = one(
             duck,
-            f"select count(*), sum(bytes), count(distinct (cluster, node)) from reclaim where due = '{window}'",
+            f"select count(*), sum(allocated), count(distinct (cluster, node)) from reclaim where due = '{window}'",
         )
         assert (reclaim[window]["dirs"], reclaim[window]["bytes"], reclaim[window]["hosts"]) == found, window
     assert reclaim["barred"] == 0
-    by_log_dir = duck.execute("select cluster, node, log_dir, sum(bytes) from reclaim group by all").fetchall()
+    by_log_dir = duck.execute("select cluster, node, log_dir, sum(allocated) from reclaim group by all").fetchall()
     windows = ("reclaim_now", "reclaim_restart", "reclaim_approval", "reclaim_later")
     mine = {(r["cluster_id"], r["node_id"], r["log_dir"]): sum(r[w] for w in windows)
             for r in told.rows("usage_log_dirs")}  # fmt: skip
@@ -315,3 +318,19 @@ def test_growth_and_days_until_full(told: Told, duck: duckdb.DuckDBPyConnection)
         assert said[3] is None if days is None else said[3] == pytest.approx(days, abs=0.01)
     risk = told.content["answers"]["risk"]
     assert (risk["full_soon"], risk["full_later"]) == (soon, later)
+
+
+def test_what_a_topic_and_a_partition_hold_is_what_is_allocated(told: Told, duck: duckdb.DuckDBPyConnection) -> None:
+    """By kind; of the file sizes only the column of that name."""
+    kinds = ", ".join(f"coalesce(sum(allocated) filter (kind = '{kind}'), 0)" for kind in KINDS)
+    rows = duck.execute(
+        f"select cluster, topic, topic_id, sum(bytes), sum(allocated), {kinds} from seen where topic is not null"
+        " group by all"
+    ).fetchall()
+    names = ("bytes", "allocated", *KINDS)
+    mine = {
+        (r["cluster_id"], r["topic"], r["topic_id"]): tuple(r[name] for name in names)
+        for r in told.rows("usage_topics")
+    }
+    assert mine == {row[:3]: tuple(map(int, row[3:])) for row in rows} and mine
+    assert any(row[3] != row[4] for row in rows)

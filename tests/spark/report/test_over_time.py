@@ -47,7 +47,7 @@ def _take(day: Day, node: int, row: dict[str, Any]) -> None:
             day.readable.add((node, row["path"]))
     elif row["row"] == "dir":
         if row["topic"] is not None:
-            day.topics[row["topic"]] += row["bytes"]
+            day.topics[row["topic"]] += row["allocated"]
         if row["kind"] == "delete":
             day.marked[node, row["log_dir"], row["name"]] = row
 

@@ -176,7 +176,8 @@ def test_duckdb_adds_up_the_same(zoo: Zoo, duck: duckdb.DuckDBPyConnection) -> N
     }
     partitions = duck.execute(
         VERDICTS
-        + """select cluster_id, topic, topic_id, partition, count(*), sum(bytes), min(bytes), max(bytes) from seen
+        + """select cluster_id, topic, topic_id, partition, count(*), sum(bytes), min(allocated), max(allocated)
+             from seen
              where kind = 'current' and topic is not null group by all"""
     ).fetchall()
     mine = {

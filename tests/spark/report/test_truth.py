@@ -144,7 +144,7 @@ def test_totals_are_the_sums_of_the_tables(zoo: Zoo) -> None:
     totals = zoo.told.content["totals"]
     hosts, dirs = zoo.told.rows("usage_hosts"), zoo.told.rows("usage_log_dirs")
     assert totals["bytes"] == sum(r["bytes"] for r in hosts) == sum(r["bytes"] for r in dirs)
-    assert totals["orphan_bytes"] == sum(r["bytes"] for r in zoo.told.rows("orphans"))
+    assert totals["orphan_bytes"] == sum(r["allocated"] for r in zoo.told.rows("orphans"))
     assert totals["orphans"] == len(zoo.told.rows("orphans")) == sum(r["orphans"] for r in dirs)
     topics = zoo.told.rows("usage_topics")
     named = sum(r["bytes"] for r in topics)

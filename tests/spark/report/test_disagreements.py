@@ -1,0 +1,65 @@
+"""Who contradicts whom is said: an agent and the assignments about one replica, two machines about one node id."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.conftest import Told, tell
+from tests.spark.hand_made import AT, Kafka
+
+BOOTS = {
+    "two machines": ("a", "b", "a"),
+    "two machines, each once more": ("a", "b", "a", "b"),
+    "a reboot": ("a", "a", "b"),
+    "two reboots": ("a", "b", "c"),
+    "an agent that does not say": (None, None, "b"),
+}
+"""Boot ids of one host name in the hours of one date, the newest last. Only the newest snapshot is read."""
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    store = tmp_path_factory.mktemp("disagreements") / "store"
+    store.mkdir()
+    for name, boots in BOOTS.items():
+        kafka = Kafka(store, name.replace(" ", "-").replace(",", ""))
+        kafka.topic("orders", [1])
+        for hour, boot in enumerate(reversed(boots)):
+            at = AT - timedelta(hours=hour)
+            kafka.hourly(1, kafka.replicas_of(1), at=at, boot_id=boot)
+        kafka.assignments()
+    kafka = Kafka(store, "contradicted")
+    kafka.topic("orders", [1, 2], [2, 1])
+    for node in (1, 2):
+        rows = kafka.replicas_of(node)
+        if node == 1:
+            rows[0] |= {"verdict": "orphan", "reason": "topic-absent"}
+        kafka.snapshot(node, rows)
+    kafka.assignments()
+    return tell(spark, store, tmp_path_factory.mktemp("disagreements-out") / "out")
+
+
+def test_a_well_placed_replica_that_its_agent_calls_an_orphan_is_listed(told: Told) -> None:
+    """It counts as assigned everywhere else: nothing is missing, and nothing of it can be reclaimed."""
+    (row,) = told.rows("undecided")
+    assert (row["name"], row["node_id"], row["reason"]) == ("orders-0", 1, "sources-disagree")
+    assert (row["agent_verdict"], row["agent_reason"]) == ("orphan", "topic-absent")
+    (ill,) = (r for r in told.rows("log_dir_health") if r["finding"] == "verdicts-differ")
+    assert ill["node_id"] == 1 and "orders-0" in ill["detail"]
+    assert any("the agent and the fleet disagree" in warning for warning in told.content["warnings"])
+    assert not [r for r in told.rows("missing_replicas") if r["cluster_id"] == row["cluster_id"]]
+    assert told.content["totals"]["orphans"] == 0
+    page = (told.out / "index.html").read_text()
+    assert "Nothing needs you" not in page
+
+
+@pytest.mark.parametrize("name", BOOTS)
+def test_two_machines_with_one_name_are_found_within_one_date(told: Told, name: str) -> None:
+    host = name.replace(" ", "-").replace(",", "") + "-1"
+    unknown = {r["host"]: r["detail"] for r in told.rows("log_dir_health") if r["finding"] == "unknown-host"}
+    assert (host in unknown) == name.startswith("two machines")
+    if host in unknown:
+        assert "two machines with the same host name" in unknown[host]
