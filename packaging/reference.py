@@ -3,14 +3,17 @@
     python packaging/reference.py
 
 commands.md from `--help`, settings.md from config/logagent.toml, findings.md from the table in model/check/linter.py,
-report.md from store/meanings.py, exit-statuses.md, documents.md and store.md. They are in the repository, so that they
+report.md from store/meanings.py, fidelity.md from tests/fixtures/kafka-suites.tsv, exit-statuses.md, documents.md and
+store.md. They are in the repository, so that they
 can be read there; a test compares them with what this makes.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +81,7 @@ def pages() -> dict[str, str]:
         "findings.md": _findings(),
         "store.md": _store(),
         "report.md": _report(),
+        "fidelity.md": _fidelity(),
     }
 
 
@@ -231,6 +235,37 @@ def _report() -> str:
         head = "| column | type | unit | meaning |\n| --- | --- | --- | --- |\n"
         blocks += [f"## {name}", f"{table.title}.{only} Order: {order}.", head + "\n".join(rows)]
     return _page("Tables of a fleet report", *blocks)
+
+
+def _fidelity() -> str:
+    with (ROOT / "tests/fixtures/kafka-suites.tsv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    counts = Counter((row["suite"], row["ours"].partition(":")[0]) for row in rows)
+    figures = []
+    for suite in [*dict.fromkeys(row["suite"] for row in rows), None]:
+        of = Counter[str]()
+        for (name, where), number in counts.items():
+            of[where if where in ("on purpose", "not ours") else "as here"] += number if suite in (name, None) else 0
+        figures.append(f"| {suite or 'all'} | {of.total()} | {of['as here']} | {of['on purpose']} | {of['not ours']} |")
+    intro = (
+        "logagent touches what brokers read, so it has to read names, files and settings as they do, and to foresee"
+        " what they delete. Apache Kafka's own test suites say what that is. Each of their cases is a row of"
+        " `tests/fixtures/kafka-suites.tsv`, with the test here that holds logagent to the same, or with the reason why"
+        " there is none; a test checks that each of these exists. The names are those of Kafka's trunk of October 2024,"
+        " and of the controller's three suites those before ZooKeeper was taken out of Kafka."
+    )
+    table = (
+        "`as here`: a test here holds logagent to what Kafka does. `on purpose`: logagent does otherwise, see below."
+        " `not ours`: what a running broker does and logagent never does, such as appending records.\n\n"
+        "| suite | cases | as here | on purpose | not ours |\n| --- | --- | --- | --- | --- |\n" + "\n".join(figures)
+    )
+    other = [
+        f"| `{row['suite']}.{row['case']}` | {row['Kafka']} | {row['ours'].removeprefix('on purpose: ')} |"
+        for row in rows
+        if row["ours"].startswith("on purpose: ")
+    ]
+    head = "## Other than Kafka, on purpose\n\n| case | Kafka | logagent |\n| --- | --- | --- |\n"
+    return _page("Kafka's own tests", intro, table, head + "\n".join(other))
 
 
 def main(folder: str | Path = REFERENCE) -> None:
