@@ -91,7 +91,9 @@ class _End:
 
 
 def parse_leader_epochs(data: bytes) -> tuple[tuple[int, int], ...]:
-    """(epoch, start offset) as `LeaderEpochCheckpointFile` writes them, ascending. Raises UnreadableError.
+    """(epoch, start offset) as `LeaderEpochCheckpointFile` writes them, ascending; without epochs that start where the
+    next one does, which brokers before 2.0 wrote and any later one drops (`LeaderEpochFileCache.assign`). Raises
+    UnreadableError.
 
     Not `checkpoint_files.parse_epochs`, which says what a broker makes of any file, for twice the memory.
     """
@@ -108,7 +110,8 @@ def parse_leader_epochs(data: bytes) -> tuple[tuple[int, int], ...]:
             raise ValueError("the entries do not ascend")
     except (ValueError, IndexError) as error:
         raise UnreadableError(f"{LEADER_EPOCH_CHECKPOINT} cannot be read: {error}") from None
-    return epochs
+    # Of such an epoch there is no record here, so it ends nowhere: another log may have some of it.
+    return tuple(a for a, b in itertools.pairwise(epochs) if a[1] < b[1]) + epochs[-1:]
 
 
 def _epochs(dir_fd: int) -> tuple[tuple[int, int], ...]:

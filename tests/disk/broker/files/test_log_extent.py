@@ -169,6 +169,14 @@ def test_as_many_records_as_were_written(
     assert look(path) == LogExtent(base, end, ((1, base),))
 
 
+def test_an_epoch_in_which_nothing_was_written_before_the_next_is_none(tmp_path: Path) -> None:
+    """Kafka wrote such entries before 2.0, and drops them when it loads the file. As an end of epoch 2 the 10 would say
+    that a log which ends there in epoch 2 is covered: this one has other records there."""
+    write(tmp_path, batch(0, records(10), epoch=1), batch(10, records(10), epoch=3))
+    write_epochs(tmp_path, (0, 0), (1, 0), (2, 10), (3, 10))
+    assert look(tmp_path) == LogExtent(0, 20, ((1, 0), (3, 10)))
+
+
 def test_epochs_that_do_not_ascend_are_refused() -> None:
     with pytest.raises(UnreadableError):
         parse_leader_epochs(b"0\n2\n3 0\n2 5\n")
