@@ -311,9 +311,15 @@ LEFTOVERS = (".deleted", ".cleaned")
 
 
 def leftovers(names: Iterable[str]) -> list[str]:
-    """The files of a partition directory that its broker removes when it loads it, whatever they hold: `.deleted`, and
-    `.cleaned` where nothing ends in `.swap` (`LogLoader.removeTempFilesAndCollectSwapFiles`: of a split that was
-    interrupted, the `.cleaned` files say which `.swap` files count)."""
+    """The files of a partition directory that its broker removes when it loads it, whatever they hold: `.deleted`, but
+    not `.checkpoint.deleted`, and `.cleaned` where nothing ends in `.swap`
+    (`LogLoader.removeTempFilesAndCollectSwapFiles`: of a split that was interrupted, the `.cleaned` files say which
+    `.swap` files count)."""
     found = sorted(names)
     swapping = any(name.endswith(".swap") for name in found)
-    return [name for name in found if name.endswith(".deleted") or (name.endswith(".cleaned") and not swapping)]
+    return [
+        name
+        for name in found
+        if (name.endswith(".deleted") and not name.endswith(".checkpoint.deleted"))
+        or (name.endswith(".cleaned") and not swapping)
+    ]

@@ -19,7 +19,6 @@ from logagent.model.claims import JUST, Act, Claim, Unmet, Witness, met
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.kafka_version import STRAY_SINCE, version_text
 from logagent.model.naming import dir_names
-from logagent.model.naming.dir_names import LEFTOVERS
 from logagent.model.planning.acts import WHOSE, act_of, by_holder, by_rulings, need_of
 from logagent.model.planning.plan import PlanGuard, Proposal, Refusal
 from logagent.model.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
@@ -217,7 +216,7 @@ def _marked_orphan(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
 
 def _are_leftovers(p: Proposal) -> bool:
     """Whoever approves is shown each file."""
-    return bool(p.leftovers) and all(name.endswith(LEFTOVERS) for name in p.leftovers)
+    return bool(p.leftovers) and dir_names.leftovers(p.leftovers) == sorted(p.leftovers)
 
 
 def _leftovers(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:

@@ -276,6 +276,7 @@ def test_each_action_applies_to_its_kinds_only(action: ActionKind, kind: Kind) -
         (Verdict.ASSIGNED, ("0.log.deleted", "0.log.cleaned"), True),
         (Verdict.ASSIGNED, ("0.log.deleted", "0.log"), False),
         (Verdict.ASSIGNED, ("0.log.swap",), False),
+        (Verdict.ASSIGNED, ("0-0.checkpoint.deleted",), False),
         (Verdict.ASSIGNED, (), False),
         (Verdict.UNKNOWN, ("0.log.deleted",), False),
         (Verdict.ORPHAN, ("0.log.deleted",), False),
