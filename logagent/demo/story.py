@@ -22,7 +22,7 @@ from logagent.store.signing import load_private_key
 NODES = (1, 2, 3)
 FLEET, KEY, STORE, REPORT = "fleet", "orders.key", "store", "report"
 TOPIC = "returns"
-_COLUMNS = ("cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes",
+_COLUMNS = ("cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "allocated",
             "inode")  # fmt: skip
 _ORDERS = """
 [metrics]

@@ -237,7 +237,7 @@ class Stage:
         """What the three hosts themselves say they have (a report of the fleet takes Spark)."""
         cluster_id, folder = self.cluster.nodes[0].cluster_id, self.root / "report"
         folder.mkdir(exist_ok=True)
-        columns = ["log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes", "kind"]
+        columns = ["log_dir", "name", "topic", "topic_id", "partition", "reason", "allocated", "kind"]
         identity = ["inode", "directory_id", "end_offset"]
         tables: dict[str, list[list[Any]]] = {"orphans": [], "leftovers": [], "usage_hosts": []}
         for node in self.cluster.nodes:

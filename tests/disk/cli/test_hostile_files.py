@@ -68,7 +68,7 @@ def lay_out_report(host: CliHost) -> None:
     for folder in (report, report / "run"):
         for table in ("orphans", "leftovers", "usage_hosts"):
             with (folder / f"{table}.csv").open("w", newline="") as file:
-                csv.writer(file).writerow(["cluster_id", "node_id", "host", "kind", "reason", "bytes", "topic"])
+                csv.writer(file).writerow(["cluster_id", "node_id", "host", "kind", "reason", "allocated", "topic"])
     (report / "run/report.json").write_text("{}")
     assert run_here("topics", "keygen", str(host.root / "key"), "--key-id", "ops").status == Exit.OK
 

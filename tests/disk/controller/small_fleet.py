@@ -204,7 +204,7 @@ class SmallFleet:
         rows.append({"row": "log_dir", "path": "/d1", "health": "offline" if offline else "online"})
         rows += [
             {"row": "dir", "kind": "current", "log_dir": "/d1", "name": f"{NAME}-{p}", "topic_id": i, "partition": p,
-             "bytes": 100}
+             "bytes": 100, "allocated": 100}
             for i, p in self.disks[node]
         ]  # fmt: skip
         land(self.store, claim, [json.dumps(row) for row in rows], received_at=self.now)

@@ -26,7 +26,7 @@ from tests.disk.controller.small_fleet import CLUSTER, NODES, TOPIC_ID, SmallFle
 from tests.documents import assert_promised
 from tests.terminal import plain
 
-ORPHAN = ["cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "bytes",
+ORPHAN = ["cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "allocated",
           "window", "inode", "directory_id", "end_offset"]  # fmt: skip
 ROW = (CLUSTER, "2", "kafka-2", "/d1", "clicks-0", "clicks", TOPIC_ID, "0", "", "5", "restart", "7", "", "9")
 
@@ -329,7 +329,7 @@ CANNOT_BE = {
     "topic": {"topic": "a b"}, "long log dir": {"log_dir": "/" + "a" * 5000}, "name": {"name": "../x-0"},
     "NUL": {"name": "t\0-0"}, "not UTF-8": {"name": "t\udcff-0"}, "log dir not UTF-8": {"log_dir": "/d\udcff"},
     "node": {"node_id": "-1"}, "node of a kind": {"node_id": "one"}, "node beyond": {"node_id": "99999999999"},
-    "partition": {"partition": "-1"}, "half a partition": {"partition": "1.5"}, "bytes": {"bytes": "9" * 30},
+    "partition": {"partition": "-1"}, "half a partition": {"partition": "1.5"}, "bytes": {"allocated": "9" * 30},
     "partition beyond": {"partition": "9" * 30},
 }  # fmt: skip
 
