@@ -290,6 +290,7 @@ def _server(session: Session, seen: Iterable[StartLogDirFacts]) -> StartServerFa
         controller_only=server.controller_only,
         generates_id=server.generates_broker_id,
         reserved_max_id=server.reserved_broker_max_id,
+        may_migrate=server.props.get("zookeeper.metadata.migration.enable", "false").strip().lower() != "false",
         names_quorum=bool(server.quorum_voters or server.props.get("controller.quorum.bootstrap.servers", "").strip()),
     )
 

@@ -53,7 +53,7 @@ low-space, low-inodes       warning   all          less than 2 % free
 temporary-log-dir           warning   all          below `/tmp` or `/var/tmp`, and not on a mount there
 log-dir-on-root             warning   all          on the root file system
 unformatted                 fatal     all          no `meta.properties` (ZooKeeper mode: a warning)
-meta-properties-malformed   fatal     all          a `meta.properties` that Kafka cannot read
+meta-properties-malformed   fatal     all          a `meta.properties` that Kafka cannot read, or not in this mode
 foreign-cluster             fatal     all          log dirs of two clusters
 foreign-node                fatal     all          log dirs of two nodes, or not of the configured one
 reserved-directory-id       fatal     >= 3.7.0     a `directory.id` that is one of Kafka's first 100

@@ -188,8 +188,22 @@ def _state(s: StartLogDirFacts, facts: StartFacts, present: list[StartLogDirFact
                 f"it has no {what}: a KRaft broker does not start",
                 _RESTORE_META,
             )
+        case MetaState.READ if facts.server.mode is Mode.ZOOKEEPER and s.meta.version == 1:
+            yield _of_kraft(path, may_migrate=facts.server.may_migrate)
         case _:
             return
+
+
+def _of_kraft(path: str, *, may_migrate: bool) -> Finding:
+    """Seen on 3.5.2; from 3.7 on a broker that migrates takes both versions (`VerificationFlag.REQUIRE_V0`)."""
+    return fatal(
+        "meta-properties-malformed",
+        path,
+        "it is of version 1, as KRaft writes it: a ZooKeeper-mode broker does not start",
+        "if this is a KRaft node, set process.roles; if its cluster went back to ZooKeeper, write version=0 and"
+        " broker.id=ID in place of version=1 and node.id=ID",
+        releases=Releases(before=DIRECTORY_IDS if may_migrate else WITHOUT_ZOOKEEPER),
+    )
 
 
 def _malformed(s: StartLogDirFacts, path: str, *, needed: bool) -> Iterator[Finding]:

@@ -54,7 +54,8 @@ class StartServerFacts:
     log_dirs_text: the value of `log.dirs` (or `log.dir`) as written. metadata_log_dir: as written; None in ZooKeeper
     mode. runs_controller, controller_only: by `process.roles`; a controller loads no partitions. generates_id,
     reserved_max_id: `broker.id.generation.enable` and `reserved.broker.max.id`, which only count in ZooKeeper mode.
-    names_quorum: it says where the controllers are.
+    may_migrate: `zookeeper.metadata.migration.enable`, on or not readable. names_quorum: it says where the controllers
+    are.
     """
 
     mode: Mode | None = None
@@ -66,6 +67,7 @@ class StartServerFacts:
     controller_only: bool = False
     generates_id: bool = True
     reserved_max_id: int = DEFAULT_RESERVED_MAX_ID
+    may_migrate: bool = False
     names_quorum: bool = True
 
 

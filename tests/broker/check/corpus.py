@@ -641,6 +641,12 @@ def _write_back(disk: Disk) -> None:
         (log_dir / "meta.properties").write_text(f"version=0\nbroker.id={disk.node.node_id}\n")
 
 
+def _as_kraft_writes_it(disk: Disk) -> None:
+    for log_dir in (disk.d1, disk.d2):
+        lines = (log_dir / "meta.properties").read_text().replace("version=0", "version=1")
+        (log_dir / "meta.properties").write_text(lines.replace("broker.id=", "node.id="))
+
+
 def _write_id(disk: Disk) -> None:
     disk.node.configure({"broker.id": str(disk.node.node_id)})
 
@@ -663,6 +669,7 @@ ZK: tuple[Kind, ...] = ("zookeeper",)
 IDS = [
     Damage("an id generated earlier", _generated, (), ZK),
     Damage("a generated id lost everywhere", _generated_and_lost("d1", "d2"), ("lost-broker-id",), ZK, _write_back),
+    Damage("meta.properties as KRaft writes it", _as_kraft_writes_it, ("meta-properties-malformed",), ZK, _write_back),
     Damage("a generated id lost in one log dir", _generated_and_lost("d2"), (), ZK),
     Damage("meta.properties lost everywhere, the id configured", _lost, (), ZK),
     Damage(

@@ -84,7 +84,8 @@ def said(found: StartFacts, version: Version | None = NEW) -> list[tuple[str, st
 
 
 def zookeeper(found: StartFacts) -> StartFacts:
-    return replace(found, server=replace(found.server, mode=Mode.ZOOKEEPER))
+    log_dirs = [replace(s, meta=replace(s.meta, version=0)) for s in found.log_dirs]
+    return replace(found, server=replace(found.server, mode=Mode.ZOOKEEPER), log_dirs=tuple(log_dirs))
 
 
 def test_a_healthy_broker_has_no_findings() -> None:
@@ -492,6 +493,24 @@ NODES: list[tuple[str, StartFacts, Version, list[tuple[str, str, str]]]] = [
     ("but not one of a later release", facts(replace(HERE, metadata_faults=(LATER,))), (3, 7, 2), [BROKEN]),
     ("a dynamic quorum", facts(replace(HERE, metadata_faults=(DYNAMIC,))), NEW, []),
     ("before there were any", facts(replace(HERE, metadata_faults=(DYNAMIC,))), (3, 7, 2), [BROKEN]),
+    (
+        "as KRaft writes it",
+        facts(seen(meta=replace(OWN, version=1)), server=ZOOKEEPER),
+        OLD,
+        [("fatal", "meta-properties-malformed", "/d1/meta.properties")],
+    ),
+    (
+        "as KRaft writes it, during a migration",
+        facts(seen(meta=replace(OWN, version=1)), server=replace(ZOOKEEPER, may_migrate=True)),
+        (3, 9, 1),
+        [],
+    ),
+    (
+        "as KRaft writes it, in the first migrations",
+        facts(seen(meta=replace(OWN, version=1)), server=replace(ZOOKEEPER, may_migrate=True)),
+        (3, 6, 2),
+        [("fatal", "meta-properties-malformed", "/d1/meta.properties")],
+    ),
     ("an id generated", facts(seen(meta=OWN), server=ZOOKEEPER, dirs=IN_USE), OLD, []),
     (
         "its id lost",
