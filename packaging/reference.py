@@ -62,7 +62,7 @@ PRINTED_BY = {
     "request": "`control/` of the fleet store: what was asked for",
     "decision": "`control/`: what was decided on a request, once",
     "outcome": "`control/`: what came of it, which closes the request",
-    "seen": "`answers/`: what an agent knows of requests, decisions and outcomes",
+    "seen": "`answers/`: which requests an agent has verified, open and ended ones",
     "answer": "`answers/`: what an agent did for a request",
     "fleet-report": "`report.json` of a fleet report",
     "fleet-ingest": "`logagent fleet ingest --json`",

@@ -20,7 +20,7 @@ from logagent.store.requests import Approval, Request, RequestedDirectory
 
 LIMITS = BlastRadius()
 APPROVAL_LASTS = timedelta(hours=24)
-WORDS: tuple[Approval, ...] = ("only-copy", "limit", "no-retention", "no-witness")
+WORDS: tuple[Approval, ...] = ("only-copy", "limit", "no-retention")
 NO_ID_HINT = "topics get ids from inter.broker.protocol.version 2.8 on"
 
 
@@ -112,11 +112,6 @@ class DeletionPlan:
         return None
 
 
-NO_WITNESS = Needed(
-    "no-witness", "no agent of another host is heard: nobody could tell of a cancellation that the store has lost"
-)
-
-
 def plan_topics(
     pattern: re.Pattern[str],
     living: Sequence[ExistingTopic],
@@ -126,10 +121,8 @@ def plan_topics(
     open_requests: Collection[Request] = (),
     lately: Collection[Request] = (),
     named: str | None = None,
-    witnessed: bool = True,
 ) -> DeletionPlan:
-    """Plan to delete the living topics whose whole name matches `pattern`. `named`: the pattern as typed.
-    `witnessed`: an agent of another host is heard."""
+    """Plan to delete the living topics whose whole name matches `pattern`. `named`: the pattern as typed."""
     queued = {t.topic_id for r in open_requests for t in r.topics}
     chosen, dropped = list[ExistingTopic](), list[Dropped]()
     for topic in sorted(living, key=lambda t: t.requested.topic):
@@ -148,8 +141,6 @@ def plan_topics(
     if not chosen and not dropped:
         dropped.append(Dropped(named or pattern.pattern, "no topic of the cluster has a matching name"))
     approval = [Needed("limit", why) for why in _too_many(chosen, [t for t in living if t.requested.topic_id], lately)]
-    if chosen and not witnessed:
-        approval.append(NO_WITNESS)
     return DeletionPlan(
         "topics",
         cluster_id,
@@ -210,7 +201,6 @@ def plan_directories(
     lately: Collection[Request] = (),
     include_internal: bool = False,
     no_retention: bool = False,
-    witnessed: bool = True,
     unusable: Sequence[Dropped] = (),
 ) -> DeletionPlan:
     """Plan to delete directories of a report. `copies`: by (topic id, partition), the nodes that show a current copy
@@ -237,7 +227,7 @@ def plan_directories(
         cluster_id,
         directories=tuple(kept),
         dropped=tuple(dropped),
-        approval=tuple(_what_needs_approval(kept, dirs_on_host, lately, no_retention, witnessed)),
+        approval=tuple(_what_needs_approval(kept, dirs_on_host, lately, no_retention)),
         no_retention=no_retention,
     )
 
@@ -260,7 +250,6 @@ def _what_needs_approval(
     dirs_on_host: Mapping[int, int],
     lately: Iterable[Request],
     no_retention: bool,
-    witnessed: bool,
 ) -> list[Needed]:
     needed, why = list[Needed](), list[str]()
     only = sum(d.only_copy for d in kept)
@@ -285,6 +274,4 @@ def _what_needs_approval(
     if kept and no_retention:
         strays = sum(d.kind == "stray" for d in kept)
         needed.append(Needed("no-retention", f"{strays} strays are removed at once: nothing brings them back"))
-        if not witnessed:
-            needed.append(NO_WITNESS)
     return needed

@@ -1,8 +1,9 @@
 """Carries out what is irreversible, once: decides on requests, sends DeleteTopics, writes outcomes.
 
-Any number of these may run. A request is decided by whoever creates its decision first, and DeleteTopics is sent only
-for what is decided so, by topic id, to the cluster that listed the topic right before. Everything else is done by the
-hosts' own agents, which read the same files.
+Any number of these may run. Who asks decides: `delete` is written only by the process that wrote the request, within a
+minute of it. So nothing that happens to the store afterwards can turn a request into a deletion. DeleteTopics is sent
+only for what is decided so, by topic id, to the cluster that listed the topic right before; again by anybody. All else
+is done by the hosts' own agents, which read the same files.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from logagent.store.requests import (
     write_outcome,
 )
 from logagent.store.signing import NotSigned, PrivateKey
-from logagent.store.witnesses import Asker, baseline_of, testimony
 
 LEFT_BEHIND = timedelta(days=1)
 RENAMED = "its id belongs to another name now: not the topic that was requested"
@@ -47,11 +47,9 @@ class Deletions:
     setting: Setting
     reader: FleetReader = field(init=False)
     waits: dict[str, str] = field(default_factory=dict)
-    silent: tuple[str, ...] = ()
     closed: set[str] = field(default_factory=set)
     """The requests that the last round has ended."""
-    _baselines: dict[str, dict[int, str]] = field(default_factory=dict)
-    """What was seen when this process saw a request first."""
+    _waited: dict[str, str] = field(default_factory=dict)
     _published: str = ""
     _acknowledged: set[str] = field(default_factory=set)
     _runner: str = field(default_factory=lambda: f"{secrets.token_hex(16)}.json")
@@ -74,10 +72,8 @@ class Deletions:
         if any(f.request is not None and f.request.kind == "topics" and not f.is_over for f in seen.filed.values()):
             with suppress(ServiceUnreachable, UnreadableError):  # whoever does not answer is asked nothing else
                 self._check_clock("cluster", self.setting.admin.clock())
-        self.waits, self.silent, self.closed = {}, (), set()
-        baseline = baseline_of({node: w.seen for node, w in seen.witnesses.items()})
+        self._waited, self.waits, self.closed = {**self._waited, **self.waits}, {}, set()
         for number, filed in sorted(seen.filed.items()):
-            self._baselines.setdefault(number, baseline)
             self._carry_out(number, filed, seen)
         self._say_that_we_run()
         seen = self._with_acknowledged(self.reader.read())
@@ -120,9 +116,9 @@ class Deletions:
     def _carry_out(self, number: str, filed: Filed, seen: Sightings) -> None:
         """One request, as far as it can be carried out now."""
         request, decision = filed.request, filed.decision
-        if request is None or filed.hold is not None or filed.outcome is not None:
-            return
-        if decision is not None and decision.decision != "delete":
+        if decision is not None or filed.outcome is not None or filed.hold is not None:
+            self.setting.wrote.discard(number)  # what was decided once is never decided again, whatever the store loses
+        if request is None or filed.hold is not None or filed.is_over:
             return
         if moment(request.at) > seen.at + CLOCKS_APART:
             self.waits[number] = f"it was made at {request.at}, which is in the future here"
@@ -133,34 +129,50 @@ class Deletions:
             return
         if request.kind != "topics":
             return
+        if decision is None and not self._may_decide(filed, self.setting.clock()):
+            return
         names = {t.topic_id: t.topic for t in (decision.topics if decision is not None else request.topics)}
         if decision is not None:
             gone = {i for i in names if i in seen.cluster.gone and i not in seen.cluster.living}
             names = {i: n for i, n in names.items() if i not in gone | self._acknowledged}
             if not names or over:
                 return
-        if not self._may_go_on(number, filed):
+        now = self.reader.folder.again(number)
+        if now.is_over or now.hold is not None:
+            self.waits[number] = now.hold or "it was decided otherwise meanwhile"
             return
         try:
             self._delete(filed, names)
         except (ServiceUnreachable, UnreadableError, NotSigned) as error:
             self.waits[number] = f"the cluster could not be asked: {error}"
 
-    def _may_go_on(self, number: str, filed: Filed) -> bool:
-        """Ask the witnesses, right before what cannot be undone."""
+    def _may_decide(self, filed: Filed, now: datetime) -> bool:
+        """Whether this process may write `delete`: it wrote the request, just now, and no decision was seen since. Else
+        nobody ever does. Its own request is closed when the time is over."""
         assert filed.request is not None
-        witnesses, known = self.reader.witnesses()
-        now = self.reader.folder.again(number).with_witnesses(known)
-        if now.is_over or now.hold is not None:
-            self.waits[number] = now.hold or "it was decided otherwise meanwhile, or an agent knows that it was"
+        number = filed.request_id
+        if number not in self.setting.wrote:
             return False
-        asker = Asker(self.setting.host, self.setting.silent_after, wrote_it=number in self.setting.wrote)
-        files = {node: w.seen for node, w in witnesses.items()}
-        testified = testimony(number, filed.request, files, self._baselines[number], asker, self.setting.clock())
-        self.silent = testified.silent
-        if testified.waits is not None:
-            self.waits[number] = testified.waits
-        return testified.waits is None
+        why = filed.request.why_not_deleted(now)
+        if why is not None and now > moment(filed.request.at):
+            self._give_up(filed)
+        elif why is not None:
+            self.waits[number] = f"it was made at {filed.request.at}, which is in the future here"
+        return why is None
+
+    def _give_up(self, filed: Filed) -> None:
+        why = self.waits.get(filed.request_id) or self._waited.get(filed.request_id)
+        self._decide(filed, "dropped", f"it was not decided within a minute{': ' if why else ''}{why or ''}; ask again")
+
+    def give_up(self, number: str) -> None:
+        """Close a request of this process that it has not decided, before it ends. Raises ServiceUnreachable,
+        ConfigError: then it stays undecided, and nobody else decides it."""
+        if number not in self.setting.wrote:
+            return
+        filed = self.reader.folder.again(number)
+        if filed.decision is None and filed.hold is None and filed.outcome is None:
+            self._give_up(filed)
+        self.setting.wrote.discard(number)
 
     def _delete(self, filed: Filed, names: Mapping[str, str]) -> None:
         """Own the decision to delete these topics, then have the cluster delete them."""
@@ -180,7 +192,11 @@ class Deletions:
                 return
             # The assignments that were read right before; of what is no longer listed, those of the request.
             now_there = tuple(living.get(topic_id, topic) for topic_id, topic in asked.items())
-            decision = self._decide(filed, "delete", topics=now_there)
+            now = self.setting.clock()  # the cluster may have taken its time
+            if not self._may_decide(filed, now):
+                return
+            decision = self._decide(filed, "delete", topics=now_there, at=now)
+            self.setting.wrote.discard(number)
             if decision is None or decision.decision != "delete":
                 return  # who loses obeys the winner
             names = {t.topic_id: t.topic for t in decision.topics}
@@ -214,14 +230,18 @@ class Deletions:
         self._write(number, topics=results)
 
     def _decide(
-        self, filed: Filed, what: Decided, why: str = "", topics: tuple[RequestedTopic, ...] = ()
-    ) -> Decision | None:
+        self, filed: Filed, what: Decided, why: str = "", topics: tuple[RequestedTopic, ...] = (),
+        at: datetime | None = None,
+    ) -> Decision | None:  # fmt: skip
         """The decision that counts, which may be another's; None if something else has its place."""
         control = self.setting.control
-        ours = Decision(filed.request_id, control.cluster_id, what, self.setting.by, instant(self.setting.clock()),
-                        why[:LONGEST_WORDS], topics)  # fmt: skip
+        ours = Decision(filed.request_id, control.cluster_id, what, self.setting.by,
+                        instant(at or self.setting.clock()), why[:LONGEST_WORDS], topics)  # fmt: skip
         try:
             counts = decide(control, ours, self._key, self.setting.keys)
+            late = filed.request and counts.decision == "delete" and filed.request.why_not_deleted(moment(counts.at))
+            if late:
+                raise NotSigned(late)
         except NotSigned as error:
             self.setting.warn(f"request {filed.request_id} is on hold: decision.json: {error}")
             return None

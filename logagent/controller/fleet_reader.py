@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from logagent.controller.sightings import (
+    AgentSeen,
     BrokerLogs,
     ClusterSeen,
     HostSeen,
     Runner,
     Sightings,
     SnapshotSeen,
-    Witness,
 )
 from logagent.errors import LogAgentError
 from logagent.model.naming.dir_names import current_name
@@ -24,7 +24,7 @@ from logagent.store.control import UNREADABLE, Control
 from logagent.store.first_design import first_requests
 from logagent.store.publications import FleetPublications
 from logagent.store.records import LARGEST_COUNT, LONGEST_WORDS, RequestedTopic, moment, parsed
-from logagent.store.requests import SEND_WITHIN, Filed, Known, RequestFolder, known_in
+from logagent.store.requests import SEND_WITHIN, Filed, RequestFolder
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 from logagent.store.tree import StoredFile
 
@@ -114,38 +114,27 @@ class FleetReader:
         """Everything that is seen now. Raises ServiceUnreachable: an unreadable store is never an empty one."""
         now = self.setting.clock()
         filed = self.folder.read()
-        witnesses, answers, unreadable = self._of_agents(set(filed))
-        known = self._known(witnesses)
-        filed = {number: each.with_witnesses(known) for number, each in filed.items()}
+        agents, answers, unreadable = self._of_agents(set(filed))
         self.heard.read(now)
         open_topics = [f for f in filed.values() if _is_open(f, now)]
         return Sightings(
             now,
             filed,
-            witnesses,
+            agents,
             unreadable,
             answers,
-            self._hosts(open_topics, answers, witnesses, now),
+            self._hosts(open_topics, answers, agents, now),
             self._cluster(open_topics, answers),
             self._runners(),
             tuple(first_requests(self.setting.control, self.setting.keys)),
         )
 
-    def witnesses(self) -> tuple[dict[int, Witness], Known]:
-        """The seen files as they are now, and what they prove, right before acting. Raises ServiceUnreachable."""
-        witnesses, _, _ = self._of_agents(set())
-        return witnesses, self._known(witnesses)
-
-    def _known(self, witnesses: Mapping[int, Witness]) -> Known:
-        contents = ((n, c) for w in witnesses.values() for n, found in w.seen.contents().items() for c in found)
-        return known_in(contents, self.setting.keys, self.setting.control.cluster_id)
-
     def _of_agents(
         self, numbers: Collection[str]
-    ) -> tuple[dict[int, Witness], dict[tuple[str, int], Answer], dict[int, str]]:
+    ) -> tuple[dict[int, AgentSeen], dict[tuple[str, int], Answer], dict[int, str]]:
         """The seen files and the answers to these requests; what is none hides no other. Unchanged files are not read
         again."""
-        witnesses: dict[int, Witness] = {}
+        agents: dict[int, AgentSeen] = {}
         answers: dict[tuple[str, int], Answer] = {}
         unreadable: dict[int, str] = {}
         for node in self.answers.nodes():
@@ -160,12 +149,12 @@ class FleetReader:
                     continue
                 read = self._read(node, file, number)
                 if isinstance(read, Seen):
-                    witnesses[node] = Witness(read, datetime.fromtimestamp(file.modified, UTC))
+                    agents[node] = AgentSeen(read, datetime.fromtimestamp(file.modified, UTC))
                 elif isinstance(read, Answer):
                     answers[number, node] = read
                 elif file.name == SEEN:
                     unreadable[node] = read or "it is gone"
-        return witnesses, answers, unreadable
+        return agents, answers, unreadable
 
     def _read(self, node: int, file: StoredFile, number: str) -> Seen | Answer | str | None:
         key, stamp = (node, file.name), (file.modified, file.bytes)
@@ -184,7 +173,7 @@ class FleetReader:
         self,
         filed: Collection[Filed],
         answers: Mapping[tuple[str, int], Answer],
-        witnesses: Mapping[int, Witness],
+        agents: Mapping[int, AgentSeen],
         now: datetime,
     ) -> dict[int, HostSeen]:
         since = now - self.setting.silent_after
@@ -193,14 +182,14 @@ class FleetReader:
         nodes = {n for f in filed for n in _nodes(f)}
         self.heard.read_back(nodes, now)
         found = {}
-        for node in set(self.heard.nodes) | nodes | witnesses.keys():
-            publications, witness = self.heard.nodes.get(node), witnesses.get(node)
+        for node in set(self.heard.nodes) | nodes | agents.keys():
+            publications, agent_seen = self.heard.nodes.get(node), agents.get(node)
             hosts = {h for h, at in publications.hosts.items() if at >= since} if publications is not None else set()
             times = [publications.at] if publications is not None else []
-            if witness is not None:
-                times.append(witness.written)
-                if witness.written >= since:
-                    hosts.add(witness.seen.host)
+            if agent_seen is not None:
+                times.append(agent_seen.written)
+                if agent_seen.written >= since:
+                    hosts.add(agent_seen.seen.host)
             answered = any((number, node) in answers for number in numbers)
             snapshot = None if answered or not wanted else self._snapshot(node, wanted)
             found[node] = HostSeen(tuple(sorted(hosts)), max(times, default=None), snapshot)

@@ -63,7 +63,10 @@ def request_state(filed: Filed, progress: Sequence[TopicProgress], seen: Sightin
     if decision is None:
         if seen.at >= request.ends_at:
             return RequestState("expired", f"nobody has decided it by {instant(request.ends_at)}")
-        return RequestState("open", why or "no topic is deleted yet", nobody, who)
+        if filed.request_id in {number for r in runners for number in r.waits}:
+            return RequestState("open", why, "", who)
+        return RequestState("open", "not decided: no topic is deleted, and nobody may decide it any more",
+                            f"ask again; `logagent topics cancel {filed.request_id}` closes it")  # fmt: skip
     if progress and all(topic.complete for topic in progress):
         return RequestState("done")
     return RequestState("deleting", why, nobody, who)
@@ -75,7 +78,7 @@ def _directories(number: str, request: Request, progress: Sequence[TopicProgress
         return RequestState("done")
     if seen.at >= request.ends_at:
         return RequestState("expired", f"not everything was done by {instant(request.ends_at)}")
-    took = sorted(w.seen.node_id for w in seen.witnesses.values() if number in w.seen.open)
+    took = sorted(w.seen.node_id for w in seen.agents.values() if number in w.seen.open)
     who = f"the agents of node {', '.join(map(str, took[:10]))}{', …' if len(took) > 10 else ''}" if took else ""
     nobody = "" if who else "no agent has taken it yet: see that orders.accept = true and orders.keys are set there"
     return RequestState("open", "", nobody, who)

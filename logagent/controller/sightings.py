@@ -16,7 +16,7 @@ from logagent.store.requests import Filed
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class AgentSeen:
     """A node's seen file. `written`: by the store's clock, which does not depend on the host's."""
 
     seen: Seen
@@ -83,7 +83,7 @@ class Sightings:
 
     at: datetime
     filed: Mapping[str, Filed]
-    witnesses: Mapping[int, Witness] = field(default_factory=dict)
+    agents: Mapping[int, AgentSeen] = field(default_factory=dict)
     unreadable: Mapping[int, str] = field(default_factory=dict)
     answers: Mapping[tuple[str, int], Answer] = field(default_factory=dict)
     hosts: Mapping[int, HostSeen] = field(default_factory=dict)

@@ -1,11 +1,11 @@
 """Kafka's `TopicDeletionManager`, as a pure function: from what is seen to the state of every replica and partition.
 
 A replica goes Online → Offline when its deletion is decided → ReplicaDeletionStarted when the cluster has deleted the
-topic → ReplicaDeletionSuccessful when a witness says that its host has no directory of it that a broker loads. It is
+topic → ReplicaDeletionSuccessful when something says that its host has no directory of it that a broker loads. It is
 ReplicaDeletionIneligible for a reason, with what ends it. When every replica of a topic has succeeded, they are
 NonExistentReplica, their partitions NonExistentPartition, and the topic is complete.
 
-Witnesses of "no directory" are, in this order: the agent's own answer, made after the decision; the live broker's own
+Sources of "no directory" are, in this order: the agent's own answer, made after the decision; the live broker's own
 DescribeLogDirs; a snapshot taken after the decision. A log that the broker lists now refutes any of them.
 
 The states, and which may follow which, are Kafka's (`ReplicaStateMachine`, `PartitionStateMachine`). Nothing is stored:
@@ -324,7 +324,7 @@ class TopicDeletionManager:
     def _replica_state(
         self, topic: TopicProgress, node: int, decided_at: datetime, answer: TopicAnswer | None
     ) -> _ReplicaState:
-        """What a node has of a deleted topic, by the best witness there is."""
+        """What a node has of a deleted topic, by the best source there is."""
         hosts, two = self.seen.hosts.get(node), self._two_hosts(node)
         if two is not None:
             return _ReplicaState(None, two)
@@ -377,8 +377,8 @@ class TopicDeletionManager:
         )
 
     def _offline(self, node: int) -> str | None:
-        witness = self.seen.witnesses.get(node)
-        dirs = witness.seen.log_dirs if witness is not None else None
+        agent_seen = self.seen.agents.get(node)
+        dirs = agent_seen.seen.log_dirs if agent_seen is not None else None
         if dirs is None or dirs.all_online:
             return None
         since = f" since {dirs.since}" if dirs.since else ""
@@ -401,10 +401,10 @@ class TopicDeletionManager:
             return Reason(down, "it is asked again when the broker or its agent is back", None, since)
         if silent:
             return Reason(heard, "start its agent, or name its cluster with --bootstrap-server", None, since)
-        refuses = self.seen.witnesses[node].seen.refuses if node in self.seen.witnesses else ""
+        refuses = self.seen.agents[node].seen.refuses if node in self.seen.agents else ""
         if refuses:
             return Reason(f"its agent carries nothing out: {refuses}", "set orders.accept = true there")
-        return Reason("no witness has looked at it since the decision", "it is seen by the next look or snapshot")
+        return Reason("no agent has looked at it since the decision", "it is seen by the next look or snapshot")
 
     # Directories
 
@@ -446,15 +446,17 @@ class TopicDeletionManager:
             why = answer.fact or answer.claim or "its agent does not say why"
             reason = Reason(why, answer.hint, answer.claim, next_try_at=answer.next_try_at)
             return ReplicaStateMachine.state_after(_R.ONLINE, *path), reason
-        witness = self.seen.witnesses.get(d.node_id)
+        agent_seen = self.seen.agents.get(d.node_id)
         two = self._two_hosts(d.node_id)
         if two is not None:
             return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), two
-        if witness is not None and witness.written >= self.seen.at - self.silent_after:
-            if witness.seen.refuses:
-                reason = Reason(f"its agent carries nothing out: {witness.seen.refuses}", "see [orders] on that host")
+        if agent_seen is not None and agent_seen.written >= self.seen.at - self.silent_after:
+            if agent_seen.seen.refuses:
+                reason = Reason(
+                    f"its agent carries nothing out: {agent_seen.seen.refuses}", "see [orders] on that host"
+                )
                 return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), reason
-            took = filed.request_id in witness.seen.open
+            took = filed.request_id in agent_seen.seen.open
             why = "its agent has taken the request" if took else "its agent has not read the request yet"
             return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE), Reason(why, "it is done at its next look")
         return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), self._unknown(d.node_id, None)

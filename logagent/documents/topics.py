@@ -62,8 +62,8 @@ class RequestProgress(TypedDict):
 
 
 @strict
-class WitnessDoc(TypedDict):
-    """A node's seen file: `heard` if it was renewed lately; `knows`: how many decisions it keeps."""
+class AgentDoc(TypedDict):
+    """A node's seen file: `heard` if it was renewed lately; `knows`: how many requests it verified, open or ended."""
 
     node_id: int
     host: str
@@ -89,7 +89,7 @@ class TopicsDoc(TypedDict):
     cluster_id: str
     cluster: str | None
     requests: list[RequestProgress]
-    witnesses: list[WitnessDoc]
+    agents: list[AgentDoc]
     runners: list[RunnerDoc]
     unreadable: dict[str, str]
 
@@ -127,7 +127,7 @@ class LeftOut(TypedDict):
 
 @strict
 class NeededApproval(TypedDict):
-    word: Literal["only-copy", "limit", "no-retention", "no-witness"]
+    word: Literal["only-copy", "limit", "no-retention"]
     why: str
 
 

@@ -1,28 +1,22 @@
 """What the agents of one cluster say about its deletion requests: `answers/<cluster>/<node>/` of the fleet store.
 
-`seen.json`: which decisions and outcomes the node's agent knows, whole and signed, and which open requests it verified.
-It is what keeps a decision alive that the store has lost. `<request>.json`: what the agent did for one request. Both
-are replaced as a whole and carry the time at which they were written.
+`seen.json`: which requests the node's agent verified, open or ended. `<request>.json`: what it did for one request.
+Both are replaced as a whole and carry the time at which they were written.
 
 Beside `control/`, not below it: whoever may write there could remove a cancellation, and an agent, which has no key,
 must never need to. Answers are not signed: whoever may write into the folder of a node speaks for it. So nothing in
-them permits anything; the decisions in a seen file count because of the signatures on them.
+them permits anything, and they carry nothing that others wrote.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import io
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, TypeVar
-
-from pydantic import Field
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 from logagent.files.safe_open import MIB
-from logagent.store.control import CONTROL_FILE, UNREADABLE, Control, TooLarge
+from logagent.store.control import CONTROL_FILE, Control, TooLarge
 from logagent.store.records import (
     LONGEST_WORDS,
     AgentId,
@@ -42,16 +36,14 @@ from logagent.store.signing import NotSigned
 
 T = TypeVar("T")
 
-SEEN_SCHEMA = "logagent.seen/1"
+SEEN_SCHEMA = "logagent.seen/2"
 ANSWER_SCHEMA = "logagent.answer/2"
 SEEN = "seen.json"
 SHORT = 200
 """Characters of a fact in an answer that would be too large otherwise; its hint goes."""
 
 _NODE = re.compile(r"0|[1-9][0-9]{0,9}")
-_MOST_CONTENTS = 1_000
 
-Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
 State = Literal["done", "refused", "waits"]
 DoneResult = Literal["quarantined", "removed", "absent"]
 
@@ -69,9 +61,9 @@ class SeenLogDirs:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one agent knows. `agent`: random, made with its memory at `born_at`; it is no witness of what was decided
-    before that. `decisions`: signed decisions and outcomes, whole, in base64, by request id. `open`: the requests in
-    the store at `at` that it verified and that nobody has decided. `refuses`: why it carries nothing out, in words."""
+    """What one agent knows. `agent`: random, made with its memory at `born_at`. `open`: the requests in the store at
+    `at` that it verified and that nobody has decided; `ended`: those of which it verified an end, as it remembers.
+    `refuses`: why it carries nothing out, in words."""
 
     cluster_id: ClusterId
     node_id: Node
@@ -79,25 +71,10 @@ class Seen:
     agent: AgentId
     born_at: Time
     at: Time
-    decisions: dict[Sha256, tuple[Base64, ...]] = field(default_factory=dict)
     open: tuple[Sha256, ...] = ()
+    ended: tuple[Sha256, ...] = ()
     log_dirs: SeenLogDirs | None = None
     refuses: Words = ""
-
-    def contents(self) -> dict[str, list[bytes]]:
-        """The signed decisions and outcomes, as `requests.decisions_in` takes them."""
-        found: dict[str, list[bytes]] = {}
-        for number, each in self.decisions.items():
-            for text in each[:_MOST_CONTENTS]:
-                try:
-                    found.setdefault(number, []).append(base64.b64decode(text, validate=True))
-                except binascii.Error:
-                    continue
-        return found
-
-
-def as_text(contents: Iterable[bytes]) -> tuple[str, ...]:
-    return tuple(base64.b64encode(content).decode() for content in contents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,24 +162,6 @@ class Answers(Control):
         if found is not None and (found.cluster_id, found.node_id, found.request_id) != ours:
             raise NotSigned("it belongs to another node or request")
         return found
-
-    def all_seen(self, requests: Collection[str] | None = None) -> tuple[dict[int, Seen], dict[int, str]]:
-        """The seen files of all nodes, and why some cannot be read: one bad file hides no other. `requests`: only what
-        they have of these, because there can be thousands of nodes."""
-        found: dict[int, Seen] = {}
-        bad: dict[int, str] = {}
-        for node in self.nodes():
-            try:
-                seen = self.seen(node)
-            except (NotSigned, *UNREADABLE, ValueError) as error:
-                bad[node] = str(error)
-                continue
-            if seen is not None and requests is not None:
-                known = {number: seen.decisions[number] for number in requests if number in seen.decisions}
-                seen = replace(seen, decisions=known, open=tuple(n for n in seen.open if n in requests))
-            if seen is not None:
-                found[node] = seen
-        return found, bad
 
     def _read(self, node_id: int, name: str, schema: str, kind: type[T]) -> T | None:
         content = self.read(str(node_id), name)

@@ -16,7 +16,7 @@ from logagent.store.answers import Answer, Answers
 from logagent.store.contract import is_plain
 from logagent.store.control import UNREADABLE, Control
 from logagent.store.records import LARGEST_COUNT, moment
-from logagent.store.requests import Filed, RequestFolder, known_in
+from logagent.store.requests import Filed, RequestFolder
 from logagent.store.shared import open_store
 from logagent.store.signing import NotSigned, PublicKey
 
@@ -48,14 +48,11 @@ def clusters(store: str) -> list[str]:
 def deletion_progress(store: str, cluster_id: str, keys: tuple[PublicKey, ...], now: datetime) -> list[dict[str, Any]]:
     """The rows of the report's table for one cluster. Raises ServiceUnreachable."""
     answers = Answers(store, cluster_id)
-    seen, _ = answers.all_seen()
-    contents = ((n, c) for each in seen.values() for n, found in each.contents().items() for c in found)
-    known = known_in(contents, keys, cluster_id)
     topics: dict[str, _Topic] = {}
     nodes = answers.nodes()
     for filed in RequestFolder(Control(store, cluster_id), keys).read().values():
-        if _is_shown(filed.with_witnesses(known), now):
-            _add(filed.with_witnesses(known), dict(_answers(answers, nodes, filed.request_id)), topics)
+        if _is_shown(filed, now):
+            _add(filed, dict(_answers(answers, nodes, filed.request_id)), topics)
     return [_row(cluster_id, name, topic) for name, topic in sorted(topics.items()) if topic.marked]
 
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -45,6 +44,7 @@ from logagent.store.records import (
     Words,
     decode,
     encode,
+    instant,
     moment,
     payload_of,
 )
@@ -61,18 +61,21 @@ REQUESTS = "requests"
 REQUEST, DECISION, OUTCOME = "request.json", "decision.json", "outcome.json"
 SEND_WITHIN = timedelta(hours=24)
 """DeleteTopics is sent only so long after the request."""
+DECIDE_WITHIN = timedelta(minutes=1)
+"""`delete` is written only so long after the request, by the process that wrote it."""
 LIFETIME = timedelta(days=7)
 """How long a request for directories lasts."""
+AT_ONCE = timedelta(hours=1)
+"""How long after a request its `no-retention` counts: what a store that was set back brings again is older."""
 PART_BYTES = 10 * MIB
 """Of a part's payload: in base64 and signed it stays below what is read of a file of the control folder."""
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _DECISIONS = re.compile(r"decision(?:-[0-9a-f]{32})?\.json")
 
-Approval = Literal["only-copy", "limit", "no-retention", "no-witness"]
+Approval = Literal["only-copy", "limit", "no-retention"]
 """`only-copy`: exactly the directories that the plan shows as such. `limit`: more than the limits of a request or of a
-day. `no-retention`: strays at once. `no-witness`: no agent can tell of a decision that was lost. None stands for
-another."""
+day. `no-retention`: strays at once, for `AT_ONCE` after the request. None stands for another."""
 Decided = Literal["delete", "cancelled", "dropped", "expired"]
 TopicResult = Literal["deleted", "disabled", "refused", "unknown"]
 DirectoryResult = Literal["quarantined", "removed", "absent", "refused"]
@@ -120,6 +123,12 @@ class Request:
     topics: tuple[RequestedTopic, ...] = ()
     directories: tuple[RequestedDirectory, ...] = ()
     parts: tuple[Part, ...] = ()
+
+    def why_not_deleted(self, at: datetime) -> str | None:
+        """Why a decision to delete that is made at this time does not count: whoever asks decides, at once."""
+        if moment(self.at) <= at <= moment(self.at) + DECIDE_WITHIN:
+            return None
+        return f"it decides to delete at {instant(at)}, which is not within a minute after the request ({self.at})"
 
     @property
     def ends_at(self) -> datetime:
@@ -179,23 +188,13 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Filed:
     """One request as the store has it. `hold`: why nobody may act on it; a `decision` that is known counts all the
-    same. `signed`: the contents of decision and outcome, to be kept by whoever has seen them."""
+    same."""
 
     request_id: str
     request: Request | None = None
     decision: Decision | None = None
     outcome: Outcome | None = None
     hold: str | None = None
-    signed: tuple[bytes, ...] = ()
-
-    def with_witnesses(self, known: Known) -> Filed:
-        """With what witnesses have seen: a decision or outcome that the store has lost counts as if it were there."""
-        others = known.decisions.get(self.request_id, ())
-        first = self.decision or next(iter(others), None)
-        ends = [d for d in (self.decision, *others) if d is not None and d.decision != "delete"]
-        cancelled = next((d for d in ends if d.decision == "cancelled"), next(iter(ends), None))
-        outcome = self.outcome or known.outcomes.get(self.request_id)
-        return replace(self, decision=cancelled or first, outcome=outcome)
 
     @property
     def is_over(self) -> bool:
@@ -297,12 +296,11 @@ def read_outcome(content: bytes, number: str, keys: tuple[PublicKey, ...], clust
 
 @dataclass(slots=True)
 class _Files:
-    """Of one request: the names in its folder, what was wrong with those that were read, and those that are signed."""
+    """Of one request: the names in its folder and what was wrong with those that were read."""
 
     number: str
     names: AbstractSet[str]
     problems: list[str] = field(default_factory=list)
-    signed: list[bytes] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -314,7 +312,7 @@ class RequestFolder:
     keys: tuple[PublicKey, ...]
     _closed: dict[str, Filed] = field(default_factory=dict)
     _requests: dict[str, Request] = field(default_factory=dict)
-    _decisions: dict[tuple[str, str], tuple[Decision, bytes]] = field(default_factory=dict)
+    _decisions: dict[tuple[str, str], Decision] = field(default_factory=dict)
 
     def read(self) -> dict[str, Filed]:
         """All requests by id. Raises ServiceUnreachable: an unreadable store is never an empty one."""
@@ -347,9 +345,15 @@ class RequestFolder:
         outcome = read(OUTCOME, lambda content: read_outcome(content, number, keys, cluster_id))
         if REQUEST not in names:
             files.problems.append("the request itself is gone")
+        if request is not None:
+            late = {
+                d: why for d in decisions if d.decision == "delete" and (why := request.why_not_deleted(moment(d.at)))
+            }
+            decisions = [d for d in decisions if d not in late]
+            files.problems += late.values()
         cancelled = next((d for d in decisions if d.decision == "cancelled"), None)
         decision = cancelled or (decisions[0] if decisions else None)
-        filed = Filed(number, request, decision, outcome, "; ".join(files.problems) or None, tuple(files.signed))
+        filed = Filed(number, request, decision, outcome, "; ".join(files.problems) or None)
         if outcome is not None and filed.hold is None:
             self._closed[number] = filed
         return filed
@@ -360,9 +364,7 @@ class RequestFolder:
         if name not in files.names:
             return None
         if (number, name) in self._decisions:
-            known, kept = self._decisions[number, name]
-            files.signed.append(kept)
-            return known  # type: ignore[return-value]
+            return self._decisions[number, name]  # type: ignore[return-value]
         try:
             content = self.control.read(folder_of(number), name)
             if content is None:
@@ -374,10 +376,8 @@ class RequestFolder:
             if holds:
                 files.problems.append(f"{name}: {error}")
             return None
-        if name != REQUEST:
-            files.signed.append(content)
         if isinstance(parsed, Decision):
-            self._decisions[number, name] = parsed, content
+            self._decisions[number, name] = parsed
         return parsed
 
     def _request(self, number: str, content: bytes) -> Request:
@@ -401,24 +401,3 @@ class RequestFolder:
         if request_id(payload) != part.sha256 or (read.nonce, read.number) != (nonce, part.number):
             raise NotSigned(f"{_part_name(part.number)} belongs to another request")
         return read.directories
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The decisions and outcomes that witnesses keep, by request id."""
-
-    decisions: Mapping[str, tuple[Decision, ...]] = field(default_factory=dict)
-    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
-
-
-def known_in(contents: Iterable[tuple[str, bytes]], keys: tuple[PublicKey, ...], cluster_id: str) -> Known:
-    """The valid ones among (request id, signed content) that witnesses keep; others are no witnesses."""
-    decisions, outcomes = dict[str, tuple[Decision, ...]](), dict[str, Outcome]()
-    for number, content in dict.fromkeys(contents):
-        try:
-            decision = read_decision(content, number, keys, cluster_id)
-            decisions[number] = (*decisions.get(number, ()), decision)
-        except (LogAgentError, ValueError):
-            with suppress(LogAgentError, ValueError):
-                outcomes.setdefault(number, read_outcome(content, number, keys, cluster_id))
-    return Known(decisions, outcomes)

@@ -90,7 +90,7 @@ def build(store: Path, hosts: int, topics: int) -> None:
     answers = Answers(store, CLUSTER)
     for node in range(hosts):
         at, who = instant(now + timedelta(seconds=1)), (f"kafka-{node}", f"{node:032x}")
-        answers.write_seen(Seen(CLUSTER, node, *who, at, at, {}, (number,), SeenLogDirs(at, True)))
+        answers.write_seen(Seen(CLUSTER, node, *who, at, at, (number,), (), SeenLogDirs(at, True)))
         said = tuple(TopicAnswer(i, int(node % 10 == 0 and not n), 0) for n, i in enumerate(sorted(mine[node])))
         answers.write(Answer(CLUSTER, node, number, *who, at, (), said))
 

@@ -7,11 +7,11 @@ each inventory what the answers say of the topics.
 
 from __future__ import annotations
 
-import base64
 import copy
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -24,8 +24,9 @@ from logagent.agent.requests.judging import is_settled, row_key, why_refused
 from logagent.agent.requests.memory import KEPT_MS, NAME, RequestMemory, Row, expires_ms
 from logagent.agent.requests.topics import topic_answers
 from logagent.agent.session.session import Session
-from logagent.errors import LogAgentError
+from logagent.errors import Busy, LogAgentError
 from logagent.host.log_dir.bounded_calls import Task
+from logagent.host.state.executor_lock import ExecutorLock
 from logagent.model.daemon_summary import RequestsSummary
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
@@ -34,27 +35,25 @@ from logagent.settings import DAY_MS, Settings
 from logagent.store.answers import SEEN, Answer, Answers, Seen, SeenLogDirs, TopicAnswer, as_words
 from logagent.store.contract import CLOCKS_APART
 from logagent.store.control import Control, TooLarge
+from logagent.store.records import instant, moment
 from logagent.store.requests import (
+    AT_ONCE,
     DECISION,
     OUTCOME,
     REQUEST,
     Filed,
+    Request,
     RequestedDirectory,
     RequestFolder,
     folder_of,
-    known_in,
 )
 from logagent.store.shared import check_store
 from logagent.store.signing import public_key
-from logagent.store.witnesses import Asker, Testimony, baseline_of, testimony
 
 T = TypeVar("T")
 
 OPEN_SECONDS, OPEN_IN_PRESTART_SECONDS = 5.0, 0.2
 OPEN_ANEW_SECONDS = 1.0
-TESTIMONY_LASTS_SECONDS = 300.0
-SEEN_BYTES = 8 << 20
-"""Of signed contents in a seen file. Cancellations are small, so what is left out is a decision to delete."""
 
 
 @dataclass(slots=True)
@@ -81,8 +80,6 @@ class RequestBox:
     _noted: str = ""
     _announced: frozenset[str] = frozenset()
     """The requests that our seen file names, whole or as open: before that we do nothing about one."""
-    _baselines: dict[str, dict[int, str]] = field(default_factory=dict)
-    _testimonies: dict[str, tuple[float, Testimony]] = field(default_factory=dict)
     _sent: dict[str, Answer] = field(default_factory=dict)
     _tried: set[str] = field(default_factory=set)
     _store_hangs: bool = False
@@ -96,27 +93,38 @@ class RequestBox:
 
     # With the store
 
-    def read(self, *, ask_witnesses: bool = True) -> bool:
+    def read(self) -> bool:
         """Read the requests in the store; whether there is anything to take in or to carry out. Raises
         ServiceUnreachable, JournalError."""
         assert self.settings.publish.store is not None
         at = rfc3339(self.clock.now_ms())
         check_store(self.settings.publish.store)
         memory = self._memory()
-        found = self.folder.read()
-        contents = ((n, base64.b64decode(text)) for n, r in memory.requests.items() for text in r.contents)
-        known = known_in(contents, self.folder.keys, self.cluster_id)
-        filed = {number: f.with_witnesses(known) for number, f in found.items()}
-        if ask_witnesses:
-            filed |= self._ask_witnesses(filed, memory)
+        filed = self.folder.read()
         with self._mutex:
             self.filed, self._read_at = filed, at
         return self._has_work(filed, memory)
 
+    def remember_first(self) -> None:
+        """Put on disk at once what stood at the first look: an agent that stops before its first act must not take
+        later requests for older ones. While anything acts here, it waits for the next look. Raises JournalError."""
+        with self._mutex:
+            filed = self.filed
+        if filed is None or self._memory().stood is not None:
+            return
+        lock = ExecutorLock(
+            self.state_dir, "the first look at requests", wait_seconds=0, monotonic=self.clock.monotonic,
+            sleep=self.clock.sleep,
+        )  # fmt: skip
+        with suppress(Busy), lock:
+            memory = self._memory()  # as it is now that nobody else replaces it
+            memory.meet_first(filed)
+            memory.save(self.state_dir)
+
     def read_before_start(self) -> bool:
         """`read` for `prestart`, which removes nothing and writes nothing to the store: what the daemon wrote there
         last must not be from the future."""
-        work = self.read(ask_witnesses=False)
+        work = self.read()
         self._announced = frozenset(self.filed or ())
         by_store = self.answers.modified(str(self.node_id), SEEN)
         if by_store is not None and by_store <= self._now() + CLOCKS_APART:
@@ -145,41 +153,15 @@ class RequestBox:
             return []
         return [row for row in f.request.directories if row.node_id == self.node_id]
 
-    def _ask_witnesses(self, filed: Mapping[str, Filed], memory: RequestMemory) -> dict[str, Filed]:
-        """For open requests that would remove a stray of this node at once: read what others have seen. Returns those
-        of which one knows a decision that the store has lost."""
-        asking = [n for n, f in filed.items() if self._asks_at_once(n, f, memory)]
-        for number in self._baselines.keys() - set(asking):
-            del self._baselines[number]
-        if not asking:
-            return {}
-        seen, _ = self.answers.all_seen(asking)
-        asker = Asker(as_words(self.host), self.settings.silent_after, memory.agent)
-        learned: dict[str, Filed] = {}
-        for number in asking:
-            f = filed[number]
-            contents = [c for s in seen.values() for c in s.contents().get(number, ())]
-            known = known_in(((number, c) for c in contents), self.folder.keys, self.cluster_id)
-            witnessed = f.with_witnesses(known)
-            if witnessed.decision is not None or witnessed.outcome is not None:
-                learned[number] = replace(witnessed, signed=(*f.signed, *contents))
-            baseline = self._baselines.setdefault(number, baseline_of(seen))
-            assert f.request is not None
-            found = testimony(number, f.request, seen, baseline, asker, self._now())
-            self._testimonies[number] = (self.clock.monotonic(), found)
-        return learned
-
-    def _asks_at_once(self, number: str, f: Filed, memory: RequestMemory) -> bool:
-        if f.request is None or "no-retention" not in f.request.approvals or self._settled(memory, number, f):
-            return False
-        return why_refused(number, f, memory, self._now(), accept=self.settings.orders.accept) is None
-
     def send(self) -> None:
         """Write what this agent has seen, and its answers where they have changed. Raises ServiceUnreachable,
         JournalError; once the others are written, TooLarge for one that nobody could read."""
+        self.remember_first()
         memory = self._memory()
         with self._mutex:
             filed, looked = self.filed, self._read_at
+        if filed is not None and memory.stood is None:
+            return  # what it would say it might not know after a crash
         if filed is not None:
             self._write_seen(memory, filed, looked)
         bad: TooLarge | None = None
@@ -197,18 +179,12 @@ class RequestBox:
 
     def _seen(self, memory: RequestMemory, filed: Mapping[str, Filed], looked: str) -> Seen:
         now_ms = self.clock.now_ms()
-        # Only what is remembered: what a file says that this agent has seen, it must still know without the store.
-        contents = {n: r.contents for n, r in memory.requests.items() if r.expires_ms + DAY_MS >= now_ms}
-        kept: dict[str, tuple[str, ...]] = {}
-        room = SEEN_BYTES
-        for number in sorted(contents, key=lambda n: sum(map(len, contents[n]))):
-            room -= sum(map(len, contents[number]))
-            if room >= 0 and contents[number]:
-                kept[number] = contents[number]
-        verified = tuple(sorted(n for n, f in filed.items() if f.is_open(self._now())))
+        # Only ids, and of ended ones those that are remembered: nothing that others wrote is carried.
+        ended = {n for n, r in memory.requests.items() if r.closed and r.expires_ms + DAY_MS >= now_ms}
+        verified = tuple(sorted(n for n, f in filed.items() if n not in ended and f.is_open(self._now())))
         return Seen(
-            self.cluster_id, self.node_id, as_words(self.host), memory.agent, rfc3339(memory.born_ms), looked, kept,
-            verified, self._log_dirs, as_words(self._refuses() or ""),
+            self.cluster_id, self.node_id, as_words(self.host), memory.agent, rfc3339(memory.born_ms), looked, verified,
+            tuple(sorted(ended)), self._log_dirs, as_words(self._refuses() or ""),
         )  # fmt: skip
 
     def _refuses(self) -> str | None:
@@ -326,18 +302,12 @@ class RequestBox:
             return None
         next_try = None if in_prestart else rfc3339(self.clock.now_ms() + self.settings.orders.interval)
         run = DirectoryRun(
-            session, facts, number, f.request, known.rows, halted, next_try, partial(self._why_not_at_once, number),
+            session, facts, number, f.request, known.rows, halted, next_try,
+            partial(why_not_at_once, f.request, self._now()),
             renames_only=in_prestart,
         )  # fmt: skip
         known.rows |= run.run(rows)
         return run
-
-    def _why_not_at_once(self, number: str) -> str | None:
-        at, found = self._testimonies.get(number, (float("-inf"), Testimony("no other host was asked yet")))
-        if found.waits is None and self.clock.monotonic() - at > TESTIMONY_LASTS_SECONDS:
-            return "what other hosts have seen was read too long ago"
-        silent = f" (silent: {', '.join(found.silent[:5])})" if found.silent else ""
-        return found.waits and found.waits + silent
 
     def _still_open(self, number: str, in_prestart: bool) -> bool:
         """Whether the store says now that nobody has decided the request. No answer in time counts as no."""
@@ -408,6 +378,14 @@ def _oldest_first(item: tuple[str, Filed]) -> tuple[str, str]:
 
 def _is_quarantined(row: Row | None) -> bool:
     return row is not None and row.answer.result == "quarantined"
+
+
+def why_not_at_once(request: Request, now: datetime) -> str | None:
+    """Why `no-retention` no longer counts, by this host's clock; None while it does."""
+    at = moment(request.at)
+    if at - CLOCKS_APART <= now <= at + AT_ONCE:
+        return None
+    return f"no-retention counted until {instant(at + AT_ONCE)}"
 
 
 @dataclass(slots=True)

@@ -227,13 +227,10 @@ class DirectoryRun:
         due = marked_at_ms(d, mark, self.session.clock_watch.corrected) + self.session.settings.cleanup.stray_retention
         started = removal_has_started(d, self._intents)
         if due > self.facts.now_ms and not started:
-            if "no-retention" not in approvals or row.only_copy:
-                return replace(
-                    self._waits(row, f"kept until {rfc3339(due)} (cleanup.stray_retention)"), next_try_at=rfc3339(due)
-                )
-            why = self.why_not_at_once()
-            if why is not None:
-                return self._waits(row, why)
+            why = None if "no-retention" not in approvals or row.only_copy else self.why_not_at_once()
+            if why is not None or "no-retention" not in approvals or row.only_copy:
+                kept = f"kept until {rfc3339(due)} (cleanup.stray_retention)"
+                return replace(self._waits(row, f"{kept}; {why}" if why else kept), next_try_at=rfc3339(due))
         return Proposal(
             ActionKind.REMOVE,
             d,

@@ -15,7 +15,7 @@ from pathlib import Path
 from logagent.errors import JournalError, LogAgentError
 from logagent.files.safe_open import MIB, FileLimit, read_regular
 from logagent.files.whole_file import whole_file
-from logagent.store.answers import DirectoryAnswer, as_text
+from logagent.store.answers import DirectoryAnswer
 from logagent.store.contract import CLOCKS_APART
 from logagent.store.records import decode, encode, moment
 from logagent.store.requests import Filed
@@ -52,11 +52,10 @@ class Row:
 
 @dataclass(slots=True)
 class Remembered:
-    """One request. `contents`: signed decisions and outcomes, in base64. `closed`: how it ended; once set, it stays, as
-    does `against`: a decision that was not to delete. `rows`: by `row_key`, as of `at_ms`."""
+    """One request. `closed`: how it ended; once set, it stays, as does `against`: a decision that was not to delete.
+    `rows`: by `row_key`, as of `at_ms`."""
 
     expires_ms: int
-    contents: tuple[str, ...] = ()
     closed: str = ""
     against: bool = False
     cancelled: bool = False
@@ -66,8 +65,8 @@ class Remembered:
 
 @dataclass(slots=True)
 class RequestMemory:
-    """`agent`: the agent's id, made at `born_ms`. `stood`: the requests that it found at its first look; None before
-    that. `held`: those on which nobody may act, as of the last look."""
+    """`agent`: the agent's id, made at `born_ms`. `stood`: the requests that it verified at its first look; None before
+    that. `held`: those of its own on which nobody may act, as of the last look."""
 
     agent: str
     born_ms: int
@@ -101,18 +100,24 @@ class RequestMemory:
     # Pure, from here on
 
     def meet(self, filed: Mapping[str, Filed], now_ms: int, *, is_sure: bool) -> None:
-        """Take in what a look at the store verified. The first look says which requests are older than this memory.
-        `is_sure`: nothing speaks against the clock."""
-        if self.stood is None:
-            self.stood = tuple(sorted(filed))
+        """Take in what a look at the store verified. `is_sure`: nothing speaks against the clock."""
+        self.meet_first(filed)
         if is_sure:
             # A clock that was ahead at the first start must not make everything too old for ever.
             self.born_ms = min(self.born_ms, now_ms)
             self.requests = {n: r for n, r in self.requests.items() if r.expires_ms + KEPT_MS >= now_ms}
-        self.held = tuple(sorted(number for number, f in filed.items() if f.hold is not None))
+        held = {number for number, f in filed.items() if f.hold is not None}
+        # What concerns nothing that is remembered is not remembered either: anybody may have put it there.
+        self.held = tuple(sorted(held & {*self.requests, *(word.request_id for word in self.words)}))
         for number, f in sorted(filed.items()):
             self._learn(number, f, now_ms)
             self._word(number, f)
+
+    def meet_first(self, filed: Mapping[str, Filed]) -> None:
+        """At the first look: which requests are older than this memory. What cannot be verified is not remembered; if
+        it is one, its own time tells."""
+        if self.stood is None:
+            self.stood = tuple(sorted(number for number, f in filed.items() if f.request is not None))
 
     def of(self, number: str, filed: Filed) -> Remembered:
         """What is known of a request, to be changed."""
@@ -120,10 +125,11 @@ class RequestMemory:
 
     def _learn(self, number: str, f: Filed, now_ms: int) -> None:
         ends = f.decision is not None and f.decision.decision != "delete"
-        if (not f.signed and not ends) or (number not in self.requests and expires_ms(f) + KEPT_MS < now_ms):
+        if (f.decision is None and f.outcome is None) or (
+            number not in self.requests and expires_ms(f) + KEPT_MS < now_ms
+        ):
             return
         known = self.of(number, f)
-        known.contents = tuple(dict.fromkeys((*known.contents, *as_text(f.signed))))
         if f.decision is not None and ends:
             known.against = True
             known.cancelled = known.cancelled or f.decision.decision == "cancelled"

@@ -16,8 +16,8 @@ from logagent.cli.deletions.asking import ask, ask_nothing, standing, topics_of_
 from logagent.cli.deletions.opening import Place, place_options
 from logagent.cli.deletions.progress import follow
 from logagent.cli.deletions.report import Choice, choose
-from logagent.cli.deletions.running import IN_FORCE_SECONDS, run_rounds
 from logagent.cli.deletions.running import cancel as cancel_request
+from logagent.cli.deletions.running import run_rounds
 from logagent.cli.options import Call, common, gathered, options, or_dry_run
 from logagent.cli.render import dump
 from logagent.controller.deletion_plan import Dropped, plan_directories, plan_topics
@@ -99,7 +99,7 @@ _acting = options(
         "--approve",
         multiple=True,
         metavar="ID:WORD,…",
-        help="Approve exactly this plan (within 24 h): only-copy, limit, no-retention, no-witness, each by its word.",
+        help="Approve exactly this plan (within 24 h): only-copy, limit, no-retention, each by its word.",
     ),
     click.option(
         "--timeout",
@@ -132,7 +132,6 @@ def delete(call: Call, topic: str, asked: Asked, **place: Any) -> None:
         open_requests=now.open,
         lately=now.lately,
         named=topic,
-        witnessed=now.witnessed,
     )
     ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
 
@@ -199,7 +198,6 @@ def purge(call: Call, report: str, choice: Choice, no_retention: bool, asked: As
             lately=now.lately,
             include_internal=asked.include_internal,
             no_retention=no_retention,
-            witnessed=now.witnessed,
             unusable=tuple(Dropped(what, why) for what, why in chosen.unusable.get(cluster, ())),
         )
         ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
@@ -230,17 +228,11 @@ def status(call: Call, topic: str | None, watch: bool, interval: str, **place: A
 
 @topics.command()
 @click.argument("request_id")
-@click.option(
-    "--timeout",
-    metavar="TIME",
-    callback=_read(seconds, IN_FORCE_SECONDS),
-    help="Wait this long until an agent has seen it (default: a little over a minute; 0: do not wait).",
-)
 @place_options
 @common
-def cancel(call: Call, request_id: str, timeout: float, **place: Any) -> None:
+def cancel(call: Call, request_id: str, **place: Any) -> None:
     """Cancel a request. What was done stays done; the output says what `restore` can give back and what nothing can."""
-    cancel_request(call, request_id, place, timeout)
+    cancel_request(call, request_id, place)
 
 
 @topics.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from secrets import token_hex
@@ -23,7 +24,6 @@ from logagent.errors import Exit, LogAgentError, ServiceUnreachable, UsageError
 from logagent.store.control import TooLarge
 from logagent.store.records import decode, encode, instant
 from logagent.store.requests import LIFETIME, SEND_WITHIN, Approval, Request, write_request
-from logagent.store.witnesses import Asker, heard
 
 ROUND_SECONDS = 2.0
 FEWER = "ask for fewer at a time: topics by --topic, directories by --host, --kind, --reason or --larger too"
@@ -35,24 +35,16 @@ class Standing:
 
     open: tuple[Request, ...]
     lately: tuple[Request, ...]
-    witnessed: bool
 
 
 def standing(deletions: Deletions) -> Standing:
-    """The requests that are open, those of the last day without an approval, and whether anybody could tell of a lost
-    decision. Raises ServiceUnreachable."""
+    """The requests that are open, and those of the last day without an approval. Raises ServiceUnreachable."""
     setting = deletions.setting
     filed = deletions.reader.folder.read().values()
-    witnesses, known = deletions.reader.witnesses()
     requests = [f.request for f in filed if f.request is not None]
     at = setting.clock()
-    still = [f.request for f in filed if f.request is not None and not f.with_witnesses(known).is_over]
-    others = heard((w.seen for w in witnesses.values()), Asker(setting.host, setting.silent_after), at)
-    return Standing(
-        tuple(r for r in still if at < r.ends_at),
-        tuple(asked_lately(requests, at)),
-        bool(others),
-    )
+    still = [f.request for f in filed if f.request is not None and not f.is_over]
+    return Standing(tuple(r for r in still if at < r.ends_at), tuple(asked_lately(requests, at)))
 
 
 def topics_of_cluster(place: Place, deletions: Deletions) -> list[ExistingTopic]:
@@ -91,15 +83,16 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
     deletions = place.deletions(signing=True)
     number = document["request_id"] = _make_request(call, deletions, plan, shown_id, words, at)
     call.say(f"topics: request {number} is in the store")
-    if timeout <= 0:
-        by = "`logagent topics run` carries it out" if plan.kind == "topics" else "its hosts' agents carry it out"
-        call.say(f"topics: asked, not done: {by}, `logagent topics status` shows it")
+    if timeout <= 0 and plan.kind == "directories":
+        call.say("topics: asked, not done: its hosts' agents carry it out, `logagent topics status` shows it")
         _show_plan(call, document)
         return
     try:
         state, seen = _until_over(deletions, number, timeout)
     except (LogAgentError, KeyboardInterrupt):
-        call.say(f"topics: request {number} stays open: `logagent topics run` carries it out,"
+        with suppress(LogAgentError):
+            deletions.give_up(number)
+        call.say(f"topics: request {number} is not done: `logagent topics status` shows whether it was decided,"
                  f" `logagent topics cancel {number}` cancels it")  # fmt: skip
         raise
     progress = document["progress"] = progress_document(seen, deletions, number)
@@ -124,8 +117,6 @@ def say_how_it_ends(call: Call, number: str, state: RequestState, deletions: Del
     elif state.state != "done":
         call.record_status(Exit.REFUSED)
         call.say(f"topics: request {number} is {state.state}{': ' if state.why else ''}{state.why}")
-    if deletions.silent:
-        call.say(f"topics: agents that are silent: {', '.join(deletions.silent[:10])}")
 
 
 def ask_nothing(call: Call, cluster_id: str | None) -> None:
@@ -152,7 +143,8 @@ def _make_request(
     except (ServiceUnreachable, KeyboardInterrupt):
         call.say("topics: a request may have been made: `logagent topics status` shows it then")
         raise
-    setting.wrote.add(number)
+    if plan.kind == "topics":
+        setting.wrote.add(number)
     return number
 
 
@@ -163,6 +155,10 @@ def _until_over(deletions: Deletions, number: str, timeout: float) -> tuple[Requ
         while True:
             seen = deletions.round()
             state = state_of(seen, deletions, number)
+            if not state.is_over and time.monotonic() + ROUND_SECONDS > deadline and number in deletions.setting.wrote:
+                deletions.give_up(number)
+                seen = deletions.reader.read()
+                state = state_of(seen, deletions, number)
             if state.is_over or time.monotonic() + ROUND_SECONDS > deadline:
                 return state, seen
             time.sleep(ROUND_SECONDS)

@@ -21,7 +21,6 @@ from logagent.errors import ServiceUnreachable, UsageError
 from logagent.store.first_design import FirstRequest
 from logagent.store.records import LARGEST_COUNT, instant
 from logagent.store.requests import Filed, Request
-from logagent.store.witnesses import Asker, heard
 
 SHOWN_MISSING = 1000
 """Of one topic, in the table for a person; the document has all."""
@@ -65,18 +64,16 @@ def progress_document(
     requests = [row for f in wanted if (row := _request(f, manager, deletions, topic)) is not None]
     if number is None and topic is None:
         requests = [_first(r, seen.at) for r in seen.first] + requests
-    files = (w.seen for w in seen.witnesses.values())
-    present = {each.node_id for each in heard(files, Asker("", setting.silent_after), seen.at)}
     return {
         "schema": "logagent.topics/2",
         "at": instant(seen.at),
         "cluster_id": setting.control.cluster_id,
         "cluster": seen.cluster.why_not,
         "requests": requests,
-        "witnesses": [
-            {"node_id": node, "host": w.seen.host, "at": instant(w.written), "heard": node in present,
-             "knows": len(w.seen.decisions)}
-            for node, w in sorted(seen.witnesses.items())
+        "agents": [
+            {"node_id": node, "host": w.seen.host, "at": instant(w.written),
+             "heard": seen.at - w.written <= setting.silent_after, "knows": len(w.seen.open) + len(w.seen.ended)}
+            for node, w in sorted(seen.agents.items())
         ],
         "runners": [
             {"host": r.host, "by": r.by, "at": instant(r.at)} for r in seen.runners if is_running(r, seen.at)

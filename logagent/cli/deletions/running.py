@@ -18,23 +18,17 @@ from logagent.store.answers import Answer
 from logagent.store.first_design import cancel_first
 from logagent.store.requests import Filed
 
-WITNESS_SECONDS = 90.0
-"""How long one look waits for agents to write what they have seen: they do so once a minute."""
-IN_FORCE_SECONDS = 75.0
-
 
 def run_rounds(call: Call, place: Place, *, once: bool, interval: str | None, pause: float) -> None:
     """Rounds with `pause` seconds in between. With an `interval` they go on forever, and what passes does not end
     them."""
     deletions = place.deletions(signing=True)
-    started = time.monotonic()
     was_open: set[str] | None = None
     try:
         while True:
             try:
                 was_open = _say(call, deletions, deletions.round(), was_open or set())
-                waits = bool(deletions.waits) and time.monotonic() - started < WITNESS_SECONDS
-                if interval is None and (not was_open or (once and not waits)):
+                if interval is None and (not was_open or once):
                     break
             except (ServiceUnreachable, ConfigError) as error:
                 if interval is None or (was_open is None and isinstance(error, ConfigError)):
@@ -63,8 +57,8 @@ def _say(call: Call, deletions: Deletions, seen: Sightings, was_open: set[str]) 
     return {number for number, state in states.items() if not state.is_over}
 
 
-def cancel(call: Call, given: str, options: Mapping[str, Any], timeout: float) -> None:
-    """Cancel a request, and say what that still stops, what a restore can give back, and when it is in force."""
+def cancel(call: Call, given: str, options: Mapping[str, Any]) -> None:
+    """Cancel a request, and say what that still stops, and what a restore can give back."""
     deletions = Place(call, **options).deletions(signing=True)
     setting = deletions.setting
     seen = deletions.reader.read()
@@ -91,7 +85,6 @@ def cancel(call: Call, given: str, options: Mapping[str, Any], timeout: float) -
         call.say(f"request {filed.request_id} is {counts.decision}")
     for line in _what_is_gone([a for (number, _), a in seen.answers.items() if number == filed.request_id]):
         call.say(line)
-    call.say(_in_force(deletions, filed.request_id, timeout))
 
 
 def _named(seen: Sightings, given: str) -> Filed:
@@ -114,15 +107,3 @@ def _what_is_gone(answers: list[Answer]) -> list[str]:
     if gone:
         lines.append(f"on nodes {', '.join(map(str, gone))} directories were removed: nothing gives them back")
     return lines or ["no host says that it has quarantined or removed anything"]
-
-
-def _in_force(deletions: Deletions, number: str, timeout: float) -> str:
-    """Wait until an agent has seen the cancellation: from then on a store that loses it changes nothing."""
-    deadline = time.monotonic() + timeout
-    while True:
-        _, known = deletions.reader.witnesses()
-        if any(d.decision != "delete" for d in known.decisions.get(number, ())):
-            return "it is in force: an agent has seen it"
-        if time.monotonic() >= deadline:
-            return "it is written, and not in force yet: no agent has seen it; keep the store as it is until one has"
-        time.sleep(min(2.0, max(0.1, deadline - time.monotonic())))

@@ -55,7 +55,7 @@ def test_the_strays_of_a_host_that_was_down_go_after_retention_in_report_mode(
         two.stop()
         _, plan, said = ordered.topics("delete", "--topic", "clicks")
         assert plan is not None, said
-        words = ("--approve", f"{plan['plan_id']}:limit,no-witness", "--timeout", "20s")
+        words = ("--approve", f"{plan['plan_id']}:limit", "--timeout", "20s")
         status, _, said = ordered.topics("delete", "--topic", "clicks", "--execute", *words)
         assert status in (0, 3), said
         wait_until(lambda: "clicks" not in cluster.topics(), 120, "the topic is deleted")

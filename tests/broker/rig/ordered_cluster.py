@@ -22,7 +22,7 @@ from tests.daemon_process import DaemonProcess
 from tests.documents import assert_promised
 
 SILENT_AFTER = "LOGAGENT_ORDERS__SILENT_AFTER"
-# Agents are witnesses for other machines only: each machine has its own name, in its own namespace.
+# Each agent is on its own machine: with its own name, in its own namespace.
 ELSEWHERE = """
 import socket, sys
 socket.sethostname(sys.argv.pop(1))

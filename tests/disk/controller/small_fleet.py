@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -17,11 +16,11 @@ from logagent.controller.request_states import RequestState, request_state
 from logagent.controller.sightings import BrokerLogs
 from logagent.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
 from logagent.errors import ServiceUnreachable
-from logagent.store.answers import SEEN, Answer, Answers, DirectoryAnswer, Seen, SeenLogDirs, TopicAnswer, as_text
+from logagent.store.answers import SEEN, Answer, Answers, DirectoryAnswer, Seen, SeenLogDirs, TopicAnswer
 from logagent.store.control import Control
 from logagent.store.landing_files import Claim, land
 from logagent.store.records import Kind, RequestedPartition, RequestedTopic, instant
-from logagent.store.requests import Approval, Filed, Request, RequestFolder, known_in, write_request
+from logagent.store.requests import Approval, Filed, Request, RequestFolder, write_request
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, PublicKey, public_key
 
@@ -124,16 +123,17 @@ class SmallFleet:
         self.answers = Answers(store, CLUSTER)
         self.admin = Admin()
         self.born = dict.fromkeys(NODES, self.now - timedelta(days=9))
-        self.memory: dict[int, dict[str, set[bytes]]] = {node: {} for node in NODES}
         self.disks: dict[int, set[tuple[str, int]]] = {node: set() for node in NODES}
         self.snapshots = 0
         self.warnings: list[str] = []
+        self.wrote: set[str] = set()
 
     def process(self, host: str = "operator", key: PrivateKey | None = KEY) -> Deletions:
+        """The one that asks, or by another host's name any other."""
         return Deletions(
             Setting(
                 self.control, self.keys, self.admin, lambda: self.now + self.ahead, "ops", host, key,
-                warn=self.warnings.append,
+                warn=self.warnings.append, wrote=self.wrote if host == "operator" else set(),
             )
         )  # fmt: skip
 
@@ -151,24 +151,21 @@ class SmallFleet:
         until = instant(self.now + timedelta(hours=24 if kind == "topics" else 168))
         nonce = f"{len(self.numbers()):032x}"
         asked = Request(CLUSTER, kind, "a" * 24, "ops", instant(self.now), until, nonce, approvals, **more)
-        return write_request(self.control, asked, key)
+        number = write_request(self.control, asked, key)
+        self.wrote.add(number)
+        return number
 
     def numbers(self) -> list[str]:
         return sorted(self.control.names("requests"))
 
     def agent(self, node: int, *, host: str | None = None, mine: Collection[DirectoryAnswer] = ()) -> None:
-        """A look of a node's agent: it remembers what is signed, and writes what it has seen and what it has."""
-        memory, filed = self.memory[node], RequestFolder(self.control, self.keys).read()
-        for number, each in filed.items():
-            memory.setdefault(number, set()).update(each.signed)
-        known = known_in(((n, c) for n, cs in memory.items() for c in cs), self.keys, CLUSTER)
-        told = {number: each.with_witnesses(known) for number, each in filed.items()}
+        """A look of a node's agent: it writes what it has seen and what it has."""
+        told = RequestFolder(self.control, self.keys).read()
         at, name = instant(self.now), host or f"kafka-{node}"
         born = instant(self.born[node])
         open_now = tuple(n for n, each in told.items() if each.is_open(self.now))
-        decisions = {n: as_text(sorted(cs)) for n, cs in memory.items() if cs}
         who = (name, f"{node:032x}")
-        self.answers.write_seen(Seen(CLUSTER, node, *who, born, at, decisions, open_now, SeenLogDirs(at, True)))
+        self.answers.write_seen(Seen(CLUSTER, node, *who, born, at, open_now, (), SeenLogDirs(at, True)))
         self._stamp(node, SEEN)
         for number, each in told.items():
             if each.request is not None and each.request.kind == "directories" and mine:
@@ -220,10 +217,3 @@ class SmallFleet:
     def progress(self, number: str) -> list[TopicProgress]:
         seen = self.process(key=None).reader.read()
         return TopicDeletionManager(seen, timedelta(hours=2)).progress(seen.filed[number])
-
-
-def kept(fleet: SmallFleet, node: int) -> list[bytes]:
-    """The signed contents in a node's seen file."""
-    seen = fleet.answers.seen(node)
-    assert seen is not None
-    return [base64.b64decode(text) for texts in seen.decisions.values() for text in texts]

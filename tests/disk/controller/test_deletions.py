@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,10 +14,10 @@ import pytest
 from logagent.controller.topic_deletion_manager import PartitionState, ReplicaState
 from logagent.errors import ConfigError, ServiceUnreachable
 from logagent.store.answers import Answer, DirectoryAnswer, TopicAnswer
-from logagent.store.records import RequestedPartition, encode, instant
-from logagent.store.requests import DECISION_SCHEMA, Decision, RequestedDirectory, RequestFolder
+from logagent.store.records import RequestedPartition, RequestedTopic, encode, instant
+from logagent.store.requests import DECISION_SCHEMA, Decision, Filed, RequestedDirectory
 from logagent.store.signing import PrivateKey
-from tests.disk.controller.small_fleet import CLUSTER, KEY, NAME, NODES, TOPIC_ID, SmallFleet, kept
+from tests.disk.controller.small_fleet import CLUSTER, KEY, NAME, NODES, TOPIC_ID, SmallFleet
 from tests.long_form import FULL
 
 STRANGER = PrivateKey("ops", b"\x02" * 32)
@@ -43,9 +43,6 @@ def test_a_topic_is_deleted_once_everywhere(fleet: SmallFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()
     process.round()
-    assert fleet.admin.sent == [] and "no agent of another host is heard" in process.waits[number]
-    fleet.minute()
-    process.round()
     assert fleet.admin.sent == [TOPIC_ID]
     (topic,) = fleet.progress(number)
     assert topic.states == {ReplicaState.INELIGIBLE: 3} and topic.partitions == {PartitionState.OFFLINE: 1}
@@ -60,8 +57,6 @@ def test_a_topic_is_deleted_once_everywhere(fleet: SmallFleet) -> None:
 def test_a_broker_that_was_down_is_named_and_waited_for(fleet: SmallFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()
-    process.round()
-    fleet.minute()
     fleet.admin.live.discard(3)
     process.round()
     fleet.brokers_delete()
@@ -97,25 +92,6 @@ def test_disabled_deletion_is_final_whatever_is_enabled_later(fleet: SmallFleet)
         other.round()
         fleet.minute()
     assert len(fleet.admin.sent) == 1 and TOPIC_ID in fleet.admin.living
-    # Nor if the outcome is removed: agents have seen it.
-    fleet.place(number, "outcome.json").unlink()
-    late = fleet.process("late")
-    for _ in range(3):
-        late.round()
-        fleet.minute()
-    assert len(fleet.admin.sent) == 1 and fleet.state(number).state == "disabled"
-
-
-def test_of_two_processes_who_loses_obeys(fleet: SmallFleet) -> None:
-    number = fleet.request(topics=(fleet.topic(),))
-    first, second = fleet.process("first"), fleet.process("second")
-    first.round()
-    second.round()
-    fleet.minute()
-    filed = first.reader.read().filed[number]
-    second.cancel(filed)
-    first.round()
-    assert fleet.admin.sent == [] and fleet.state(number).state == "cancelled"
 
 
 def test_a_cancellation_counts_until_the_cluster_is_asked(fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,103 +101,11 @@ def test_a_cancellation_counts_until_the_cluster_is_asked(fleet: SmallFleet, mon
     process, other = fleet.process(), fleet.process("other")
     process.round()
     fleet.minute()
-    process.round()
     assert len(fleet.admin.sent) == 1 and other.reader.read().filed[number].decision is not None
     filed = other.reader.read().filed[number]
     monkeypatch.setattr(fleet.admin, "clock", lambda: other.cancel(filed) and None)
     process.round()
     assert len(fleet.admin.sent) == 1 and fleet.state(number).state == "cancelled"
-
-
-def test_a_request_that_is_removed_after_the_look_deletes_nothing(
-    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    number = fleet.request(topics=(fleet.topic(),))
-    process = fleet.process()
-    process.round()
-    fleet.minute()
-    folder = fleet.place(number, "request.json").parent
-    monkeypatch.setattr(fleet.admin, "clock", lambda: shutil.rmtree(folder))
-    process.round()
-    assert fleet.admin.sent == [] and not folder.exists()
-
-
-def test_a_cancellation_that_was_removed_still_counts(fleet: SmallFleet) -> None:
-    number = fleet.request(topics=(fleet.topic(),))
-    process = fleet.process()
-    process.round()
-    process.cancel(process.reader.read().filed[number])
-    fleet.minute()
-    fleet.place(number, "decision.json").unlink()
-    late = fleet.process("late")
-    for _ in range(3):
-        late.round()
-        fleet.minute()
-    assert fleet.admin.sent == [] and fleet.state(number).state == "cancelled"
-
-
-def test_a_store_from_yesterday_revives_nothing(fleet: SmallFleet, tmp_path: Path) -> None:
-    """The request is in the backup, its cancellation is not; what agents wrote is rolled back with it."""
-    number = fleet.request(topics=(fleet.topic(),))
-    fleet.minute()
-    shutil.copytree(fleet.store, tmp_path / "backup")
-    process = fleet.process()
-    process.cancel(process.reader.read().filed[number])
-    fleet.minute()
-    shutil.rmtree(fleet.store)
-    shutil.copytree(tmp_path / "backup", fleet.store)
-    late = fleet.process("late")
-    late.round()
-    assert fleet.admin.sent == [], "nobody has written since its look began"
-    for _ in range(3):
-        fleet.minute()
-        late.round()
-    assert fleet.admin.sent == [] and fleet.state(number).state == "cancelled"
-
-
-def test_a_request_that_no_agent_knows_comes_from_a_backup(fleet: SmallFleet) -> None:
-    """Agents with a new memory obey nothing that stood at their first look, and list nothing."""
-    number = fleet.request(topics=(fleet.topic(),))
-    process = fleet.process()
-    process.round()
-    fleet.minute()
-    for node in NODES:
-        seen = fleet.answers.seen(node)
-        assert seen is not None
-        fleet.answers.write_seen(replace(seen, open=()))
-        fleet._stamp(node, "seen.json")
-    process.round()
-    assert fleet.admin.sent == [] and "only the process that wrote it" in process.waits[number]
-    process.setting.wrote.add(number)
-    process.round()
-    assert fleet.admin.sent == [TOPIC_ID]
-
-
-def test_an_agent_whose_memory_is_newer_than_the_request_is_no_witness(fleet: SmallFleet) -> None:
-    """All hosts were set up anew, and a backup of the store brought the request back: they list it as open."""
-    number = fleet.request(topics=(fleet.topic(),))
-    process = fleet.process()
-    process.round()
-    fleet.born = dict.fromkeys(NODES, fleet.now + timedelta(minutes=1))
-    for _ in range(3):
-        fleet.minute()
-        process.round()
-    assert fleet.admin.sent == [] and number in process.waits
-
-
-def test_a_seen_file_that_a_backup_brings_back_was_not_written_now(fleet: SmallFleet, tmp_path: Path) -> None:
-    """Whatever its time in the store says: `cp` gives files a new one."""
-    number = fleet.request(topics=(fleet.topic(),))
-    fleet.minute()
-    shutil.copytree(fleet.store, tmp_path / "backup")
-    late = fleet.process("late")
-    late.round()
-    fleet.now += timedelta(minutes=1)
-    shutil.copytree(tmp_path / "backup", fleet.store, dirs_exist_ok=True)
-    for node in NODES:
-        fleet._stamp(node, "seen.json")
-    late.round()
-    assert fleet.admin.sent == [] and "until" in late.waits[number]
 
 
 def test_the_last_topic_is_closed_by_whoever_carries_out(fleet: SmallFleet) -> None:
@@ -242,35 +126,6 @@ def test_the_last_topic_is_closed_by_whoever_carries_out(fleet: SmallFleet) -> N
     fleet.minute()
     late.round()
     assert fleet.state(number).state == "done" and fleet.admin.sent == [TOPIC_ID] * 2
-
-
-def test_without_agents_it_takes_the_approval(fleet: SmallFleet) -> None:
-    number = fleet.request(topics=(fleet.topic(),))
-    process = fleet.process()
-    for _ in range(3):
-        process.round()
-        fleet.now += timedelta(minutes=1)
-    assert fleet.admin.sent == [] and "no-witness" in process.waits[number]
-    fleet.admin.described = set(NODES)
-    approved = fleet.request(approvals=("no-witness",), topics=(fleet.topic(topic_id="B" * 22, name="views"),))
-    process.round()
-    assert fleet.admin.sent == ["B" * 22]
-    fleet.brokers_delete()
-    process.round()
-    assert fleet.state(approved).state == "done", "the brokers' own answers are the witnesses"
-
-
-def test_an_agent_on_the_same_machine_is_no_witness(fleet: SmallFleet) -> None:
-    """A machine that is set back takes its agent's memory along."""
-    number = fleet.request(topics=(fleet.topic(),))
-    process = fleet.process("kafka-1")
-    process.round()
-    fleet.minute(1)
-    process.round()
-    assert fleet.admin.sent == [] and number in process.waits
-    fleet.minute(2)
-    process.round()
-    assert fleet.admin.sent == [TOPIC_ID]
 
 
 def test_what_a_broker_lists_refutes_its_agent(fleet: SmallFleet) -> None:
@@ -303,8 +158,7 @@ def test_one_lying_host_stops_no_request(fleet: SmallFleet) -> None:
     process.round()
     fleet.minute()
     forged = STRANGER.sign(DECISION_SCHEMA, encode(Decision(number, CLUSTER, "cancelled", "x", instant(fleet.now))))
-    fleet.memory[3][number] = {forged, b"junk"}
-    fleet.agent(3)
+    (folder / "seen.json").write_bytes(forged)
     os.utime(folder / "seen.json", (fleet.now.timestamp() + 10**6,) * 2)
     (folder / f"{number}.json").write_bytes(b"\x00" * 1000)
     for each in range(500):
@@ -406,8 +260,6 @@ def test_a_reassignment_holds_it_up_and_says_so(fleet: SmallFleet) -> None:
     fleet.admin.moving = {TOPIC_ID}
     process = fleet.process()
     process.round()
-    fleet.minute()
-    process.round()
     assert fleet.admin.sent == [] and "being reassigned" in process.waits[number]
     fleet.admin.moving = set()
     process.round()
@@ -421,7 +273,6 @@ def test_quota_and_timeouts_are_asked_again_and_only_for_a_day(fleet: SmallFleet
     process.round()
     fleet.minute()
     process.round()
-    process.round()
     assert len(fleet.admin.sent) == 2 and "THROTTLING" in process.waits[number]
     fleet.now += timedelta(hours=24)
     fleet.minute()
@@ -433,8 +284,6 @@ def test_nothing_is_sent_a_day_after_the_request(fleet: SmallFleet) -> None:
     """Not by the process that made it either."""
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()
-    process.setting.wrote.add(number)
-    process.round()
     fleet.now += timedelta(hours=25)
     fleet.minute()
     process.round()
@@ -483,7 +332,6 @@ FORGED: dict[str, Callable[[str], bytes]] = {
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
 def test_what_nobody_can_read_holds_the_request(fleet: SmallFleet, forged: Callable[[str], bytes], name: str) -> None:
     number = fleet.request(topics=(fleet.topic(),))
-    fleet.process().round()
     fleet.place(number, name).write_bytes(forged(number))
     process = fleet.process("late")
     for _ in range(3):
@@ -506,8 +354,6 @@ def test_thousands_of_junk_files_hold_up_nothing(fleet: SmallFleet) -> None:
 def test_a_full_store_decides_nothing(fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()
-    process.round()
-    fleet.minute()
 
     def full(*_: object) -> bool:
         raise ServiceUnreachable("no space left")
@@ -531,8 +377,6 @@ def test_a_store_that_is_gone_is_not_an_empty_one(fleet: SmallFleet) -> None:
 def test_killed_between_its_decision_and_the_cluster_another_goes_on(fleet: SmallFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     process = fleet.process()
-    process.round()
-    fleet.minute()
 
     def killed() -> None:
         raise KeyboardInterrupt
@@ -607,22 +451,164 @@ def test_a_directory_lasts_a_week(fleet: SmallFleet) -> None:
 
 def test_whoever_runs_it_is_named_and_nobody_is_said(fleet: SmallFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
+    asked = fleet.process()
+    asked.round()
+    asked.stop()
     assert "run `logagent topics run`" in fleet.state(number).next
     process = fleet.process("shell-1")
     process.round()
     state = fleet.state(number)
     assert (state.next, state.carried_out_by) == ("", "ops on shell-1")
-    assert "no-witness" in state.why, "what it waits for is told to whoever looks"
     process.stop()
     assert fleet.state(number).carried_out_by == ""
 
 
-def test_an_agent_keeps_whole_what_was_signed(fleet: SmallFleet) -> None:
-    """What it keeps is proof for anyone: a process with the keys and no control folder at all believes it."""
+# Who asks decides: whatever happens to the store afterwards, nobody else may
+
+
+def undecided(fleet: SmallFleet) -> str:
+    """A request whose process ended before it decided."""
     number = fleet.request(topics=(fleet.topic(),))
-    process = fleet.process()
+    fleet.wrote.clear()
+    return number
+
+
+def nothing_is_sent(fleet: SmallFleet) -> None:
+    """Not by any `topics run`, new or running, with agents or without."""
+    processes = [fleet.process(host) for host in ("late", "kafka-1", "elsewhere")]
+    for _ in range(3):
+        for each in processes:
+            each.round()
+        fleet.minute()
+    assert fleet.admin.sent == [] and TOPIC_ID in fleet.admin.living
+
+
+def test_what_its_process_did_not_decide_nobody_decides(fleet: SmallFleet) -> None:
+    number = undecided(fleet)
+    nothing_is_sent(fleet)
+    state = fleet.state(number)
+    assert state.state == "open" and "not decided" in state.why and "ask again" in state.next, state
+    other = fleet.process("late")
+    other.cancel(other.reader.read().filed[number])
+    assert fleet.state(number).state == "cancelled"
+
+
+def test_an_undecided_request_expires(fleet: SmallFleet) -> None:
+    number = undecided(fleet)
+    fleet.now += timedelta(hours=25)
+    fleet.process("late").round()
+    assert fleet.state(number).state == "expired" and fleet.admin.sent == []
+
+
+def test_a_store_put_back_by_a_minute_while_an_agent_was_down_deletes_nothing(
+    fleet: SmallFleet, tmp_path: Path
+) -> None:
+    number = undecided(fleet)
+    fleet.minute(1, 2)
+    shutil.copytree(fleet.store, tmp_path / "backup")
+    other = fleet.process("other")
+    other.cancel(other.reader.read().filed[number])
+    fleet.minute(1, 2)
+    shutil.rmtree(fleet.store)
+    shutil.copytree(tmp_path / "backup", fleet.store)
+    nothing_is_sent(fleet)
+
+
+def test_a_store_that_fell_back_under_a_running_process_deletes_nothing(fleet: SmallFleet, tmp_path: Path) -> None:
+    """Also not by the process that asked, within its minute: it has seen how the request ended."""
+    number = fleet.request(topics=(fleet.topic(),))
+    shutil.copytree(fleet.store, tmp_path / "backup")
+    process, running = fleet.process(), fleet.process("running")
+    running.cancel(running.reader.read().filed[number])
+    process.round()
+    running.round()
+    shutil.rmtree(fleet.store)
+    shutil.copytree(tmp_path / "backup", fleet.store)
+    process.round()
+    running.round()
+    nothing_is_sent(fleet)
+
+
+def test_a_folder_replaced_by_a_copy_without_the_decision_deletes_nothing(fleet: SmallFleet) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    process = fleet.process("other")
     process.cancel(process.reader.read().filed[number])
-    fleet.minute(2)
-    (content,) = kept(fleet, 2)
-    assert content == fleet.place(number, "decision.json").read_bytes()
-    assert RequestFolder(fleet.control, fleet.keys).read()[number].is_over
+    fleet.process().round()
+    folder = fleet.place(number)
+    folder.rename(folder.parent / "aside")
+    folder.mkdir()
+    shutil.copy(folder.parent / "aside" / "request.json", folder)
+    fleet.process().round()
+    process.round()
+    nothing_is_sent(fleet)
+
+
+def test_with_all_agents_new_nothing_is_deleted(fleet: SmallFleet) -> None:
+    undecided(fleet)
+    shutil.rmtree(fleet.store / "answers", ignore_errors=True)
+    fleet.born = dict.fromkeys(NODES, fleet.now + timedelta(minutes=1))
+    nothing_is_sent(fleet)
+
+
+def test_the_process_that_asks_decides_within_a_minute_and_closes_it_later(fleet: SmallFleet) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    fleet.admin.unreachable = True
+    process = fleet.process()
+    process.round()
+    assert fleet.state(number).state == "open"
+    fleet.now += timedelta(seconds=61)
+    fleet.admin.unreachable = False
+    process.round()
+    state = fleet.state(number)
+    assert state.state == "dropped" and "within a minute" in state.why and "nobody listens" in state.why
+    nothing_is_sent(fleet)
+
+
+def test_a_cluster_that_takes_a_minute_to_answer_is_too_late(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    process, now = fleet.process(), fleet.admin.topics_now
+    again = process.reader.folder.again
+
+    def slow(topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
+        fleet.now += timedelta(seconds=61)
+        return now(topics)
+
+    def then_slow(number: str) -> Filed:  # what comes right before the act is the last that is quick
+        monkeypatch.setattr(fleet.admin, "topics_now", slow)
+        return again(number)
+
+    monkeypatch.setattr(type(process.reader.folder), "again", lambda _, number: then_slow(number))
+    process.round()
+    monkeypatch.undo()
+    assert fleet.state(number).state == "dropped"
+    nothing_is_sent(fleet)
+
+
+def test_a_process_that_ends_undecided_closes_its_request(fleet: SmallFleet) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    fleet.admin.moving = {TOPIC_ID}
+    process = fleet.process()
+    process.round()
+    process.give_up(number)
+    assert fleet.state(number).state == "dropped" and "being reassigned" in fleet.state(number).why
+    fleet.admin.moving = set()
+    nothing_is_sent(fleet)
+
+
+def test_killed_right_before_the_acknowledgement_another_sends_again(fleet: SmallFleet) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+
+    def killed() -> None:
+        fleet.admin.living.pop(TOPIC_ID)
+        raise KeyboardInterrupt
+
+    fleet.admin.before_sending = killed
+    with pytest.raises(KeyboardInterrupt):
+        fleet.process().round()
+    fleet.admin.before_sending = lambda: None
+    fleet.brokers_delete()
+    fleet.minute()
+    fleet.process("late").round()
+    assert fleet.state(number).state == "done"

@@ -76,16 +76,16 @@ def test_a_topic_goes_from_every_host_and_is_reported(fleet: StoredFleet) -> Non
     assert fleet.state(number).state == "done"
 
 
-def test_a_cancellation_counts_after_it_was_removed(fleet: StoredFleet) -> None:
+def test_a_cancelled_request_is_decided_by_nobody_whatever_is_removed(fleet: StoredFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
-    first, second = fleet.process("first"), fleet.process("second")
-    first.round()
-    second.cancel(second.reader.read().filed[number])
-    fleet.minute()
+    asking, other = fleet.process(), fleet.process("other")
+    other.cancel(other.reader.read().filed[number])
+    asking.round()
     fleet.control.remove(f"requests/{number}", "decision.json")
     fleet.minute()
-    first.round()
-    assert fleet.admin.sent == [] and fleet.state(number).state == "cancelled"
+    for process in (asking, other, fleet.process("third")):
+        process.round()
+    assert fleet.admin.sent == [] and fleet.control.read(f"requests/{number}", "decision.json") is None
 
 
 def test_the_commands_take_an_object_store(

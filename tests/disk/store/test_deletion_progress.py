@@ -58,7 +58,7 @@ def test_what_lives_is_not_reported(fleet: SmallFleet) -> None:
     process = fleet.process()
     process.cancel(process.reader.read().filed[number])
     fleet.request(topics=(fleet.topic(topic_id="B" * 22),), key=PrivateKey("stranger", b"\x09" * 32))
-    fleet.request(approvals=("no-witness",), topics=(fleet.topic(topic_id="C" * 22),))
+    fleet.request(topics=(fleet.topic(topic_id="C" * 22),))
     fleet.admin.enabled = False
     process.round()
     assert fleet.admin.sent == ["C" * 22] and rows(fleet) == []

@@ -21,7 +21,6 @@ from logagent.store.requests import (
     Decided,
     Decision,
     Filed,
-    Known,
     Outcome,
     Request,
     RequestedDirectory,
@@ -29,7 +28,6 @@ from logagent.store.requests import (
     TopicOutcome,
     cancel_beside,
     decide,
-    known_in,
     request_id,
     write_outcome,
     write_request,
@@ -138,28 +136,6 @@ def test_a_symlink_or_directory_in_a_place_holds_too(control: Control) -> None:
     assert "decision.json" in hold and "outcome.json" in hold
 
 
-def test_what_the_store_has_lost_its_witnesses_still_know(control: Control) -> None:
-    """A removed cancellation, and a store from yesterday's backup: neither revives a request."""
-    number = write_request(control, ASKED, KEY)
-    decide(control, decision(number, "cancelled"), KEY, KEYS)
-    kept = {number: looked(control, number).signed}
-    place(control, number, "decision.json").unlink()
-    assert looked(control, number).is_open(NOON)
-    known = known_in(((number, content) for content in kept[number]), KEYS, CLUSTER)
-    assert [d.decision for d in known.decisions[number]] == ["cancelled"]
-    assert not looked(control, number).with_witnesses(known).is_open(NOON)
-    # Decided anew meanwhile: what ends it wins.
-    decide(control, decision(number, "delete"), KEY, KEYS)
-    told = looked(control, number).with_witnesses(known)
-    assert told.decision is not None and told.decision.decision == "cancelled"
-
-
-def test_who_cannot_prove_a_decision_is_no_witness() -> None:
-    number = "a" * 64
-    forged = [b"", STRANGER.sign(DECISION_SCHEMA, encode(decision(number, "cancelled")))]
-    assert known_in(((number, content) for content in forged), KEYS, CLUSTER) == Known()
-
-
 def test_an_outcome_closes_for_good_and_is_written_once(control: Control) -> None:
     number = write_request(control, ASKED, KEY)
     decide(control, decision(number), KEY, KEYS)
@@ -207,17 +183,6 @@ def test_a_request_under_another_name_asks_for_nothing(control: Control) -> None
     assert json.loads(place(control, number, "request.json").read_bytes())["schema"] == REQUEST_SCHEMA
 
 
-def test_an_outcome_that_the_store_has_lost_still_closes(control: Control) -> None:
-    """The topic was refused because deletion is disabled; a store from before that does not delete it later."""
-    number = write_request(control, ASKED, KEY)
-    decide(control, decision(number), KEY, KEYS)
-    outcome = Outcome(number, CLUSTER, "ops", AT, topics=(TopicOutcome("A" * 22, "disabled"),))
-    write_outcome(control, outcome, KEY)
-    kept = [(number, content) for content in looked(control, number).signed]
-    place(control, number, "outcome.json").unlink()
-    assert looked(control, number).with_witnesses(known_in(kept, KEYS, CLUSTER)).outcome == outcome
-
-
 @pytest.mark.parametrize("mode", [0o1777, 0o2770])
 def test_the_control_folder_is_closed_whatever_the_stores_mode(tmp_path: Path, mode: int) -> None:
     (tmp_path / "store").mkdir()
@@ -240,3 +205,29 @@ def test_a_store_that_overwrites_is_refused(control: Control, monkeypatch: pytes
     )
     with pytest.raises(ConfigError, match="overwrites"):
         control.prepare()
+
+
+@pytest.mark.parametrize(
+    ("at", "counts"),
+    [
+        ("2026-11-20T23:59:59.999Z", False),
+        ("2026-11-21T00:00:00.000Z", True),
+        ("2026-11-21T00:01:00.000Z", True),
+        ("2026-11-21T00:01:00.001Z", False),
+    ],
+)
+def test_a_decision_to_delete_counts_only_from_the_minute_of_its_request(
+    control: Control, at: str, counts: bool
+) -> None:
+    number = write_request(control, ASKED, KEY)
+    decide(control, replace(decision(number), at=at), KEY, KEYS)
+    filed = looked(control, number)
+    assert (filed.decision is not None, filed.hold is None) == (counts, counts)
+    assert counts or "not within a minute after the request" in (filed.hold or "")
+
+
+@pytest.mark.parametrize("what", ["cancelled", "dropped", "expired"])
+def test_what_ends_a_request_counts_whenever_it_was_decided(control: Control, what: Decided) -> None:
+    number = write_request(control, ASKED, KEY)
+    decide(control, replace(decision(number, what), at="2026-11-21T09:00:00.000Z"), KEY, KEYS)
+    assert looked(control, number).is_over

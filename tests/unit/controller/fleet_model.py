@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from logagent.controller.sightings import BrokerLogs, ClusterSeen, HostSeen, Sightings, SnapshotSeen, Witness
+from logagent.controller.sightings import AgentSeen, BrokerLogs, ClusterSeen, HostSeen, Sightings, SnapshotSeen
 from logagent.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.store.answers import Answer, Seen, SeenLogDirs, TopicAnswer
 from logagent.store.records import RequestedPartition, RequestedTopic, instant
-from logagent.store.requests import Approval, Decided, Decision, Filed, Known, Outcome, Request, TopicOutcome
-from logagent.store.witnesses import Asker, baseline_of, testimony
+from logagent.store.requests import Approval, Decided, Decision, Filed, Outcome, Request, TopicOutcome
 
-CLUSTER, NAME, HERE = "cluster", "clicks", "operator"
+CLUSTER, NAME = "cluster", "clicks"
 NODES = (1, 2, 3, 4)
 SILENT_AFTER = timedelta(minutes=30)
 BORN = "2026-11-20T00:00:00.000Z"
@@ -30,9 +29,7 @@ class Node:
     broker_up: bool = True
     agent_up: bool = True
     log_dir_offline: bool = False
-    decisions: dict[str, list[Decision]] = field(default_factory=dict)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    witness: Witness | None = None
+    seen: AgentSeen | None = None
     snapshot: SnapshotSeen | None = None
     heard_at: datetime | None = None
 
@@ -50,6 +47,8 @@ class Fleet:
         self.enabled = True
         self.sent: list[tuple[str, str]] = []
         self.ids = 0
+        self.wrote: set[str] = set()
+        """The requests whose process still runs and has not seen a decision."""
 
     def create(self, nodes: tuple[int, ...]) -> str:
         """A topic of this one name; the one before must be deleted."""
@@ -67,6 +66,7 @@ class Fleet:
         asked = Request(CLUSTER, "topics", "0" * 24, "ops", instant(self.now), instant(until), "0" * 32, approvals,
                         (self.living[topic_id],))  # fmt: skip
         self.store[number] = Filed(number, asked)
+        self.wrote.add(number)
         return number
 
     def broker_deletes(self) -> None:
@@ -80,20 +80,12 @@ class Fleet:
         node = self.nodes[n]
         if not node.agent_up:
             return
-        for number, filed in self.store.items():
-            if filed.decision is not None and filed.decision not in node.decisions.setdefault(number, []):
-                node.decisions[number].append(filed.decision)
-            if filed.outcome is not None:
-                node.outcomes[number] = filed.outcome
-        known = Known({i: tuple(d) for i, d in node.decisions.items()}, node.outcomes)
-        told = {number: filed.with_witnesses(known) for number, filed in self.store.items()}
-        still = tuple(number for number, filed in told.items() if filed.is_open(self.now))
+        still = tuple(number for number, filed in self.store.items() if filed.is_open(self.now))
         at = instant(self.now)
         dirs = SeenLogDirs(at, not node.log_dir_offline, offline=("/d2",) if node.log_dir_offline else ())
-        marks: dict[str, tuple[str, ...]] = {number: ("",) for number, each in node.decisions.items() if each}
-        seen = Seen(CLUSTER, n, f"kafka-{n}", f"{n:032x}", BORN, at, marks, still, dirs)
-        node.witness, node.heard_at = Witness(seen, self.now), self.now
-        for number, filed in told.items():
+        seen = Seen(CLUSTER, n, f"kafka-{n}", f"{n:032x}", BORN, at, still, (), dirs)
+        node.seen, node.heard_at = AgentSeen(seen, self.now), self.now
+        for number, filed in self.store.items():
             decision = filed.decision
             if decision is not None and decision.decision == "delete":
                 topics = tuple(self._answer(node, t.topic_id) for t in decision.topics)
@@ -109,17 +101,6 @@ class Fleet:
         shown = frozenset() if node.log_dir_offline else frozenset(node.disk)
         node.snapshot, node.heard_at = SnapshotSeen(self.now, shown, offline), self.now
 
-    def known(self) -> Known:
-        decisions: dict[str, tuple[Decision, ...]] = {}
-        outcomes: dict[str, Outcome] = {}
-        for node in self.nodes.values():
-            if node.witness is not None:
-                for number, each in node.decisions.items():
-                    if number in node.witness.seen.decisions:
-                        decisions[number] = tuple(dict.fromkeys((*decisions.get(number, ()), *each)))
-                outcomes |= node.outcomes
-        return Known(decisions, outcomes)
-
     def read(self) -> Sightings:
         """What anybody sees who looks now."""
         live = frozenset(n for n, node in self.nodes.items() if node.broker_up)
@@ -134,11 +115,10 @@ class Fleet:
             )
             for n in live
         }
-        known = self.known()
         return Sightings(
             self.now,
-            {number: filed.with_witnesses(known) for number, filed in self.store.items()},
-            {n: node.witness for n, node in self.nodes.items() if node.witness is not None},
+            dict(self.store),
+            {n: node.seen for n, node in self.nodes.items() if node.seen is not None},
             {},
             dict(self.answers),
             {n: HostSeen((f"kafka-{n}",), node.heard_at, node.snapshot) for n, node in self.nodes.items()},
@@ -156,24 +136,26 @@ class Fleet:
         assert filed.decision is not None
         return filed.decision
 
-    def seen(self) -> dict[int, Seen]:
-        return {n: node.witness.seen for n, node in self.nodes.items() if node.witness is not None}
+    def may_decide(self, number: str) -> bool:
+        """Only the process that asked, within a minute, if it has seen no decision."""
+        request = self.store[number].request
+        assert request is not None
+        return number in self.wrote and self.now <= datetime.fromisoformat(request.at) + timedelta(minutes=1)
 
-    def baseline(self) -> dict[int, str]:
-        return baseline_of(self.seen())
-
-    def sender(self, number: str, baseline: dict[int, str]) -> str | None:
+    def sender(self, number: str) -> str | None:
         """What a process does about one request in a round; why not, in words."""
         seen = self.read()
         filed = seen.filed[number]
+        if filed.decision is not None:
+            self.wrote.discard(number)
         if filed.request is None or filed.is_over:
             return "it is over"
         if self.now >= datetime.fromisoformat(filed.request.expires_at):
             return "it is too late"
-        said = testimony(number, filed.request, self.seen(), baseline, Asker(HERE, SILENT_AFTER), self.now)
-        if said.waits is not None:
-            return said.waits
+        if filed.decision is None and not self.may_decide(number):
+            return "nobody may decide it"
         decision = filed.decision or self.decide(number, "delete")
+        self.wrote.discard(number)
         if decision.decision != "delete":
             return "somebody decided otherwise"
         for topic in decision.topics:

@@ -33,7 +33,6 @@ class DeletionMachine(RuleBasedStateMachine):
         self.fleet.create((1, 2, 3))
         self.in_force: dict[str, int] = {}
         """Requests that must not be sent any more, and how many were sent before."""
-        self.baselines: dict[str, dict[int, str]] = {}
 
     def open_numbers(self) -> list[str]:
         return sorted(self.fleet.store)
@@ -47,8 +46,7 @@ class DeletionMachine(RuleBasedStateMachine):
     def a_topic_is_requested(self) -> None:
         STEPS["request"] += 1
         if self.fleet.living and len(self.fleet.store) < 4:
-            number = self.fleet.request(next(iter(self.fleet.living)))
-            self.baselines[number] = self.fleet.baseline()
+            self.fleet.request(next(iter(self.fleet.living)))
 
     @rule(where=st.sets(nodes, min_size=1, max_size=3))
     def the_name_is_created_again(self, where: set[int]) -> None:
@@ -79,15 +77,18 @@ class DeletionMachine(RuleBasedStateMachine):
         self.fleet.now += timedelta(minutes=1)
         for n in NODES:
             self.fleet.agent_looks(n)
-        for number, decisions in self.fleet.known().decisions.items():
-            if any(d.decision != "delete" for d in decisions):
-                self.ends(number)
-        for number in self.fleet.known().outcomes:
-            self.ends(number)
 
     def ends(self, number: str) -> None:
-        """A witness has seen it: whatever the store loses, nothing is sent for it any more."""
+        """Nobody may decide it any more: whatever the store loses, nothing is sent for it."""
         self.in_force.setdefault(number, sum(sent[0] == number for sent in self.fleet.sent))
+
+    @rule()
+    def the_processes_that_ask_end(self) -> None:
+        STEPS["ended"] += 1
+        for number in sorted(self.fleet.wrote):
+            if self.fleet.store[number].decision is None:
+                self.ends(number)
+        self.fleet.wrote.clear()
 
     @rule(n=nodes)
     def a_host_publishes(self, n: int) -> None:
@@ -103,10 +104,9 @@ class DeletionMachine(RuleBasedStateMachine):
         if not numbers:
             return
         number = numbers[which % len(numbers)]
-        self.baselines[number] = self.fleet.baseline()
         if minutes:
             self.agents_look()
-        why = self.fleet.sender(number, self.baselines[number])
+        why = self.fleet.sender(number)
         STEPS["sent" if why is None else "waits"] += 1
 
     @rule(which=st.integers(0, 3))
@@ -114,7 +114,10 @@ class DeletionMachine(RuleBasedStateMachine):
         STEPS["cancelled"] += 1
         numbers = self.open_numbers()
         if numbers:
-            self.fleet.decide(numbers[which % len(numbers)], "cancelled")
+            number = numbers[which % len(numbers)]
+            decided = self.fleet.decide(number, "cancelled")
+            if decided.decision != "delete" and not self.fleet.may_decide(number):
+                self.ends(number)
 
     @rule(which=st.integers(0, 3))
     def the_store_loses_what_was_decided(self, which: int) -> None:
@@ -141,7 +144,7 @@ class DeletionMachine(RuleBasedStateMachine):
                 self.fleet.close(number)
 
     @invariant()
-    def nothing_is_sent_after_an_end_that_a_witness_has_seen(self) -> None:
+    def nothing_is_sent_once_nobody_may_decide(self) -> None:
         for number, before in self.in_force.items():
             assert sum(sent[0] == number for sent in self.fleet.sent) == before, number
 
@@ -172,7 +175,7 @@ class DeletionMachine(RuleBasedStateMachine):
             seen,
             hosts=dict(reversed(list(seen.hosts.items()))),
             answers=dict(reversed(list(seen.answers.items()))),
-            witnesses=dict(reversed(list(seen.witnesses.items()))),
+            agents=dict(reversed(list(seen.agents.items()))),
         )
         for filed in seen.filed.values():
             one, two = (TopicDeletionManager(s, SILENT_AFTER).progress(filed) for s in (seen, other))

@@ -187,18 +187,9 @@ def test_no_word_stands_for_another() -> None:
     chosen = [directory(1, n) for n in range(25)]
     plan = plan_directories(chosen, CLUSTER, {}, dirs_on_host=MANY)
     assert plan.words() == ("only-copy", "limit")
-    for words in ("only-copy", "limit", "no-retention,no-witness"):
+    for words in ("only-copy", "limit", "no-retention"):
         assert plan.approved([f"{plan.plan_id(NOW)}:{words}"], NOW)[1] is not None, words
     assert plan.approved([f"{plan.plan_id(NOW)}:limit,only-copy"], NOW) == (("only-copy", "limit"), None)
-
-
-def test_without_retention_and_without_a_witness_both_are_approved() -> None:
-    stray = replace(directory(1), kind="stray")
-    plan = plan_directories([stray], CLUSTER, copies(2), dirs_on_host=MANY, no_retention=True, witnessed=False)
-    assert plan.words() == ("no-retention", "no-witness")
-    assert topics("clicks", *[f"t{n}" for n in range(20)], "clicks").words() == ()
-    plan = plan_topics(re.compile("t1"), living(*[f"t{n}" for n in range(20)]), CLUSTER, witnessed=False)
-    assert plan.words() == ("no-witness",)
 
 
 def test_a_stray_beside_its_nodes_own_copy_is_no_only_copy() -> None:

@@ -72,8 +72,8 @@ NEVER_ENOUGH: dict[str, tuple[dict[str, Any], str]] = {
         {"cluster": logs(("clicks", 0), ids={"clicks": "B" * 22})},
         "never heard",
     ),
-    "a snapshot from before the decision": ({"host": snapshot(DECIDED)}, "no witness has looked at it"),
-    "a snapshot with a log dir offline": ({"host": snapshot(NOW, offline=("/d2",))}, "no witness has looked at it"),
+    "a snapshot from before the decision": ({"host": snapshot(DECIDED)}, "no agent has looked at it"),
+    "a snapshot with a log dir offline": ({"host": snapshot(NOW, offline=("/d2",))}, "no agent has looked at it"),
     "a snapshot with a directory of its name and no id": (
         {"host": HostSeen(("kafka-1",), NOW, SnapshotSeen(NOW, frozenset(), unread=frozenset({"clicks"})))},
         "could not be read at",

@@ -26,7 +26,7 @@ from logagent.broker.files.log_extent import read_log_extent
 from logagent.errors import LogAgentError
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
-from logagent.store.answers import Answer, Answers, DirectoryAnswer, Seen, TopicAnswer, as_text
+from logagent.store.answers import Answer, Answers, DirectoryAnswer, Seen, TopicAnswer
 from logagent.store.control import Control
 from logagent.store.records import RequestedTopic, encode, instant
 from logagent.store.requests import (
@@ -70,6 +70,11 @@ class SetClock(SystemClock):
         return super().boottime() + self.off_ms / 1000
 
 
+def soon() -> datetime:
+    """Later than the memory of an agent that was born just now; of a decision, not before its request."""
+    return datetime.now(UTC) + timedelta(milliseconds=5)
+
+
 class RequestedHost:
     def __init__(self, root: Path, settings: Mapping[str, Any] = NO_SETTINGS, *, born: bool = True) -> None:
         self.host = CliHost(root)
@@ -95,7 +100,7 @@ class RequestedHost:
     # What operators and controllers write
 
     def request(self, *rows: RequestedDirectory, key: PrivateKey = KEY, **more: Any) -> str:
-        now = datetime.now(UTC) + timedelta(milliseconds=5)
+        now = soon()
         kind: Literal["topics", "directories"] = "topics" if "topics" in more else "directories"
         asked = Request(
             CLUSTER, kind, "0" * 16, "ops", instant(now), instant(now + timedelta(days=1)), secrets.token_hex(16),
@@ -131,7 +136,7 @@ class RequestedHost:
 
     def decide(self, number: str, what: Decided, *topics: Which, key: PrivateKey = KEY) -> None:
         listed = tuple(RequestedTopic(name, topic_id, ()) for name, topic_id, _ in topics)
-        decision = Decision(number, CLUSTER, what, "ops", instant(datetime.now(UTC)), topics=listed)
+        decision = Decision(number, CLUSTER, what, "ops", instant(soon()), topics=listed)
         decide(self.control, decision, key, KEYS)
 
     def deleted(self, *topics: Which, outcome: Any = "deleted", **more: Any) -> str:
@@ -147,20 +152,18 @@ class RequestedHost:
     def place(self, number: str, name: str) -> Path:
         return self.store / "control" / CLUSTER / folder_of(number) / name
 
-    def witness(self, node: int, *open_: str, known: dict[str, list[bytes]] | None = None, **more: Any) -> None:
+    def other_agent(self, node: int, *open_: str, **more: Any) -> None:
         """What another host's agent writes now."""
         at = instant(datetime.now(UTC))
         born = instant(datetime.now(UTC) - timedelta(days=9))
-        decisions = {number: as_text(contents) for number, contents in (known or {}).items()}
-        seen = Seen(CLUSTER, node, f"kafka{node}", f"{node:032x}", born, at, decisions, open_)
-        self.answers.write_seen(replace(seen, **more))
+        self.answers.write_seen(replace(Seen(CLUSTER, node, f"kafka{node}", f"{node:032x}", born, at, open_), **more))
 
     def signed(self, number: str, what: Decided, key: PrivateKey = KEY) -> bytes:
-        return key.sign(DECISION_SCHEMA, encode(Decision(number, CLUSTER, what, "ops", instant(datetime.now(UTC)))))
+        return key.sign(DECISION_SCHEMA, encode(Decision(number, CLUSTER, what, "ops", instant(soon()))))
 
     # What the daemon does
 
-    def minute(self, *, restart: bool = False, read: bool = True) -> None:
+    def minute(self, *, restart: bool = False, read: bool = True, look_only: bool = False) -> None:
         """Look at the store and say what was seen, carry out, take in the inventory, write what was done."""
         settings = load(str(self.host.toml)).settings
         with open_session(
@@ -176,6 +179,8 @@ class RequestedHost:
                 box.read()
                 with suppress(LogAgentError):  # as in the daemon
                     box.send()
+            if look_only:
+                return
             self.runs = box.carry_out(session, facts, lambda: False)
         box.send()
 

@@ -18,7 +18,7 @@ from logagent.model.planning.plan import Plan
 from logagent.store.requests import Approval
 from tests.disk.agent.requests.requested_host import ASSIGNED, ORPHAN, STRAY, RequestedHost
 
-ALL: tuple[Approval, ...] = ("only-copy", "limit", "no-retention", "no-witness")
+ALL: tuple[Approval, ...] = ("only-copy", "limit", "no-retention")
 RECREATED = ("carts", "", 0)
 
 
@@ -273,7 +273,7 @@ def test_a_stray_is_kept_for_its_retention(host: RequestedHost) -> None:
 def test_what_no_copy_covers_stays_unless_it_was_approved_as_an_only_copy(host: RequestedHost) -> None:
     host.configure(**{"cleanup.stray_retention": "1ms"})
     row = host.row(STRAY)
-    plain = host.request(row, approvals=("limit", "no-retention", "no-witness"))
+    plain = host.request(row, approvals=("limit", "no-retention"))
     shown = host.request(replace(row, only_copy=True))
     host.minute()
     assert host.results(plain) == [("refused", "assigned")] and "only copy" in (host.said(plain).hint or "")

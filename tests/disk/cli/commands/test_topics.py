@@ -71,12 +71,12 @@ class Commands:
                 csv.writer(file).writerows([head, *body])
 
     def decided(self, number: str) -> None:
-        """An agent and a process take it as far as the decision to delete."""
+        """The process that asked takes it as far as the decision to delete, and ends."""
         self.fleet.admin.says = "TIMEOUT"
         process = self.fleet.process(key=load_private_key(self.key))
         process.round()
+        process.stop()
         self.fleet.minute()
-        process.round()
 
     def purge(self, *words: str, status: int = 0) -> dict[str, Any]:
         return self.json("purge", "--report", str(self.report), *words, status=status)
@@ -185,32 +185,23 @@ def test_without_the_clusters_word_every_directory_is_an_only_copy(
     assert "the cluster's address is not known" in commands.said and "--bootstrap-server" in commands.said
 
 
-def test_a_cancelled_request_is_over_and_in_force_once_an_agent_has_seen_it(commands: Commands) -> None:
+def test_a_cancelled_request_is_over(commands: Commands) -> None:
     commands.write_report((1, 2))
     request = commands.purge("--execute", "--timeout", "0")["request_id"]
     commands.fleet.agent(1, mine=[DirectoryAnswer("/d1", "clicks-0", "done", "quarantined", bytes=100)])
     commands.fleet.agent(2, mine=[DirectoryAnswer("/d1", "clicks-0", "done", "removed", bytes=100)])
-    commands.run("cancel", request[:12], "--timeout", "0")
+    commands.run("cancel", request[:12])
     assert "on nodes 1 `logagent restore` gives back" in commands.said
     assert "on nodes 2 directories were removed: nothing gives them back" in commands.said
-    assert "not in force yet" in commands.said
     assert [r["state"] for r in commands.json("status")["requests"]] == ["cancelled"]
     commands.run("cancel", request, status=2)
     commands.run("cancel", "0" * 64, status=2)
 
 
-def test_a_cancellation_that_agents_see_is_in_force(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands.write_report((1,))
-    request = commands.purge("--execute", "--timeout", "0")["request_id"]
-    monkeypatch.setattr("time.sleep", lambda _: commands.fleet.agent(2))
-    commands.run("cancel", request)
-    assert "it is in force: an agent has seen it" in commands.said
-
-
 def test_it_is_too_late_to_cancel_what_is_decided(commands: Commands) -> None:
     number = commands.fleet.request(topics=(commands.fleet.topic(),), key=load_private_key(commands.key))
     commands.decided(number)
-    commands.run("cancel", number, "--timeout", "0")
+    commands.run("cancel", number)
     assert "too late for the topics" in commands.said
     assert [r["state"] for r in commands.json("status")["requests"]] == ["cancelled"]
 
@@ -295,14 +286,15 @@ def test_a_request_of_any_size_is_in_parts(commands: Commands) -> None:
 
 def test_a_disabled_deletion_fails_the_command_and_is_final(commands: Commands) -> None:
     fleet = commands.fleet
-    number = fleet.request(topics=(fleet.topic(),), key=load_private_key(commands.key), approvals=("no-witness",))
+    number = fleet.request(topics=(fleet.topic(),), key=load_private_key(commands.key))
+    commands.decided(number)
     fleet.admin.enabled = False
     commands.run("run", "--once", status=1)
     assert f"request {number} is disabled: TOPIC_DELETION_DISABLED" in commands.said
     assert "enable deletion, then request it again" in commands.said
     fleet.admin.enabled = True
     commands.run("run", "--once")
-    assert fleet.admin.sent == [TOPIC_ID]
+    assert fleet.admin.sent == [TOPIC_ID] * 2, "for the decision, and by the run that was told so"
     (request,) = commands.json("status")["requests"]
     assert request["state"] == "disabled" and "TOPIC_DELETION_DISABLED" in commands.run("status")
     commands.run("cancel", number, status=2)
@@ -311,6 +303,9 @@ def test_a_disabled_deletion_fails_the_command_and_is_final(commands: Commands) 
 
 def test_status_says_who_carries_it_out_or_that_nobody_does(commands: Commands) -> None:
     number = commands.fleet.request(topics=(commands.fleet.topic(),), key=load_private_key(commands.key))
+    commands.run("status")
+    assert "ask again" in commands.said and f"`logagent topics cancel {number}` closes it" in commands.said
+    commands.decided(number)
     commands.run("status")
     assert "nobody is carrying this out: run `logagent topics run`" in commands.said
     process = commands.fleet.process("shell-9", load_private_key(commands.key))
@@ -410,7 +405,7 @@ def test_keys_of_this_cluster_and_of_all_are_trusted(commands: Commands, monkeyp
     for keys in (f"{other},{ours}", f"{ours}@{CLUSTER}"):
         monkeypatch.setenv("LOGAGENT_ORDERS__KEYS", keys)
         request = commands.purge("--execute", "--timeout", "0")["request_id"]
-        commands.run("cancel", request, "--timeout", "0")
+        commands.run("cancel", request)
 
 
 def test_what_is_left_out_of_an_execution_is_refused_also_if_nothing_is_left(commands: Commands) -> None:
@@ -460,7 +455,7 @@ def test_an_interruption_says_it_too(commands: Commands, monkeypatch: pytest.Mon
     monkeypatch.setattr("time.sleep", interrupted)
     commands.run("purge", "--report", str(commands.report), "--execute", status=130)
     (request,) = commands.requests()
-    assert f"request {request} stays open" in commands.said
+    assert f"request {request} is not done" in commands.said
     assert "interrupted; logagent history shows what was done on this host" in commands.said
 
 

@@ -78,7 +78,6 @@ def test_what_is_refused(filed: Filed, known: RequestMemory | None, now: datetim
 FILES = st.builds(
     lambda what, ended, hold: Filed(
         NUMBER, ASKED, decision(what) if what else None, outcome() if ended else None, "junk" if hold else None,
-        tuple(b"x" for _ in range(bool(what) + ended)),
     ),
     st.sampled_from((None, *KINDS)), st.booleans(), st.booleans(),
 )  # fmt: skip
@@ -95,7 +94,7 @@ def test_what_was_ever_closed_stays_closed_whatever_the_store_shows_afterwards(
         known.meet({NUMBER: filed} if filed else {}, ms(NOON + minutes * MINUTE), is_sure=True)
         if filed is not None:
             ends = filed.decision is not None and filed.decision.decision != "delete"
-            closed = closed or ends or (filed.outcome is not None and bool(filed.signed))
+            closed = closed or ends or filed.outcome is not None
             cancelled = cancelled or ends
     if closed:
         assert why(Filed(NUMBER, ASKED), known) is not None
@@ -121,14 +120,14 @@ def test_a_word_needs_a_decision_to_delete_that_nothing_contradicts(filed: Filed
 
 def test_a_word_outlives_expiry_the_store_and_a_month_and_ends_with_a_restore() -> None:
     known = memory()
-    known.meet({NUMBER: Filed(NUMBER, ASKED, decision(), outcome(), signed=(b"d", b"o"))}, ms(NOON), is_sure=True)
+    known.meet({NUMBER: Filed(NUMBER, ASKED, decision(), outcome())}, ms(NOON), is_sure=True)
     known.meet({}, ms(NOON + 100 * DAY), is_sure=True)
     assert not known.requests and TOPIC.topic_id in known.may_go()
     known.end_restored([("U" * 22, ms(NOON + DAY)), (TOPIC.topic_id, ms(NOON - DAY))])
     assert known.may_go(), "another topic's, and one from before"
     known.end_restored([(TOPIC.topic_id, ms(NOON + DAY))])
     assert known.may_go() == {}
-    known.meet({NUMBER: Filed(NUMBER, ASKED, decision(), signed=(b"d",))}, ms(NOON + 100 * DAY), is_sure=True)
+    known.meet({NUMBER: Filed(NUMBER, ASKED, decision())}, ms(NOON + 100 * DAY), is_sure=True)
     assert known.may_go() == {}, "the decision that is still in the store revives nothing"
 
 
@@ -136,7 +135,7 @@ def test_a_cancellation_that_is_first_seen_long_after_its_request_ends_the_word(
     known = memory()
     known.meet({NUMBER: Filed(NUMBER, ASKED, decision())}, ms(NOON), is_sure=True)
     late = ms(NOON + DAY) + 2 * KEPT_MS
-    known.meet({NUMBER: Filed(NUMBER, ASKED, decision("cancelled"), signed=(b"d",))}, late, is_sure=True)
+    known.meet({NUMBER: Filed(NUMBER, ASKED, decision("cancelled"))}, late, is_sure=True)
     assert known.may_go() == {}
 
 
@@ -152,7 +151,7 @@ def test_a_word_is_dropped_once_nothing_is_left_and_the_store_has_no_such_reques
 
 def test_a_request_is_forgotten_a_month_after_its_expiry_unless_the_clock_is_in_doubt() -> None:
     known = memory()
-    known.meet({NUMBER: Filed(NUMBER, ASKED, decision("cancelled"), signed=(b"d",))}, ms(NOON), is_sure=True)
+    known.meet({NUMBER: Filed(NUMBER, ASKED, decision("cancelled"))}, ms(NOON), is_sure=True)
     late = ms(NOON + DAY) + KEPT_MS + 1
     known.meet({}, late, is_sure=False)
     assert NUMBER in known.requests
