@@ -242,16 +242,22 @@ class FleetReader:
         return found
 
     def sizes(self, topic_ids: Collection[str]) -> dict[str, int]:
-        """What is allocated by each of these topics in the newest snapshots: no more than a request can say, whatever
-        hosts publish."""
+        """What is allocated by each of these topics in the newest snapshots, where each row says so: no more than a
+        request can say, whatever hosts publish."""
         self.heard.read(self.setting.clock())
         found: dict[str, int] = {}
+        unknown: set[str] = set()
         for node in self.heard.nodes:
             with suppress(LogAgentError):
                 for row in self.heard.directories(node, topic_ids):
-                    if row["row"] == "dir":
-                        found[row["topic_id"]] = min(LARGEST_COUNT, found.get(row["topic_id"], 0) + row["allocated"])
-        return found
+                    if row["row"] != "dir":
+                        continue
+                    topic_id, size = row["topic_id"], row.get("allocated")
+                    if type(size) is int and 0 <= size <= LARGEST_COUNT:
+                        found[topic_id] = min(LARGEST_COUNT, found.get(topic_id, 0) + size)
+                    else:
+                        unknown.add(topic_id)
+        return {topic_id: size for topic_id, size in found.items() if topic_id not in unknown}
 
     def _cluster(self, filed: Collection[Filed], answers: Mapping[tuple[str, int], Answer]) -> ClusterSeen:
         """What the cluster says about the topics that are being deleted; nothing is asked where none is."""

@@ -66,7 +66,7 @@ MAX_BYTES = 1 << 53
 FACTS = ("verdict", "reason", "error", "window", "obstacle", "covered", "in_use")
 """What an agent says about a directory."""
 _KEPT = frozenset(
-    ("row", "path", "health", "log_dir", "name", "kind", "topic", "topic_id", "partition", "bytes", *FACTS)
+    ("row", "path", "health", "log_dir", "name", "kind", "topic", "topic_id", "partition", "bytes", "allocated", *FACTS)
 )
 READ_BACK = timedelta(days=30)
 _SETTLED_SECONDS = 2.0

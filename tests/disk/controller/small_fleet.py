@@ -193,7 +193,9 @@ class SmallFleet:
             names = {t.topic for t in self.admin.living.values()}
             self.admin.disks[node] = {(n, p) for n, p in self.admin.disks.get(node, set()) if n in names}
 
-    def publish(self, node: int, host: str | None = None, *, offline: bool = False) -> None:
+    def publish(
+        self, node: int, host: str | None = None, *, offline: bool = False, allocated: int | None = 200
+    ) -> None:
         """A snapshot of what the host has under current names."""
         self.snapshots += 1
         claim = Claim(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", self.now)
@@ -201,7 +203,7 @@ class SmallFleet:
         rows.append({"row": "log_dir", "path": "/d1", "health": "offline" if offline else "online"})
         rows += [
             {"row": "dir", "kind": "current", "log_dir": "/d1", "name": f"{NAME}-{p}", "topic_id": i, "partition": p,
-             "bytes": 100, "allocated": 100}
+             "bytes": 100, "allocated": allocated}
             for i, p in self.disks[node]
         ]  # fmt: skip
         land(self.store, claim, [json.dumps(row) for row in rows], received_at=self.now)

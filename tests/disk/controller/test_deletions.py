@@ -612,3 +612,14 @@ def test_killed_right_before_the_acknowledgement_another_sends_again(fleet: Smal
     fleet.minute()
     fleet.process("late").round()
     assert fleet.state(number).state == "done"
+
+
+def test_sizes_are_what_is_allocated_and_unknown_where_a_snapshot_does_not_say(fleet: SmallFleet) -> None:
+    """`topics delete` ended with a traceback as soon as any agent had published."""
+    fleet.topic()
+    for node in NODES:
+        fleet.publish(node)
+    assert fleet.process().reader.sizes({TOPIC_ID}) == {TOPIC_ID: 3 * 200}
+    fleet.now += timedelta(minutes=1)
+    fleet.publish(1, allocated=None)
+    assert fleet.process().reader.sizes({TOPIC_ID}) == {}
