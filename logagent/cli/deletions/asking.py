@@ -96,7 +96,10 @@ def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve:
                  f" `logagent topics cancel {number}` cancels it")  # fmt: skip
         raise
     progress = document["progress"] = progress_document(seen, deletions, number)
-    say_how_it_ends(call, number, state, deletions)
+    if timeout <= 0 and not state.is_over:
+        call.say("topics: decided, not done: `logagent topics run` goes on with it, `logagent topics status` shows it")
+    else:
+        say_how_it_ends(call, number, state, deletions)
     if call.json:
         dump(document)
         return

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from logagent.store.control import Control
-from logagent.store.records import instant
-from logagent.store.requests import Decision, RequestFolder, decide
-from logagent.store.signing import load_private_key, public_key
 from tests.broker.deletion_stage import approving
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import ZooKeeperNode
@@ -95,15 +90,8 @@ def test_the_last_topic_of_a_cluster_is_closed_by_any_process(
         ordered.heard(1)
         plan = ordered.topics("delete", "--topic", "only")[1]
         words = ["--execute", *approving(plan), "--timeout", "0"]
-        status, done, said = ordered.topics("delete", "--topic", "only", *words)
+        status, _, said = ordered.topics("delete", "--topic", "only", *words)
         assert status == 0, said
-        control, key = Control(ordered.store, cluster.nodes[0].cluster_id), load_private_key(ordered.key)
-        keys, number = (public_key(ordered.public),), done["request_id"]
-        request = RequestFolder(control, keys).read()[number].request
-        assert request is not None
-        at = instant(datetime.now(UTC))
-        decide(control, Decision(number, control.cluster_id, "delete", "ops", at, topics=request.topics), key, keys)
-        cluster.delete_topic("only")
         wait_until(lambda: not cluster.topics(), 30, "the topic is gone")
         (known,) = ordered.status()["requests"]
         assert known["state"] == "deleting" and "topics run" in known["topics"][0]["waits_for"], known
