@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import groupby
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -80,16 +81,24 @@ def newest_first(entries: Iterable[Row]) -> list[Row]:
 def claimants(entries: list[Row]) -> str | None:
     """Why it is unclear which machine the intact snapshots of a node id come from; None if it is clear. Newest first.
 
-    Two host names on one date; or two boot ids that alternate: a machine never returns to an earlier boot.
+    Two host names on one date; or two boot ids that alternate, by the times of the snapshots and by those of their
+    arrival: a machine never returns to an earlier boot. A clock that is set back at a reboot mixes up only the former,
+    what a host sends later than it was taken only the latter.
     """
     hosts = sorted({str(e["host"]) for e in entries if e["host"] is not None})
     if len(hosts) > 1:
         return f"{len(hosts)} hosts claim this node id: {', '.join(hosts[:3])}"
-    boots = [e["boot_id"] for e in reversed(entries) if e.get("boot_id")]
-    turns = [boot for n, boot in enumerate(boots) if n == 0 or boot != boots[n - 1]]
-    if len(turns) != len(set(turns)):
+    taken = [e for e in reversed(entries) if e.get("boot_id")]
+    arrived = sorted(taken, key=lambda e: int(e["received_at"]))
+    if all(_alternate([str(e["boot_id"]) for e in order]) for order in (taken, arrived)):
         return "two machines with the same host name claim this node id: their boot ids alternate"
     return None
+
+
+def _alternate(boots: list[str]) -> bool:
+    """Whether a boot comes back after another one."""
+    turns = [boot for boot, _ in groupby(boots)]
+    return len(turns) != len(set(turns))
 
 
 @dataclass(frozen=True)
