@@ -348,8 +348,8 @@ def _step(report: Report, step: Mapping[str, Any]) -> str:
         return f"{plural(step['hosts'], 'partition')} without any copy"
     frees = f"frees {size(step['bytes'])} {'now' if step['window'] == 'now' else 'at restart'}"
     if step["what"] == "topic":
-        where = f"in {cluster_name(report, step['cluster_id'])}" if len(report["clusters"]) > 1 else ""
-        return f"topic {step['topic']} {where} on {plural(step['hosts'], 'host')} {frees}"
+        where = f" in {cluster_name(report, step['cluster_id'])}" if len(report["clusters"]) > 1 else ""
+        return f"topic {step['topic']}{where} on {plural(step['hosts'], 'host')} {frees}"
     if step["what"] == "host":
         return f"{step['host']} {frees}"
     full = "nearly full" if not step["days"] else f"full in {days(step['days'])}"
