@@ -167,10 +167,6 @@ def test_the_rows_say_what_the_plan_would_do(publishing: Publishing, store: Path
         assert session.sightings() == {}
 
 
-def _ms(text: str) -> int:
-    return landing.millis(datetime.fromisoformat(text))
-
-
 def test_the_assignments_arrive_beside_it(publishing: Publishing, store: Path) -> None:
     publishing.look()
     publishing.publisher.send()
