@@ -19,7 +19,6 @@ ZEROS: dict[str, tuple[str, str | None]] = {
     "history --limit": ("0", None),
     "history --since": ("0s", "0s: none"),
     "prestart --budget": ("0ms", "0ms: do nothing"),
-    "topics cancel --timeout": ("0", "0: do not wait"),
     "topics delete --timeout": ("0", "0 returns as soon as it is requested"),
     "topics purge --timeout": ("0", "0 returns as soon as it is requested"),
     "topics purge --larger": ("0", None),
@@ -38,7 +37,6 @@ ZEROS: dict[str, tuple[str, str | None]] = {
 # A number that names something.
 NAMES = ("fleet report --commit",)
 REQUIRED = {
-    "topics cancel": ("b7e0cf8e-0000-4000-8000-000000000000",),
     "topics purge": ("--report", "/nowhere"),
     "topics delete": ("--topic", "x"),
     "fleet ingest": ("--store", "/nowhere", "--report", "/nowhere/out"),
