@@ -6,6 +6,7 @@ import gc
 import signal
 import warnings
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -25,6 +26,14 @@ def pytest_configure(config: pytest.Config) -> None:
     # kafka-python 3.0.12 reads its schemas through a function that Python 3.11 and 3.12 call deprecated.
     for message in ("read_text", "open_text"):
         config.addinivalue_line("filterwarnings", f"ignore:{message} is deprecated:DeprecationWarning")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-k test_NAME`, only the files that have that name in them are imported: one test starts at once."""
+    name = str(config.option.keyword).lower()
+    if not (name.startswith("test_") and name.isidentifier() and collection_path.match("test_*.py")):
+        return None
+    return name not in f"{collection_path}\n{collection_path.read_text(encoding='utf-8')}".lower() or None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
