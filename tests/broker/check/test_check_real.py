@@ -19,6 +19,7 @@ from logagent.model.check import linter
 from tests.broker.check.corpus import CORPUS
 from tests.broker.check.start_cases import ACCESS, CASES, ZOOKEEPER, Case
 from tests.broker.check.starts import NOBODY, Disk, Kind, Outcome, Prepared, outcome, reachable_root
+from tests.broker.check.test_other_release import CHANGES
 from tests.long_form import FULL
 from tests.needs import need_command, need_root
 
@@ -132,6 +133,7 @@ def test_every_fatal_code_was_seen_on_a_real_broker() -> None:
         code for case in [*CASES, *ACCESS] for code in case.codes if set(case.outcomes.values()) - {Outcome.STARTS}
     }
     shown |= {code for damage in CORPUS for code in damage.codes}
+    shown |= {code for change in CHANGES for code in change.codes}
     assert fatal - shown == {"delete-through-link", "too-long-to-delete"}
     assert shown <= fatal
 
@@ -143,5 +145,7 @@ def test_a_default_run_shows_every_fatal_code_that_its_releases_know() -> None:
         if any(case.outcomes[version] is not Outcome.STARTS for version in case.quick)
         for code in case.codes
     }
+    quick |= {code for change in CHANGES if change.quick for code in change.codes}
     every = {code for case in [*CASES, *ACCESS] for code in case.codes}
+    every |= {code for change in CHANGES for code in change.codes}
     assert every - quick == {"stray-unsupported", "cache-unsupported"}
