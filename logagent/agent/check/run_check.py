@@ -246,6 +246,7 @@ def _start_facts(
         about_to_start=about_to_start,
         missing=session.missing(facts),
         stale_cordons=_stale_cordons(session),
+        settings=session.assignments.layers,
     )
 
 

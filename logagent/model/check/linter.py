@@ -33,6 +33,8 @@ broken-metadata-log         fatal     all          a file of the metadata log th
 feature-unsupported         fatal     all          a feature level that the release does not support (KRaft) [7]
 format-ignored              warning   < 4.4.0      formatted by 4.4 or later, and never started (KRaft)
 features-not-compared       warning   all          features, or a release, of which that is not known (KRaft)
+setting-refused             fatal     all          a number that the release does not accept (`segment.bytes`) [11]
+settings-not-compared       warning   >= 4.1.0     the settings of topics could not be read (KRaft)
 other-directory-id          fatal     >= 3.9.0     the only voter of a dynamic quorum has another `directory.id` (KRaft)
 no-quorum                   fatal     all          no `controller.quorum.bootstrap.servers` and no voters (KRaft)
 broken-segment              fatal     all          no batch at the end of a log, beside a clean-shutdown marker [9]
@@ -87,6 +89,7 @@ not-verified                warning   all          could not be inspected from h
 [8] A warning where it is only possible, and where every one of them has another replica in sync.
 [9] From 4.4.0 on also a `.txnindex` with an entry of a version that Kafka does not write.
 [10] A warning where only a later moment needs it, a roll say.
+[11] Of `server.properties`, and of any topic of the cluster; by setting, the releases differ.
 
 If the version is unknown, what is fatal for only some releases is a warning.
 """
@@ -98,6 +101,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from logagent.model.assignments.without_directory import LeftLogDir, in_words, named
+from logagent.model.check.limits import check_limits
 from logagent.model.check.log_dirs import check_log_dirs
 from logagent.model.check.long_names import check_long_names
 from logagent.model.check.metadata_dir import check_metadata, in_metadata_log, odd_file
@@ -446,7 +450,7 @@ def check(facts: StartFacts, version: Version | None, *, at_least: Version | Non
     """Every finding that concerns `version` (None: any release from `at_least` on), the worst first."""
     findings = [*check_paths(facts), *check_log_dirs(facts), *check_meta(facts), *check_broker_id(facts)]
     findings += [*check_metadata(facts), *_check_version(facts), *_check_overrides(facts), *_check_exchanges(facts)]
-    findings += [*_check_cordons(facts), *check_releases(facts, version)]
+    findings += [*_check_cordons(facts), *check_releases(facts, version), *check_limits(facts, version)]
     if not facts.server.controller_only:  # a controller never reads partition directories
         findings += [*check_names(facts), *_check_emptied(facts), *check_long_names(facts), *_check_missing(facts)]
     return _without_repetition(concerning(findings, version, at_least=at_least))

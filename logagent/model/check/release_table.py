@@ -4,8 +4,9 @@ Made by `python -m tests.broker.releases table`; a test compares it with the jar
 
 METADATA_VERSIONS: the name of each level of `metadata.version`, and whether records of it cannot be read below it, so
 that no way leads back (`changed`). RELEASES: by minor release, the patch that was read, the
-lowest and highest level of each feature (`QuorumFeatures`), the oldest and newest version of each file's format, and
-the highest `metadata.version` that it has a name for, if only as one that is not stable.
+lowest and highest level of each feature (`QuorumFeatures`), the oldest and newest version of each file's format,
+the highest `metadata.version` that it has a name for, if only as one that is not stable, and the lowest and highest
+value (None: open) of settings of brokers and topics, where releases differ in what they accept (`ConfigDef`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ class MetadataVersion(NamedTuple):
     changed: bool
 
 
+Limits = tuple[int | None, int | None]
+
+
 class Release(NamedTuple):
     patch: str
     features: dict[str, tuple[int, int]]
     files: dict[str, tuple[int, int]]
     named: int
+    broker_limits: dict[str, Limits]
+    topic_limits: dict[str, Limits]
 
 
 METADATA_VERSIONS: dict[int, MetadataVersion] = {
@@ -76,6 +82,8 @@ RELEASES: dict[tuple[int, int], Release] = {
             "partition.metadata": (0, 0),
         },
         11,
+        {"log.segment.bytes": (14, None), "metadata.log.segment.bytes": (12, None)},
+        {"segment.bytes": (14, None)},
     ),
     (3, 6): Release(
         "3.6.2",
@@ -91,6 +99,8 @@ RELEASES: dict[tuple[int, int], Release] = {
             "partition.metadata": (0, 0),
         },
         14,
+        {"log.segment.bytes": (14, None), "metadata.log.segment.bytes": (12, None)},
+        {"segment.bytes": (14, None)},
     ),
     (3, 7): Release(
         "3.7.2",
@@ -106,6 +116,8 @@ RELEASES: dict[tuple[int, int], Release] = {
             "partition.metadata": (0, 0),
         },
         20,
+        {"log.segment.bytes": (14, None), "metadata.log.segment.bytes": (12, None)},
+        {"segment.bytes": (14, None)},
     ),
     (3, 8): Release(
         "3.8.1",
@@ -121,6 +133,14 @@ RELEASES: dict[tuple[int, int], Release] = {
             "partition.metadata": (0, 0),
         },
         21,
+        {
+            "group.coordinator.append.linger.ms": (0, None),
+            "log.segment.bytes": (14, None),
+            "metadata.log.segment.bytes": (12, None),
+            "remote.log.manager.copier.thread.pool.size": (1, None),
+            "remote.log.manager.expiration.thread.pool.size": (1, None),
+        },
+        {"segment.bytes": (14, None)},
     ),
     (3, 9): Release(
         "3.9.2",
@@ -136,6 +156,14 @@ RELEASES: dict[tuple[int, int], Release] = {
             "partition.metadata": (0, 0),
         },
         23,
+        {
+            "group.coordinator.append.linger.ms": (0, None),
+            "group.share.max.size": (10, 1000),
+            "group.share.record.lock.duration.ms": (1000, 60000),
+            "log.segment.bytes": (14, None),
+            "metadata.log.segment.bytes": (12, None),
+        },
+        {"segment.bytes": (14, None)},
     ),
     (4, 0): Release(
         "4.0.2",
@@ -157,6 +185,19 @@ RELEASES: dict[tuple[int, int], Release] = {
             "partition.metadata": (0, 0),
         },
         26,
+        {
+            "group.coordinator.append.linger.ms": (0, None),
+            "group.share.max.size": (1, 1000),
+            "group.share.record.lock.duration.ms": (1000, 3600000),
+            "log.segment.bytes": (1048576, None),
+            "metadata.log.segment.bytes": (12, None),
+            "node.id": (0, None),
+            "remote.log.manager.copier.thread.pool.size": (1, None),
+            "remote.log.manager.expiration.thread.pool.size": (1, None),
+            "share.coordinator.append.linger.ms": (0, None),
+            "share.coordinator.snapshot.update.records.per.snapshot": (0, None),
+        },
+        {"segment.bytes": (14, None)},
     ),
     (4, 1): Release(
         "4.1.2",
@@ -179,6 +220,25 @@ RELEASES: dict[tuple[int, int], Release] = {
             "partition.metadata": (0, 0),
         },
         29,
+        {
+            "controller.quorum.append.linger.ms": (0, None),
+            "controller.quorum.election.backoff.max.ms": (0, None),
+            "controller.quorum.election.timeout.ms": (0, None),
+            "controller.quorum.fetch.timeout.ms": (0, None),
+            "controller.quorum.request.timeout.ms": (0, None),
+            "controller.quorum.retry.backoff.ms": (0, None),
+            "group.coordinator.append.linger.ms": (0, None),
+            "group.share.max.size": (1, 1000),
+            "group.share.record.lock.duration.ms": (1000, 3600000),
+            "log.segment.bytes": (1048576, None),
+            "metadata.log.segment.bytes": (8388608, None),
+            "node.id": (0, None),
+            "remote.log.manager.copier.thread.pool.size": (1, None),
+            "remote.log.manager.expiration.thread.pool.size": (1, None),
+            "share.coordinator.append.linger.ms": (0, None),
+            "share.coordinator.snapshot.update.records.per.snapshot": (0, None),
+        },
+        {"segment.bytes": (1048576, None)},
     ),
     (4, 2): Release(
         "4.2.2",
@@ -202,6 +262,26 @@ RELEASES: dict[tuple[int, int], Release] = {
             "partition.metadata": (0, 0),
         },
         30,
+        {
+            "controller.quorum.append.linger.ms": (0, None),
+            "controller.quorum.election.backoff.max.ms": (0, None),
+            "controller.quorum.election.timeout.ms": (0, None),
+            "controller.quorum.fetch.timeout.ms": (0, None),
+            "controller.quorum.request.timeout.ms": (0, None),
+            "controller.quorum.retry.backoff.ms": (0, None),
+            "group.coordinator.append.linger.ms": (-1, None),
+            "group.share.max.size": (1, 1000),
+            "group.share.record.lock.duration.ms": (1000, 3600000),
+            "log.segment.bytes": (1048576, None),
+            "metadata.log.segment.bytes": (8388608, None),
+            "node.id": (0, None),
+            "num.replica.fetchers": (1, None),
+            "remote.log.manager.copier.thread.pool.size": (1, None),
+            "remote.log.manager.expiration.thread.pool.size": (1, None),
+            "share.coordinator.append.linger.ms": (-1, None),
+            "share.coordinator.snapshot.update.records.per.snapshot": (0, None),
+        },
+        {"segment.bytes": (1048576, None)},
     ),
     (4, 3): Release(
         "4.3.1",
@@ -225,6 +305,26 @@ RELEASES: dict[tuple[int, int], Release] = {
             "partition.metadata": (0, 0),
         },
         31,
+        {
+            "controller.quorum.append.linger.ms": (0, None),
+            "controller.quorum.election.backoff.max.ms": (0, None),
+            "controller.quorum.election.timeout.ms": (0, None),
+            "controller.quorum.fetch.timeout.ms": (0, None),
+            "controller.quorum.request.timeout.ms": (0, None),
+            "controller.quorum.retry.backoff.ms": (0, None),
+            "group.coordinator.append.linger.ms": (-1, None),
+            "group.share.max.size": (1, 1000),
+            "group.share.record.lock.duration.ms": (1000, 3600000),
+            "log.segment.bytes": (1048576, None),
+            "metadata.log.segment.bytes": (8388608, None),
+            "node.id": (0, None),
+            "num.replica.fetchers": (1, None),
+            "remote.log.manager.copier.thread.pool.size": (1, None),
+            "remote.log.manager.expiration.thread.pool.size": (1, None),
+            "share.coordinator.append.linger.ms": (-1, None),
+            "share.coordinator.snapshot.update.records.per.snapshot": (0, 500),
+        },
+        {"segment.bytes": (1048576, None)},
     ),
     (4, 4): Release(
         "4.4.0",
@@ -248,5 +348,25 @@ RELEASES: dict[tuple[int, int], Release] = {
             "partition.metadata": (0, 0),
         },
         34,
+        {
+            "controller.quorum.append.linger.ms": (0, None),
+            "controller.quorum.election.backoff.max.ms": (0, None),
+            "controller.quorum.election.timeout.ms": (0, None),
+            "controller.quorum.fetch.timeout.ms": (0, None),
+            "controller.quorum.request.timeout.ms": (0, None),
+            "controller.quorum.retry.backoff.ms": (0, None),
+            "group.coordinator.append.linger.ms": (-1, None),
+            "group.share.max.size": (1, 1000),
+            "group.share.record.lock.duration.ms": (1000, 3600000),
+            "log.segment.bytes": (1048576, None),
+            "metadata.log.segment.bytes": (8388608, None),
+            "node.id": (0, None),
+            "num.replica.fetchers": (1, None),
+            "remote.log.manager.copier.thread.pool.size": (1, None),
+            "remote.log.manager.expiration.thread.pool.size": (1, None),
+            "share.coordinator.append.linger.ms": (-1, None),
+            "share.coordinator.snapshot.update.records.per.snapshot": (0, 500),
+        },
+        {"segment.bytes": (1048576, None)},
     ),
 }

@@ -9,17 +9,19 @@ a `metadata.version` in `bootstrap.checkpoint` that they have no name for, and t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logagent.model.check.release_table import METADATA_VERSIONS, RELEASES, Release
 from logagent.model.check.start_facts import FeatureLevels, Mode, StartFacts, StartLevels, StartLogDirFacts
-from logagent.model.finding import Finding, Releases, fatal, info, warning
+from logagent.model.finding import Finding, Releases, Severity, fatal, info, warning
 from logagent.model.kafka_version import Version, version_text
 from logagent.model.naming.dir_names import METADATA_DIR
+from logagent.model.planning.topic_retention import may_be_true
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 BOOTSTRAP = "bootstrap.checkpoint"
+UNSTABLE = "unstable.feature.versions.enable"
 _OLDEST, _NEWEST = min(RELEASES), max(RELEASES)
 _KNOWN = f"Kafka {version_text(_OLDEST)} to {version_text(_NEWEST)}"
 # Of a feature that a release does not know it supports "versions 0" (seen: 3.9.1, 4.1.0).
@@ -50,9 +52,19 @@ def check_releases(facts: StartFacts, version: Version | None) -> Iterator[Findi
     """Findings for every release that is known, worded for `version` if that is one."""
     if facts.server.mode is Mode.ZOOKEEPER:
         return
+    unstable = may_be_true((facts.settings.file or {}).get(UNSTABLE))
     for s in facts.log_dirs:
         if s.levels is not None and s.answers:
-            yield from _of_log_dir(s, s.levels, facts, version)
+            found = _of_log_dir(s, s.levels, facts, version)
+            yield from (_if_unstable_are_not(f) for f in found) if unstable else found
+
+
+def _if_unstable_are_not(finding: Finding) -> Finding:
+    """What a release supports beyond its stable levels is not in the table (seen: 4.4.0 starts with 34)."""
+    if finding.severity is not Severity.FATAL:
+        return finding
+    says = f"{finding.says}, unless {UNSTABLE}, which is set, lets it"
+    return replace(finding, severity=Severity.WARNING, says=says)
 
 
 def _of_log_dir(

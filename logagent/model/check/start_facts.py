@@ -10,6 +10,7 @@ from enum import StrEnum
 from logagent.model.assignments.without_directory import NOTHING_MISSING, Missing
 from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
+from logagent.model.retention.settings import NOTHING_SET, Layers
 
 NOBODY = Holder(HolderState.FREE)
 DEFAULT_RESERVED_MAX_ID = 1000
@@ -260,7 +261,8 @@ class StartFacts:
     are not in the configuration. failed_marks: directories that the broker could not mark for deletion since its last
     start, with the log that says so. about_to_start: any holder of a log dir prevents the start.
     missing: what is assigned to this node and has no directory in the log dirs that a start would use.
-    stale_cordons: what `cordoned.log.dirs` names and `log.dirs` does not, with what takes it out.
+    stale_cordons: what `cordoned.log.dirs` names and `log.dirs` does not, with what takes it out. settings: what is
+    set in `server.properties` and, for topics, in the metadata log, however old.
     """
 
     server: StartServerFacts
@@ -277,6 +279,7 @@ class StartFacts:
     about_to_start: bool = False
     missing: Missing = NOTHING_MISSING
     stale_cordons: Mapping[str, str] = field(default_factory=dict)
+    settings: Layers = NOTHING_SET
     kafka_version: KafkaVersion = UNKNOWN_VERSION
 
     def needs(self, log_dir: StartLogDirFacts) -> bool:

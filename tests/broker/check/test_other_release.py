@@ -31,7 +31,8 @@ class Change:
     level: the `--release-version` that it is formatted with, else its newest. finalise: levels that are then set, in
     turn, as `kafka-features.sh` does. snapshot: a metadata snapshot is written after that. only_broker: of a cluster
     whose controller goes on as it is. away: `bootstrap.checkpoint` is moved away, as the hint says. quick: why a
-    default run has it.
+    default run has it. small: with a topic whose `segment.bytes` is below what 4.1 accepts. setting: in
+    `server.properties`, from the format on.
     """
 
     old: str
@@ -44,12 +45,15 @@ class Change:
     away: bool = False
     dynamic: bool = False
     started: bool = True
+    small: bool = False
+    setting: tuple[str, str] | None = None
     quick: str = ""
 
     @property
     def codes(self) -> frozenset[str]:
         """The fatal findings of check: that, and no other, wherever the start is refused."""
-        return frozenset({"feature-unsupported"} if self.refused else ())
+        why = "setting-refused" if self.small or self.setting is not None else "feature-unsupported"
+        return frozenset({why} if self.refused else ())
 
     @property
     def id(self) -> str:
@@ -57,6 +61,7 @@ class Change:
         words += [f"{name} {level}" for _, name, level in self.finalise]
         words += ["snapshot"] * self.snapshot + ["only broker"] * self.only_broker + ["bootstrap away"] * self.away
         words += ["dynamic"] * self.dynamic + ["never started"] * (not self.started)
+        words += ["small segments"] * self.small + ["=".join(self.setting or ())]
         return " ".join(word for word in words if word)
 
 
@@ -117,6 +122,16 @@ CHANGES = (
     Change("4.3.1", "4.1.0", True, started=False),
     Change("3.9.1", "4.3.1", True, "3.3-IV2", started=False),
     Change("4.4.0", "4.3.1", False, started=False),
+    # Numbers that one of the two does not accept.
+    Change("3.9.1", "4.0.2", False, small=True),
+    Change("3.9.1", "4.1.0", True, small=True),
+    Change("3.9.1", "4.4.0", True, small=True, quick="a setting of a topic, which only the metadata log has"),
+    Change("3.9.1", "4.4.0", True, small=True, only_broker=True),
+    Change("3.9.1", "4.0.2", True, setting=("log.segment.bytes", "100000")),
+    Change("3.9.1", "4.0.2", True, setting=("remote.log.manager.copier.thread.pool.size", "-1")),
+    Change("4.1.0", "4.2.2", True, setting=("num.replica.fetchers", "0")),
+    Change("4.2.2", "4.1.0", True, "4.1", setting=("group.coordinator.append.linger.ms", "-1")),
+    Change("4.4.0", "4.4.0", False, "4.5-IV0", setting=("unstable.feature.versions.enable", "true")),
 )
 
 
@@ -153,19 +168,22 @@ def _prepared(rig: Rig, change: Change) -> KraftNode:
         controller=controller.controller if controller else None,
         cluster_id=controller.format_id if controller else None,
         dynamic=change.dynamic,
+        props=dict([change.setting] if change.setting else []),
     )
     rig.servers.append(node)
-    _format(node, None if controller else change.level)
+    format_node(node, None if controller else change.level)
     if change.started:
         node.configure({OFTEN: "1000"} if change.snapshot else {}).start()
         node.create_topic(TOPIC, partitions=2)
         for partition in (0, 1):
             node.produce(TOPIC, partition, n=RECORDS)
+        if change.small:
+            node.create_topic("small", config={"segment.bytes": "100000"})
         for way, name, level in change.finalise:
             with node.admin() as admin:
                 assert admin.update_features({name: (way, level)}) == {name: "OK"}
         if change.snapshot:
-            _wait_for_snapshot(node)
+            wait_for_snapshot(node)
         node.stop()
         node.configure({OFTEN: None})
     if change.away:
@@ -178,17 +196,17 @@ def _controller(rig: Rig, change: Change) -> KraftNode:
     listener = f"CONTROLLER://127.0.0.1:{node.controller[1]}"
     node.configure({"listeners": listener, "advertised.listeners": None, "inter.broker.listener.name": None})
     rig.servers.append(node)
-    _format(node, change.level)
+    format_node(node, change.level)
     return node.start()
 
 
-def _format(node: KraftNode, level: str | None) -> None:
+def format_node(node: KraftNode, level: str | None) -> None:
     how = ["--release-version", level] if level is not None else []
     how += ["--standalone"] if node.dynamic else []
     node.jars.run("kafka.tools.StorageTool", "format", "-t", node.format_id, "-c", str(node.config), *how)
 
 
-def _wait_for_snapshot(node: KraftNode) -> None:
+def wait_for_snapshot(node: KraftNode) -> None:
     """One that was begun after now."""
 
     def newest() -> int:

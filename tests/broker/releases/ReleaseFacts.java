@@ -32,6 +32,7 @@ public final class ReleaseFacts {
         facts.set("records", records());
         facts.set("errors", errors());
         facts.set("configs", configs());
+        facts.set("limits", limits());
         System.out.println(JSON.writeValueAsString(facts));
     }
 
@@ -162,20 +163,53 @@ public final class ReleaseFacts {
     /** Every config of brokers and topics with its default. */
     private static ObjectNode configs() throws Exception {
         ObjectNode found = JSON.createObjectNode();
-        found.set("broker", defaults("org.apache.kafka.server.config.AbstractKafkaConfig", "kafka.server.KafkaConfig"));
-        found.set("topic", defaults("org.apache.kafka.storage.internals.log.LogConfig", "kafka.log.LogConfig"));
+        found.set("broker", defaults(brokerConfigs()));
+        found.set("topic", defaults(topicConfigs()));
         return found;
     }
 
-    private static ObjectNode defaults(String... classes) throws Exception {
+    /** Of the configs that have one, the range of numbers that is accepted; null where it is open. */
+    private static ObjectNode limits() throws Exception {
         ObjectNode found = JSON.createObjectNode();
-        ConfigDef def = null;
-        for (String name : classes) {
-            def = def == null ? definition(name) : def;
+        found.set("broker", ranges(brokerConfigs()));
+        found.set("topic", ranges(topicConfigs()));
+        return found;
+    }
+
+    private static ObjectNode ranges(ConfigDef def) throws Exception {
+        ObjectNode found = JSON.createObjectNode();
+        for (ConfigDef.ConfigKey key : def.configKeys().values()) {
+            if (key.validator instanceof ConfigDef.Range) {
+                ArrayNode range = found.putArray(key.name);
+                for (String end : List.of("min", "max")) {
+                    Field field = ConfigDef.Range.class.getDeclaredField(end);
+                    field.setAccessible(true);
+                    range.addPOJO(field.get(key.validator));
+                }
+            }
         }
+        return found;
+    }
+
+    private static ConfigDef brokerConfigs() throws Exception {
+        return definition("org.apache.kafka.server.config.AbstractKafkaConfig", "kafka.server.KafkaConfig");
+    }
+
+    private static ConfigDef topicConfigs() throws Exception {
+        return definition("org.apache.kafka.storage.internals.log.LogConfig", "kafka.log.LogConfig");
+    }
+
+    private static ConfigDef definition(String now, String before) throws Exception {
+        ConfigDef def = definition(now);
+        def = def == null ? definition(before) : def;
         if (def == null) {
-            return null;
+            throw new IllegalStateException("no class " + now + " with a ConfigDef");
         }
+        return def;
+    }
+
+    private static ObjectNode defaults(ConfigDef def) {
+        ObjectNode found = JSON.createObjectNode();
         for (ConfigDef.ConfigKey key : new TreeMap<>(def.configKeys()).values()) {
             String value = key.defaultValue instanceof List<?> items
                 ? items.stream().map(String::valueOf).collect(Collectors.joining(",")) : String.valueOf(key.defaultValue);

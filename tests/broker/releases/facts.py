@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import logagent
-from logagent.model.check.release_table import Release
+from logagent.model.check.release_table import Limits, Release
 from tests.broker.rig.jars import cache_dir, kafka_jars, version_tuple
 
 HERE = Path(__file__).resolve().parent
@@ -26,8 +26,9 @@ Made by `python -m tests.broker.releases table`; a test compares it with the jar
 
 METADATA_VERSIONS: the name of each level of `metadata.version`, and whether records of it cannot be read below it, so
 that no way leads back (`changed`). RELEASES: by minor release, the patch that was read, the
-lowest and highest level of each feature (`QuorumFeatures`), the oldest and newest version of each file's format, and
-the highest `metadata.version` that it has a name for, if only as one that is not stable.
+lowest and highest level of each feature (`QuorumFeatures`), the oldest and newest version of each file's format,
+the highest `metadata.version` that it has a name for, if only as one that is not stable, and the lowest and highest
+value (None: open) of settings of brokers and topics, where releases differ in what they accept (`ConfigDef`).
 """
 
 from __future__ import annotations
@@ -40,11 +41,16 @@ class MetadataVersion(NamedTuple):
     changed: bool
 
 
+Limits = tuple[int | None, int | None]
+
+
 class Release(NamedTuple):
     patch: str
     features: dict[str, tuple[int, int]]
     files: dict[str, tuple[int, int]]
     named: int
+    broker_limits: dict[str, Limits]
+    topic_limits: dict[str, Limits]
 
 
 '''
@@ -69,7 +75,25 @@ def release_row(version: str) -> Release:
     if missing:
         raise RuntimeError(f"Kafka {version} has other classes for {', '.join(missing)}: teach ReleaseFacts.java")
     features, files = ({name: (v[0], v[1]) for name, v in facts[what].items()} for what in ("features", "files"))
-    return Release(version, features, files, max(map(int, facts["metadata_versions"])))
+    limits = (_limits(facts, kind) for kind in ("broker", "topic"))
+    return Release(version, features, files, max(map(int, facts["metadata_versions"])), *limits)
+
+
+def _limits(facts: dict[str, Any], kind: str) -> dict[str, Limits]:
+    ranges = facts["limits"][kind]
+    return {name: (ranges[name][0], ranges[name][1]) for name in changing_limits(kind) if name in ranges}
+
+
+@cache
+def changing_limits(kind: str) -> tuple[str, ...]:
+    """The settings of which releases accept different numbers."""
+    limits: dict[str, set[Limits]] = {}
+    for version in TABLED:
+        facts = release_facts(version)
+        for name in facts["configs"][kind]:
+            low, high = facts["limits"][kind].get(name, (None, None))
+            limits.setdefault(name, set()).add((low, high))
+    return tuple(sorted(name for name, found in limits.items() if len(found) > 1))
 
 
 def metadata_versions() -> dict[int, tuple[str, bool]]:
@@ -92,8 +116,8 @@ def made_table() -> str:
     lines.append("}\n\n")
     lines.append("RELEASES: dict[tuple[int, int], Release] = {\n")
     for version in TABLED:
-        patch, features, files, named = release_row(version)
-        lines.append(f"{version_tuple(version)[:2]}: Release({patch!r}, {features!r}, {files!r}, {named}),\n")
+        row = ", ".join(map(repr, release_row(version)))
+        lines.append(f"{version_tuple(version)[:2]}: Release({row}),\n")
     return _HEAD + "".join(lines) + "}\n"
 
 

@@ -31,6 +31,8 @@ def news(old: str, new: str) -> Iterator[str]:
     yield from _section("Error codes", _errors(before["errors"], after["errors"]))
     for kind in ("broker", "topic"):
         yield from _section(f"Configs of a {kind}", _configs(before["configs"][kind], after["configs"][kind]))
+        ranges = _configs(before["limits"][kind], after["limits"][kind])
+        yield from _section(f"Numbers that configs of a {kind} accept: lowest and highest", ranges)
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -87,7 +89,7 @@ def _errors(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str
         yield f"{line}{f' {_READ}' if codes[name] in ours else ''}"
 
 
-def _configs(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+def _configs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     for line in _changes(before, after):
         name = line.partition(":")[0]
         mark = f" {_READ}" if f'"{name}"' in _source() else f" {_NEAR_OURS}" if _NEAR.search(name) else ""
