@@ -4,7 +4,7 @@ their file systems."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from logagent.agent.clock import SystemClock
@@ -23,7 +23,7 @@ from logagent.model.outside import OtherLogDir, Outside, PlaceKind, Whose, whose
 from logagent.model.planning.queue import full_topic
 from logagent.model.records import DirKey, Health, Kind, PartitionDir
 from logagent.model.retention.reasons import Group, Reason
-from logagent.model.retention.settings import Setting
+from logagent.model.retention.settings import NotConsidered, Setting
 from logagent.model.times import rfc3339, rfc3339_or_none
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ IN_WORDS: Final = {
     Reason.BELOW_LOG_START: "below the log start offset",
     Reason.ABOVE_HIGH_WATERMARK: "above the high watermark",
     Reason.NOT_YET_TIERED: "local retention",
+    Reason.COPY_DELAYED: "copy to remote storage delayed",
     Reason.SETTINGS_UNKNOWN: "settings unknown",
     Reason.UNREADABLE: "unreadable",
     Reason.DELETED_FILES: "deleted segments' files",
@@ -70,6 +71,9 @@ IN_WORDS: Final = {
     Reason.OPEN_REMOVED: "removed but open files",
     Reason.UNEXPLAINED: "outside the log dirs",
 }
+
+
+_NAMED_TOPICS: Final = 3
 
 
 def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
@@ -100,13 +104,15 @@ def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
         _say_unmatched(call, session, facts, unmatched)
         dirs = explainer.dirs(wanted)
         systems = explainer.file_systems(outside=outside) if not names else []
+        explained = {d.topic for d in (wanted if names else session.dirs) if d.kind is Kind.CURRENT and d.topic}
         if call.json:
-            dump(_document(call, session, explainer, parsed, dirs, systems))
+            dump(_document(call, session, explainer, parsed, dirs, systems, explained))
             return
         if unmatched:
             show_names(map(explain_document, map(last_part, unmatched)), color=call.color)
         _show_dirs(call, dirs, facts.now_ms)
         _show_file_systems(call, session, systems, facts.now_ms)
+        _say_what_is_not_considered(call, session, explained)
         for log_dir in _log_dirs(session, explainer):
             if log_dir["waits_for"] is not None:
                 call.say(f"{log_dir['path']}: nothing is deleted there until {log_dir['waits_for']}")
@@ -149,6 +155,22 @@ def _say_what_is_not_known(call: Call, session: Session) -> None:
         call.detail(f"the settings of topics are those of {rfc3339(layers.as_of_ms)}, when the metadata log here ends")
 
 
+def _say_what_is_not_considered(call: Call, session: Session, topics: Collection[str]) -> None:
+    """Settings that may keep or take segments too: reasons and dates hold as far as they change nothing of it."""
+    found = [_not_considered_in_words(n) for n in session.assignments.layers.not_considered(topics)]
+    if found and topics:
+        call.say(f"not considered, and may change reasons and dates: {'; '.join(found)}", folded=True)
+
+
+def _not_considered_in_words(found: NotConsidered) -> str:
+    topics = found.topics
+    if not topics:
+        return str(found.setting)
+    of = ", ".join(topics[:_NAMED_TOPICS])
+    more = f" and {len(topics) - _NAMED_TOPICS} more topics" if len(topics) > _NAMED_TOPICS else ""
+    return f"{found.setting.key}={found.setting.text} ({'topic' if len(topics) == 1 else 'topics'} {of}{more})"
+
+
 def _named(session: Session, names: Sequence[str]) -> tuple[list[PartitionDir], list[str]]:
     """The directories that `names` mean, each once, and the names that mean none."""
     marks = session.marks()
@@ -187,6 +209,7 @@ def _head(call: Call, session: Session | None, parsed: Sequence[NameDoc]) -> Exp
         "log_dirs": [],
         "dirs": [],
         "file_systems": [],
+        "not_considered": [],
     }
 
 
@@ -197,6 +220,7 @@ def _document(
     parsed: Sequence[NameDoc],
     dirs: Sequence[Explained],
     systems: Sequence[FileSystem],
+    topics: Collection[str],
 ) -> ExplainDoc:
     proofs = (e.ruling.proof for e in dirs if e.ruling is not None)
     return {
@@ -205,6 +229,10 @@ def _document(
         "log_dirs": _log_dirs(session, explainer),
         "dirs": [_dir(e, _role(session, e.dir)) for e in dirs],
         "file_systems": [_file_system(session, fs) for fs in systems],
+        "not_considered": [
+            {"setting": _setting(found.setting), "topics": list(found.topics)}
+            for found in (session.assignments.layers.not_considered(topics) if topics else ())
+        ],
     }
 
 

@@ -306,10 +306,20 @@ class ExplainedLogDirDoc(TypedDict):
 
 
 @strict
+class NotConsideredDoc(TypedDict):
+    """A setting whose name is like those that keep or take segments, and which logagent does not take into account.
+    `topics`: that have this value; empty for a broker's."""
+
+    setting: SettingDoc
+    topics: list[str]
+
+
+@strict
 class ExplainDoc(TypedDict):
     """`names`: how Kafka parses each NAME; `dirs`: the directories that they mean. `file_systems`: without NAMEs.
-    `settings_as_of`: when the metadata log ends from which the settings of topics are; null if they are not known, and
-    the defaults are taken for them."""
+    `not_considered`: what is set of the topics that are explained and of this broker. `settings_as_of`: when the
+    metadata log ends from which the settings of topics are; null if they are not known, and the defaults are taken for
+    them."""
 
     schema: Literal["logagent.explain/2"]
     at: Time
@@ -322,6 +332,7 @@ class ExplainDoc(TypedDict):
     log_dirs: list[ExplainedLogDirDoc]
     dirs: list[ExplainedDirDoc]
     file_systems: list[FileSystemDoc]
+    not_considered: NotRequired[list[NotConsideredDoc]]
 
 
 @strict

@@ -31,7 +31,7 @@ from logagent.broker.metadata_log.metadata_records import (
 from logagent.errors import NotUnderstood, UnreadableError
 from logagent.model.assignments.commitment import LEADERS_RESIGN_SINCE
 from logagent.model.assignments.image import UNKNOWN_RESERVED_IDS, BrokerRegistration, PartitionAssignment, Topic
-from logagent.model.retention.settings import CORDONED_LOG_DIRS, DYNAMIC_SETTINGS, TOPIC_SETTINGS
+from logagent.model.retention.settings import CORDONED_LOG_DIRS, DYNAMIC_SETTINGS, TOPIC_SETTINGS, is_not_considered
 
 DELETE_DELAY = "log.segment.delete.delay.ms"
 _TOPIC_RESOURCE = 2  # ConfigResource.Type.TOPIC
@@ -50,7 +50,8 @@ class Replay:
     which that happened; in a transaction, to the offset of its end. `features`: the finalised level of each.
     `resigns_since` is the offset from which `metadata.version` is one whose leaders resign without a majority.
     `time_ms`: that of the batch that is being applied, None in a snapshot. `topic_configs`, `broker_configs`: of the
-    settings that matter here, by name, the value by topic, and by node id ("" for all nodes), where it is set.
+    settings that matter here, or may (`is_not_considered`), by name, the value by topic, and by node id ("" for all
+    nodes), where it is set.
     """
 
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -189,12 +190,13 @@ class Replay:
         self.brokers[broker.node_id] = broker._replace(directory_ids=log_dirs or broker.directory_ids)
 
     def _config(self, record: ConfigRecord) -> None:
-        if record.resource_type == _TOPIC_RESOURCE and record.name in self.topic_configs:
-            _set(self.topic_configs[record.name], record)
-        elif record.resource_type == _BROKER_RESOURCE and record.name in self.broker_configs:
-            _set(self.broker_configs[record.name], record)
-        elif (record.resource_type, record.name) == (_BROKER_RESOURCE, DELETE_DELAY):
+        of = {_TOPIC_RESOURCE: self.topic_configs, _BROKER_RESOURCE: self.broker_configs}.get(record.resource_type)
+        if of is None:
+            return
+        if (record.resource_type, record.name) == (_BROKER_RESOURCE, DELETE_DELAY):
             self._delete_delay(record)
+        elif record.name in of or is_not_considered(record.name):
+            _set(of.setdefault(record.name, {}), record)
 
     def _delete_delay(self, record: ConfigRecord) -> None:
         if record.value is None:

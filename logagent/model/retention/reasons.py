@@ -19,7 +19,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from logagent.model.retention import settings as names
-from logagent.model.retention.settings import AS_RETENTION, Layers, Setting
+from logagent.model.retention.settings import AS_LOCAL_RETENTION, AS_RETENTION, Layers, Setting
 from logagent.model.times import rfc3339
 
 
@@ -64,6 +64,7 @@ class Reason(StrEnum):
     BELOW_LOG_START = "below-log-start"
     ABOVE_HIGH_WATERMARK = "above-high-watermark"
     NOT_YET_TIERED = "not-yet-tiered"
+    COPY_DELAYED = "copy-delayed"
     SETTINGS_UNKNOWN = "settings-unknown"
     UNREADABLE = "unreadable"
     # Beside the segments.
@@ -124,7 +125,9 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What is in force for one topic. `tiered`: what it has here goes by the local retention, once it is copied."""
+    """What is in force for one topic. `tiered`: what it has here goes by the local retention, once it is copied.
+    `copy_lag_ms`, `copy_lag_bytes`: of a tiered topic, by which its copy is delayed; where they are set to that, the
+    local retention."""
 
     policy: Setting
     retention_ms: Setting
@@ -134,6 +137,8 @@ class TopicSettings:
     min_lag_ms: Setting
     dirty_ratio: Setting
     tiered: bool = False
+    copy_lag_ms: Setting | None = None
+    copy_lag_bytes: Setting | None = None
 
     @property
     def policies(self) -> frozenset[str]:
@@ -151,18 +156,26 @@ def settings_of(layers: Layers, topic: str) -> TopicSettings:
     def on(name: str) -> bool:
         return (layers.of(topic, name).text or "").strip().lower() == "true"
 
+    def lag(name: str, local: Setting) -> Setting | None:
+        found = layers.of(topic, name) if tiered else None
+        return local if found is not None and found.number == AS_LOCAL_RETENTION else found
+
     policy = layers.of(topic, names.CLEANUP_POLICY)
     tiered = layers.may_tier and on(names.TIERED) and not on(names.COPY_DISABLED)
     tiered = tiered and not names.is_never_tiered(topic, policy.text)
+    retention_ms = retention(names.RETENTION_MS, names.LOCAL_RETENTION_MS)
+    retention_bytes = retention(names.RETENTION_BYTES, names.LOCAL_RETENTION_BYTES)
     return TopicSettings(
         policy=policy,
-        retention_ms=retention(names.RETENTION_MS, names.LOCAL_RETENTION_MS),
-        retention_bytes=retention(names.RETENTION_BYTES, names.LOCAL_RETENTION_BYTES),
+        retention_ms=retention_ms,
+        retention_bytes=retention_bytes,
         segment_ms=layers.of(topic, names.SEGMENT_MS),
         segment_bytes=layers.of(topic, names.SEGMENT_BYTES),
         min_lag_ms=layers.of(topic, names.MIN_COMPACTION_LAG_MS),
         dirty_ratio=layers.of(topic, names.MIN_DIRTY_RATIO),
         tiered=tiered,
+        copy_lag_ms=lag(names.REMOTE_COPY_LAG_MS, retention_ms),
+        copy_lag_bytes=lag(names.REMOTE_COPY_LAG_BYTES, retention_bytes),
     )
 
 
@@ -268,8 +281,27 @@ class _Log:
         setting = topic.retention_ms if self.breaches[i - self.below].time else topic.retention_bytes
         found = _Waits(Reason.DUE, setting, self.now_ms)
         if topic.tiered:
-            found = _Waits(Reason.NOT_YET_TIERED, setting, self.now_ms, _ROLLED_AND_COPIED if s.active else _COPIED)
-        return self._unless_above(i, found)
+            found = self._once_copied(i, setting, self.now_ms)
+        return self._unless_above(i, found) if found.reason in GOING else found
+
+    def _once_copied(self, i: int, setting: Setting, at_ms: int) -> _Waits:
+        """Of a tiered topic, a segment that its retention leaves here until `at_ms`, by `setting`: until it is copied,
+        if that comes later (`RemoteLogManager.RLMCopyTask.isEligibleForUpload`, by age or by the bytes of newer
+        segments; one that is not keeps back all after it). Which are copied already, no file here says."""
+        s, lag = self.segments[i], self.topic.copy_lag_ms
+        copied = _ROLLED_AND_COPIED if s.active else _COPIED
+        ms, size = (0 if found is None else found.number for found in (lag, self.topic.copy_lag_bytes))
+        newer = self.upto[-1] - self.upto[i]
+        if ms is None or size is None:
+            return _Waits(Reason.NOT_YET_TIERED, setting, at_ms, f"{copied} (how much later is not known)")
+        aged = s.largest_ms is None or s.largest_ms > self.now_ms or (ms > 0 and s.largest_ms + ms <= at_ms)
+        if 0 in (ms, size) or (ms > 0 and aged) or 0 < size <= newer:
+            return _Waits(Reason.NOT_YET_TIERED, setting, at_ms, copied)
+        grows = f"{size - newer} more bytes are written to the partition" if size > 0 else None
+        if ms > 0 and s.largest_ms is not None:
+            first = f"{copied}, at that time or once {grows}" if grows is not None else copied
+            return _Waits(Reason.COPY_DELAYED, lag, s.largest_ms + ms, first)
+        return _Waits(Reason.COPY_DELAYED, self.topic.copy_lag_bytes, None, grows)
 
     def _unless_above(self, i: int, found: _Waits) -> _Waits:
         hw, upper = self.offsets.high_watermark, self._upper(i)
@@ -308,7 +340,7 @@ class _Log:
         if s.largest_ms > self.now_ms:
             return _Waits(Reason.FUTURE_TIMESTAMPS, setting, at_ms)
         if self.topic.tiered:
-            return _Waits(Reason.NOT_YET_TIERED, setting, at_ms, _ROLLED_AND_COPIED if s.active else _COPIED)
+            return self._once_copied(i, setting, at_ms)
         if s.active:
             return _Waits(Reason.ACTIVE, setting, at_ms, _NO_MORE_WRITES)
         found = _Waits(Reason.RETENTION, setting, at_ms)

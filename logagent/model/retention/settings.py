@@ -7,7 +7,8 @@ Of several broker settings for one thing, milliseconds come before minutes and m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -18,6 +19,7 @@ from logagent.model.naming.dir_names import NEVER_DELETED, is_internal, parse_in
 CLEANUP_POLICY, RETENTION_MS, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
 LOCAL_RETENTION_MS, LOCAL_RETENTION_BYTES = "local.retention.ms", "local.retention.bytes"
 TIERED, COPY_DISABLED = "remote.storage.enable", "remote.log.copy.disable"
+REMOTE_COPY_LAG_MS, REMOTE_COPY_LAG_BYTES = "remote.copy.lag.ms", "remote.copy.lag.bytes"  # KIP-1241
 SEGMENT_MS, SEGMENT_BYTES = "segment.ms", "segment.bytes"
 FILE_DELETE_DELAY_MS = "file.delete.delay.ms"
 CORDONED_LOG_DIRS = "cordoned.log.dirs"  # KIP-1066
@@ -27,6 +29,8 @@ DELETE_RETENTION_MS = "delete.retention.ms"
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 # As `local.retention.*`, and its default: the same as without `local` (`LogConfig.DEFAULT_LOCAL_RETENTION_MS`).
 AS_RETENTION: Final = -2
+# As `remote.copy.lag.*`: the same as the local retention (`LogConfig.remoteCopyLagMs`).
+AS_LOCAL_RETENTION: Final = -1
 
 BROKER_SETTINGS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     CLEANUP_POLICY: (("log.cleanup.policy", 1),),
@@ -38,6 +42,8 @@ BROKER_SETTINGS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     RETENTION_BYTES: (("log.retention.bytes", 1),),
     LOCAL_RETENTION_MS: (("log.local.retention.ms", 1),),
     LOCAL_RETENTION_BYTES: (("log.local.retention.bytes", 1),),
+    REMOTE_COPY_LAG_MS: (("log.remote.copy.lag.ms", 1),),
+    REMOTE_COPY_LAG_BYTES: (("log.remote.copy.lag.bytes", 1),),
     SEGMENT_MS: (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
     SEGMENT_BYTES: (("log.segment.bytes", 1),),
     FILE_DELETE_DELAY_MS: (("log.segment.delete.delay.ms", 1),),
@@ -54,6 +60,8 @@ _DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
     RETENTION_BYTES: ("log.retention.bytes", "-1"),
     LOCAL_RETENTION_MS: ("log.local.retention.ms", "-2"),
     LOCAL_RETENTION_BYTES: ("log.local.retention.bytes", "-2"),
+    REMOTE_COPY_LAG_MS: ("log.remote.copy.lag.ms", "0"),
+    REMOTE_COPY_LAG_BYTES: ("log.remote.copy.lag.bytes", "-1"),
     SEGMENT_MS: ("log.roll.hours", "168"),
     SEGMENT_BYTES: ("log.segment.bytes", str(1 << 30)),
     FILE_DELETE_DELAY_MS: ("log.segment.delete.delay.ms", "60000"),
@@ -67,6 +75,76 @@ DYNAMIC_SETTINGS: Final = tuple(keys[0][0] for keys in BROKER_SETTINGS.values())
 """Their settings of brokers that can be changed without a restart (`DynamicLogConfig`): of several, the finest."""
 
 _REMOTE_STORAGE = "remote.log.storage.system.enable"
+_READ: Final = frozenset(
+    {
+        *TOPIC_SETTINGS,
+        *(key for keys in BROKER_SETTINGS.values() for key, _ in keys),
+        CORDONED_LOG_DIRS,
+        _REMOTE_STORAGE,
+    }
+)
+_NEAR = re.compile(
+    r"(?:log|remote|retention|local|cleanup|compaction|segment|tier\w*|cordoned)\.|file\.delete\.|delete\.retention\."
+    r"|(?:min|max)\.(?:compaction|cleanable)\.|metadata\.max\.retention\.|preallocate$"
+)
+# Near by name, and whatever they say, they keep no segment here and take none: how fast something goes, what a producer
+# may send, when something is flushed, how another file is read.
+OF_NO_ACCOUNT: Final = frozenset(
+    {
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        "log.dir",
+        "log.dir.failure.timeout.ms",
+        "log.dirs",
+        "log.flush.interval.messages",
+        "log.flush.interval.ms",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "log.index.interval.bytes",
+        "log.initial.task.delay.ms",
+        "log.message.downconversion.enable",
+        "log.message.format.version",
+        "log.message.timestamp.after.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.difference.max.ms",
+        "log.message.timestamp.type",
+        "log.retention.check.interval.ms",
+        "remote.fetch.max.wait.ms",
+        "remote.list.offsets.request.timeout.ms",
+        "remote.log.delete.on.disable",
+        "remote.log.index.file.cache.total.size.bytes",
+        "remote.log.index.file.cache.ttl.ms",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.copy.max.bytes.per.second",
+        "remote.log.manager.copy.quota.window.num",
+        "remote.log.manager.copy.quota.window.size.seconds",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.fetch.max.bytes.per.second",
+        "remote.log.manager.fetch.quota.window.num",
+        "remote.log.manager.fetch.quota.window.size.seconds",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.manager.task.interval.ms",
+        "remote.log.manager.task.retry.backoff.max.ms",
+        "remote.log.manager.task.retry.backoff.ms",
+        "remote.log.manager.task.retry.jitter",
+        "remote.log.manager.thread.pool.size",
+        "remote.log.metadata.custom.metadata.max.bytes",
+        "remote.log.metadata.manager.class.name",
+        "remote.log.metadata.manager.class.path",
+        "remote.log.metadata.manager.impl.prefix",
+        "remote.log.metadata.manager.listener.name",
+        "remote.log.reader.max.pending.tasks",
+        "remote.log.reader.threads",
+        "remote.log.storage.manager.class.name",
+        "remote.log.storage.manager.class.path",
+        "remote.log.storage.manager.impl.prefix",
+    }
+)
 # `String.trim`, as `ConfigDef.parseType` calls it.
 _JAVA_BLANKS = "".join(map(chr, range(33)))
 
@@ -79,6 +157,13 @@ def parsed_ms(text: str, unit_ms: int = 1) -> int | None:
         return (parse_long if unit_ms == 1 else parse_int)(text.strip(_JAVA_BLANKS)) * unit_ms
     except ValueError:
         return None
+
+
+@lru_cache(1024)
+def is_not_considered(name: str) -> bool:
+    """Whether a setting of this name may keep or take segments, for all that is known, and is nowhere read here. So are
+    those of a release that came later."""
+    return _NEAR.match(name) is not None and name not in _READ and name not in OF_NO_ACCOUNT
 
 
 def is_never_tiered(topic: str, policy: str | None) -> bool:
@@ -129,6 +214,14 @@ class Setting(NamedTuple):
         return f"{self.key}={self.text} ({_IN_WORDS[self.source]})"
 
 
+class NotConsidered(NamedTuple):
+    """A setting that is set and not read here (`is_not_considered`). `topics`: those that have this value, if it is of
+    topics."""
+
+    setting: Setting
+    topics: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Layers:
     """Everything that is set. `topics`: by setting, the value by topic; `broker`: the dynamic settings of this broker;
@@ -155,6 +248,26 @@ class Layers:
         layers = (self.broker, self.all_brokers, self.file or {})
         text = next((values[CORDONED_LOG_DIRS] for values in layers if CORDONED_LOG_DIRS in values), "")
         return frozenset(path.strip().rstrip("/") for path in text.split(",")) - {""}
+
+    def not_considered(self, topics: Collection[str]) -> Iterator[NotConsidered]:
+        """By name: what is set for `topics` and for this broker that may change why segments stay, and was not taken
+        into account."""
+        for name in sorted(filter(is_not_considered, self.topics)):
+            by_text: dict[str, list[str]] = {}
+            for topic, text in sorted(self.topics[name].items()):
+                if topic in topics:
+                    by_text.setdefault(text, []).append(topic)
+            for text, having in by_text.items():
+                yield NotConsidered(Setting(name, text, Source.TOPIC), tuple(having))
+        yield from map(NotConsidered, self._not_considered_of_broker())
+
+    def _not_considered_of_broker(self) -> Iterator[Setting]:
+        layers = ((Source.BROKER, self.broker), (Source.ALL_BROKERS, self.all_brokers), (Source.FILE, self.file or {}))
+        found: dict[str, Setting] = {}
+        for source, values in layers:
+            for name in filter(is_not_considered, values):
+                found.setdefault(name, Setting(name, values[name], source))
+        yield from (found[name] for name in sorted(found))
 
     def of(self, topic: str, name: str) -> Setting:
         """The setting `name` of `topic`. Where the topic's own are not known, the broker's default, which is then an

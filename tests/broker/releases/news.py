@@ -11,6 +11,7 @@ from typing import Any
 import logagent
 from logagent.broker.admin import responses
 from logagent.broker.metadata_log.metadata_records import DECODERS
+from logagent.model.retention.settings import OF_NO_ACCOUNT
 from tests.broker.releases.facts import record_schemas, release_facts
 
 # Of the settings that we do not read, those that may belong to what we explain or check.
@@ -92,7 +93,8 @@ def _errors(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str
 def _configs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     for line in _changes(before, after):
         name = line.partition(":")[0]
-        mark = f" {_READ}" if f'"{name}"' in _source() else f" {_NEAR_OURS}" if _NEAR.search(name) else ""
+        read = f'"{name}"' in _source() and name not in OF_NO_ACCOUNT
+        mark = f" {_READ}" if read else f" {_NEAR_OURS}" if _NEAR.search(name) else ""
         yield f"{line}{mark}"
 
 

@@ -8,13 +8,14 @@ import sys
 import pytest
 
 import logagent.model.check.release_table as table
-from tests.broker.releases.facts import TABLE, TABLED, cached, made_table, release_row
+from logagent.model.retention.settings import BROKER_SETTINGS, OF_NO_ACCOUNT, TOPIC_SETTINGS, Layers, is_not_considered
+from tests.broker.releases.facts import TABLE, TABLED, cached, made_table, release_facts, release_row
 from tests.broker.rig.jars import version_tuple
 from tests.long_form import FULL
 from tests.needs import need_command
 
 # What other tests of a default run start; of others that are here, the jars are read as well.
-OFTEN = ("3.7.0", "3.9.1", "4.3.1")
+OFTEN = ("3.7.0", "3.9.1", "4.4.0")
 READ = sorted({*OFTEN, *cached(), *(TABLED if FULL else ())}, key=version_tuple)
 
 
@@ -24,6 +25,43 @@ def test_a_row_is_what_the_classes_of_its_release_say(version: str) -> None:
     need_command("javac")
     row = table.RELEASES[version_tuple(version)[0], version_tuple(version)[1]]
     assert row._replace(patch=version) == release_row(version)
+
+
+# Near the settings that `explain` reads, and not read: `explain` names them as not considered.
+NOT_MODELLED = {
+    "log.cleaner.enable",
+    "log.cleaner.max.compaction.lag.ms",
+    "log.index.size.max.bytes",
+    "log.preallocate",
+    "log.roll.jitter.hours",
+    "log.roll.jitter.ms",
+    "max.compaction.lag.ms",
+    "metadata.max.retention.bytes",
+    "metadata.max.retention.ms",
+    "preallocate",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+}
+
+
+@pytest.mark.parametrize("version", READ)
+def test_each_setting_of_a_release_that_is_near_ours_is_read_or_known_not_to_be(version: str) -> None:
+    """Names that are new in a release turn up here: are they to be read, of no account, or not modelled?"""
+    need_command("javac")
+    configs = release_facts(version)["configs"]
+    assert {name for of in configs.values() for name in of if is_not_considered(name)} <= NOT_MODELLED
+
+
+def test_the_settings_and_defaults_that_explain_reads_are_those_of_the_newest_release() -> None:
+    need_command("javac")
+    configs = release_facts(TABLED[-1])["configs"]
+    assert set(TOPIC_SETTINGS) | NOT_MODELLED <= configs["topic"].keys() | configs["broker"].keys()
+    for name in TOPIC_SETTINGS:
+        found = Layers(file={}).default(name)
+        assert found.text == configs["broker" if name in BROKER_SETTINGS else "topic"][found.key], name
+    # `log.message.*` went with 4.0, and everything else that is passed over is a setting still.
+    gone = {name for name in OF_NO_ACCOUNT if name not in configs["broker"] | configs["topic"]}
+    assert all(name.startswith("log.message.") for name in gone)
 
 
 def test_every_minor_release_has_a_row_of_its_newest_patch() -> None:

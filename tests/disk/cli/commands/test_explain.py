@@ -100,6 +100,23 @@ def test_cordoned_log_dirs_delete_as_before(host: CliHost, value: str, cordoned:
     assert ("retention goes on" in host.run("explain", "clicks").err) is any(cordoned)
 
 
+def test_settings_near_those_that_count_are_named_if_they_are_not_considered(host: CliHost) -> None:
+    set_here = {"log.index.size.max.bytes": "1024", "log.cleaner.enable": "false", "log.retention.days": "3"}
+    for key, value in set_here.items():
+        host.set_property(f"{key}={value}")
+    ran = host.run("explain", "clicks", "--json")
+    assert valid(ran.json, "explain")["not_considered"] == [
+        {"setting": {"key": key, "value": set_here[key], "source": "server.properties"}, "topics": []}
+        for key in sorted(set_here)
+    ]
+    for names in ((), ("clicks",)):
+        says = host.run("explain", "--log-dirs-only", *names).err
+        assert (
+            "not considered, and may change reasons and dates: log.cleaner.enable=false (server.properties); " in says
+        )
+    assert "not considered" not in host.run("explain", "no-such-topic").err
+
+
 def test_the_role_is_that_of_the_assignments(host: CliHost) -> None:
     document = valid(host.run("explain", str(host.d1), "--json").json, "explain")
     roles = {d["role"] for d in document["dirs"] if d["kind"] == "current"}

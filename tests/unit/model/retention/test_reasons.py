@@ -201,3 +201,113 @@ def test_below_the_log_start_offset_nothing_has_to_be_copied_to_remote_storage()
     layers = Layers(topics={name: {"t": text} for name, text in own.items()}, file=file, complete=True)
     groups = explain_log(segments, settings_of(layers, "t"), Offsets(log_start=9), NOW)
     assert [g.reason for g in groups] == [Reason.BELOW_LOG_START, Reason.NOT_YET_TIERED, Reason.NOT_YET_TIERED]
+
+
+TIERED = {"remote.storage.enable": "true", "retention.ms": str(9 * DAY), "retention.bytes": "-1"}
+
+
+def tiered(segments: Sequence[LogSegment], own: dict[str, str], file: dict[str, str] | None = None) -> list[Group]:
+    file = {"remote.log.storage.system.enable": "true", **(file or {})}
+    layers = Layers(topics={name: {"t": text} for name, text in (TIERED | own).items()}, file=file, complete=True)
+    return explain_log(segments, settings_of(layers, "t"), Offsets(), NOW)
+
+
+def ages(*days: float, size: int = 5) -> list[LogSegment]:
+    """Segments whose newest record is so old; the last is active, and of now."""
+    segments = [LogSegment(10 * i, size, 0, NOW - int(age * DAY)) for i, age in enumerate(days)]
+    return [*segments, LogSegment(10 * len(days), size, 0, NOW, active=True, end=10 * len(days) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("own", "file", "reasons", "setting"),
+    [
+        # By Kafka's defaults nothing is delayed, before 4.4 neither.
+        ({}, {}, ["not-yet-tiered"] * 2, "local.retention.ms=86400000 (topic)"),
+        ({"remote.copy.lag.bytes": "999"}, {}, ["not-yet-tiered"] * 2, "local.retention.ms=86400000 (topic)"),
+        ({"remote.copy.lag.ms": str(DAY)}, {}, ["not-yet-tiered"] * 2, "local.retention.ms=86400000 (topic)"),
+        # Longer than the local retention: by either, and the next ones wait for it.
+        (
+            {"remote.copy.lag.ms": str(4 * DAY)},
+            {},
+            ["copy-delayed"] * 2,
+            "remote.copy.lag.ms=345600000 (topic)",
+        ),
+        (
+            {},
+            {"log.remote.copy.lag.ms": str(4 * DAY)},
+            ["copy-delayed"] * 2,
+            "log.remote.copy.lag.ms=345600000 (server.properties)",
+        ),
+        (
+            {"remote.copy.lag.ms": str(4 * DAY), "remote.copy.lag.bytes": "5"},
+            {},
+            ["not-yet-tiered"] * 2,
+            "local.retention.ms=86400000 (topic)",
+        ),
+        # As the local retention, which is over.
+        ({"remote.copy.lag.ms": "-1"}, {}, ["not-yet-tiered"] * 2, "local.retention.ms=86400000 (topic)"),
+    ],
+)
+def test_what_is_copied_later_stays_longer(
+    own: dict[str, str], file: dict[str, str], reasons: list[str], setting: str
+) -> None:
+    groups = tiered(ages(3, 2), {"local.retention.ms": str(DAY), **own}, file)
+    found = [g.reason.value for g in groups for _ in range(g.segments)]
+    assert found[:2] == reasons and str(groups[0].setting) == setting
+    if found[0] == "copy-delayed":
+        assert groups[0].at_ms == NOW + DAY
+
+
+def test_what_is_copied_once_more_is_written_says_how_much() -> None:
+    own = {"local.retention.bytes": "8", "local.retention.ms": "-1", "remote.copy.lag.ms": "-1"}
+    groups = tiered(ages(3, 2), {**own, "remote.copy.lag.bytes": "30"})
+    assert (groups[0].reason, groups[0].at_ms, str(groups[0].setting)) == (
+        Reason.COPY_DELAYED,
+        None,
+        "remote.copy.lag.bytes=30 (topic)",
+    )
+    assert groups[0].first == "20 more bytes are written to the partition"
+    assert tiered(ages(3, 2), {**own, "remote.copy.lag.bytes": "10"})[0].reason is Reason.NOT_YET_TIERED
+
+
+def copied(segments: Sequence[LogSegment], now_ms: int, lag_ms: int, lag_bytes: int) -> int:
+    """A port of `RLMCopyTask.candidateLogSegments`: how many of the oldest are copied."""
+    newer = sum(s.bytes for s in segments)
+    for i, s in enumerate(segments):
+        newer -= s.bytes
+        age = now_ms - (s.largest_ms or 0)
+        by_time = lag_ms > 0 and (age < 0 or age >= lag_ms)
+        if s.active or not (0 in (lag_ms, lag_bytes) or by_time or 0 < lag_bytes <= newer):
+            return i
+    return len(segments)
+
+
+@given(logs(), st.sampled_from([-1, 0, DAY, 4 * DAY, 6 * DAY]), st.sampled_from([-1, 0, 1, 5, 12]))
+def test_a_segment_of_a_tiered_topic_goes_once_it_is_past_local_retention_and_may_be_copied(
+    log: tuple[list[LogSegment], Offsets, int, int, str], lag_ms: int, lag_bytes: int
+) -> None:
+    # What is of the future is copied at once.
+    segments = [s._replace(largest_ms=min(s.largest_ms or 0, NOW)) for s in log[0]]
+    ms, size = log[2:4]
+    local = {"local.retention.ms": str(ms), "local.retention.bytes": str(size)}
+    groups = tiered(segments, {**local, "remote.copy.lag.ms": str(lag_ms), "remote.copy.lag.bytes": str(lag_bytes)})
+
+    def gone(now_ms: int) -> int:
+        kafka = KafkaLog(segments, Offsets(), ms, size, delete=True)
+        left = kafka.after_checks(now_ms, start_first=True)
+        past = sum(s.base not in left for s in segments)
+        return min(
+            past, copied(segments, now_ms, ms if lag_ms == -1 else lag_ms, size if lag_bytes == -1 else lag_bytes)
+        )
+
+    index = -1
+    for g in groups:
+        first, index = index + 1, index + g.segments
+        for i, at_ms in ((first, g.at_ms), (index, g.last_at_ms)):
+            if segments[i].active:
+                continue
+            if at_ms is None:
+                assert gone(NOW + 1000 * DAY) <= i, g
+                continue
+            assert gone(max(at_ms, NOW)) > i, g
+            assert at_ms <= NOW or gone(at_ms - 1) <= i, g

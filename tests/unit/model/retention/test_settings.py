@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.model.retention.settings import BROKER_SETTINGS, NOTHING_SET, TOPIC_SETTINGS, Layers, Source, parsed_ms
+from logagent.model.retention.settings import (
+    BROKER_SETTINGS,
+    NOTHING_SET,
+    TOPIC_SETTINGS,
+    Layers,
+    Source,
+    is_not_considered,
+    parsed_ms,
+)
 
 HOUR, MINUTE = 3_600_000, 60_000
 EVERYWHERE = Layers(
@@ -73,3 +81,61 @@ def test_every_setting_has_a_default(name: str) -> None:
 )
 def test_numbers_are_read_as_java_reads_them(text: str, unit: int, expected: int | None) -> None:
     assert parsed_ms(text, unit) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max.compaction.lag.ms",
+        "segment.jitter.ms",
+        "log.cleaner.enable",
+        "log.roll.jitter.ms",
+        "metadata.max.retention.bytes",
+        # Of a release to come.
+        "retention.records",
+        "local.retention.records",
+        "log.retention.days",
+        "remote.copy.lag.records",
+        "log.tiering.policy",
+        "tiering.policy",
+        "cleanup.interval.ms",
+        "file.delete.batch.size",
+        "delete.retention.bytes",
+        "min.compaction.bytes",
+        "compaction.strategy",
+    ],
+)
+def test_a_setting_near_ours_that_is_not_read_is_not_considered(name: str) -> None:
+    assert is_not_considered(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *TOPIC_SETTINGS,
+        *(key for keys in BROKER_SETTINGS.values() for key, _ in keys),
+        *("cordoned.log.dirs", "log.dirs", "remote.log.storage.system.enable", "log4j.root", "logging"),
+        *("offsets.topic.segment.bytes", "delete.topic.enable", "max.message.bytes", "retention"),
+    ],
+)
+def test_what_is_read_and_what_is_far_from_it_is_not_named(name: str) -> None:
+    assert not is_not_considered(name)
+
+
+def test_what_is_not_considered_is_named_with_its_topics_and_where_it_is_set() -> None:
+    topics = {"segment.jitter.ms": {"a": "1", "b": "1", "c": "2", "elsewhere": "3"}, "retention.ms": {"a": "1"}}
+    layers = Layers(
+        topics=topics,
+        broker={"log.cleaner.max.compaction.lag.ms": "4"},
+        all_brokers={"log.cleaner.max.compaction.lag.ms": "5", "log.roll.jitter.ms": "6"},
+        file={"log.cleaner.max.compaction.lag.ms": "7", "log.cleaner.enable": "false", "log.dirs": "/d"},
+        complete=True,
+    )
+    assert [(str(n.setting), n.topics) for n in layers.not_considered({"a", "b", "c"})] == [
+        ("segment.jitter.ms=1 (topic)", ("a", "b")),
+        ("segment.jitter.ms=2 (topic)", ("c",)),
+        ("log.cleaner.enable=false (server.properties)", ()),
+        ("log.cleaner.max.compaction.lag.ms=4 (this broker, dynamic)", ()),
+        ("log.roll.jitter.ms=6 (all brokers, dynamic)", ()),
+    ]
+    assert list(NOTHING_SET.not_considered({"a"})) == []
