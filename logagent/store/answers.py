@@ -33,6 +33,7 @@ from logagent.store.records import (
     encode,
 )
 from logagent.store.signing import NotSigned
+from logagent.store.tree import ANSWERS
 
 T = TypeVar("T")
 
@@ -131,7 +132,7 @@ class Answers(Control):
     """The answers of one cluster's agents. Raises ServiceUnreachable if the store is absent or fails; one file or
     folder that is no answer raises NotSigned or one of `UNREADABLE`."""
 
-    root = "answers"
+    root = ANSWERS
 
     def nodes(self) -> list[int]:
         """The nodes that have a folder, also those of which nothing can be read."""

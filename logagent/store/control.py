@@ -17,7 +17,7 @@ from pathlib import Path
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.files.safe_open import MIB, FileLimit
 from logagent.store.contract import is_plain
-from logagent.store.shared import SharedStore, open_store
+from logagent.store.shared import SharedStore, open_store, refuse_loose
 from logagent.store.tree import StoredFile
 
 CONTROL, PROBES = "control", "probe"
@@ -113,6 +113,7 @@ class Control:
         """Before a key holder's command writes: the folders are closed to others, and a file that exists is not created
         again. Returns the time by the store's clock. Raises ConfigError, ServiceUnreachable."""
         with self._opened(PROBES) as store:
+            refuse_loose(self.store, store)
             for folder in ([CONTROL], [CONTROL, self.cluster_id], self._path("requests")):
                 why = store.open_to_others(folder)
                 if why is not None:

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import IO, Any, Self
 
 from logagent.errors import ConfigError, UnreadableError
@@ -141,6 +142,9 @@ class ObjectTree:
 
     def open_to_others(self, names: Sequence[str]) -> str | None:
         return None
+
+    def loose(self) -> dict[Path, int]:
+        return {}
 
     def remove_file(self, names: Sequence[str]) -> None:
         with self._failures():

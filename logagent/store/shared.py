@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from shlex import quote
 from typing import IO, Protocol, Self
 
@@ -66,11 +67,15 @@ class SharedStore(Protocol):
     def remove_file(self, names: Sequence[str]) -> None:
         """Remove a file; it need not exist."""
 
+    def loose(self) -> dict[Path, int]:
+        """The folders in which whoever may write can rename or remove what is others', each with the mode that ends
+        it. Of an object store, only its policy says who can."""
+
     def is_marked(self) -> bool:
         """Whether this was marked as a fleet store (`logagent fleet init`)."""
 
     def mark(self) -> bool:
-        """Mark this as a fleet store; False if it was marked already."""
+        """Mark this as a fleet store, and make sticky what others may write to; False if it was marked already."""
 
 
 def is_uri(store: str) -> bool:
@@ -120,7 +125,22 @@ def check_store(store: str) -> None:
         raise ServiceUnreachable(f"{store} is not a fleet store: it has no {MARKER}", hint=hint)
 
 
+def refuse_loose(store: str, opened: SharedStore) -> None:
+    """Raises ConfigError where whoever may write could rename what is others': also all that was ever decided."""
+    loose = opened.loose()
+    if loose:
+        by_mode = {mode: [quote(str(p)) for p, m in loose.items() if m == mode] for mode in sorted(set(loose.values()))}
+        raise ConfigError(
+            f"whoever may write to the fleet store {store} can rename and remove what others have there: "
+            f"{', '.join(map(str, loose))} {'is' if len(loose) == 1 else 'are'} not sticky",
+            hint=" && ".join(f"chmod {mode:o} {' '.join(paths)}" for mode, paths in by_mode.items()),
+        )
+
+
 def init_store(store: str) -> bool:
-    """Mark a directory or a prefix as a fleet store; False if it was marked already. Raises OSError."""
+    """Mark a directory or a prefix as a fleet store; False if it was marked already. Raises OSError, and ConfigError
+    for a directory in which whoever may write can rename what is others', and that is not ours to change."""
     with open_store(store) as opened:
-        return opened.mark()
+        made = opened.mark()
+        refuse_loose(store, opened)
+        return made

@@ -6,8 +6,8 @@ put anything: a symlink to a log dir, a FIFO, a name that means something to a s
 nothing is removed that was not listed as a regular file of ours.
 
 Modes are set explicitly, so that hosts with different user ids and umasks can share a store: every directory gets the
-permission bits of the root; files get its read bits and are writable by their owner only. Use `chmod 2770` with a
-common group (any member may then run `ingest`, which removes), or `1777` as for `/tmp` (then only root may). The
+permission bits of the root; files get its read bits and are writable by their owner only. What others may write to is
+sticky, as `/tmp` is: 3770 with a common group, or 1777. Else whoever may write could rename what is others'. The
 control folder is closed in either case: whoever makes it shares it with their own primary group and with nobody else
 (`KEY_HOLDERS`).
 """
@@ -27,10 +27,11 @@ from logagent.errors import UnreadableError
 from logagent.files import safe_open as dir_walk
 from logagent.files.safe_open import FileLimit, read_regular
 from logagent.files.whole_file import create_file, fsync_directory, whole_file
+from logagent.store.contract import is_plain
 
 MARKER = ".logagent-store"
 MARKER_CONTENT = json.dumps({"schema": "logagent.store/1"}).encode() + b"\n"
-LANDING = "landing"
+LANDING, ANSWERS = "landing", "answers"
 MAX_LISTED = 10_000_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 KEY_HOLDERS = 0o2775
@@ -52,6 +53,14 @@ class StoredFile(NamedTuple):
     modified: float
 
 
+def closed_mode(bits: int) -> int:
+    """The mode of a folder that others may write to, so that they cannot rename or remove what is not theirs there;
+    with a common group, what is made there is the group's too."""
+    if not bits & 0o022:
+        return bits
+    return bits | stat.S_ISVTX | (0 if bits & 0o002 else stat.S_ISGID)
+
+
 class StoreTree:
     """An open store. Use it in a `with` block; methods raise OSError and take names, not paths."""
 
@@ -59,7 +68,7 @@ class StoreTree:
         self.root = Path(root)
         self.fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         bits = stat.S_IMODE(os.fstat(self.fd).st_mode)
-        self.directory_mode = bits | stat.S_IRWXU
+        self.directory_mode = closed_mode(bits | stat.S_IRWXU)
         self.shared_group = os.fstat(self.fd).st_gid if bits & 0o020 else None
         self.file_mode = (bits & 0o444) | stat.S_IRUSR | stat.S_IWUSR
 
@@ -91,7 +100,8 @@ class StoreTree:
                 # Independent of the umask: the next host has another user id.
                 mode = self.directory_mode
                 if keyed and depth == 0:
-                    os.fchown(made, -1, os.getegid())
+                    with suppress(PermissionError):  # an export that squashes users has one group for all of them
+                        os.fchown(made, -1, os.getegid())
                 if keyed:
                     mode = KEY_HOLDERS if os.fstat(made).st_gid != self.shared_group else KEY_HOLDERS & ~0o2020
                 os.fchmod(made, mode)
@@ -191,10 +201,32 @@ class StoreTree:
     def is_marked(self) -> bool:
         return not {MARKER, LANDING}.isdisjoint(self.names([]))
 
+    def loose(self) -> dict[Path, int]:
+        found: dict[Path, int] = {}
+        for names in ([], *([top] for top in (LANDING, ANSWERS)), *self._clusters()):
+            # What is no directory, or is not ours to read, is no parent of ours.
+            with suppress(FileNotFoundError, NotADirectoryError, PermissionError), self.directory(names) as fd:
+                bits = stat.S_IMODE(os.fstat(fd).st_mode)
+                if bits != closed_mode(bits):
+                    found[self.root.joinpath(*names)] = closed_mode(bits)
+        return found
+
+    def _clusters(self) -> Iterator[list[str]]:
+        for top in (LANDING, ANSWERS):
+            with suppress(NotADirectoryError, PermissionError):
+                yield from ([top, name] for name in self.folders([top]) if is_plain(name))
+
     def mark(self) -> bool:
+        for path, mode in self.loose().items():
+            with suppress(PermissionError), self.directory(path.relative_to(self.root).parts) as fd:
+                os.fchmod(fd, mode)
+        if self.loose():
+            return False
+        self.directory_mode = closed_mode(self.directory_mode)
         made = self.create_new([MARKER], MARKER_CONTENT)
-        with self.directory([LANDING], create=True):
-            pass
+        for top in (LANDING, ANSWERS):  # else they would belong to whichever agent comes first
+            with self.directory([top], create=True):
+                pass
         return made
 
     def remove_file(self, names: Sequence[str]) -> None:

@@ -49,8 +49,8 @@ def fleet() -> None:
 def init(store: str) -> None:
     """Mark a directory, or a prefix of an object store, as a fleet store: agents publish to nothing else.
 
-    The mode of a directory decides who shares it: every folder in it gets the same bits (2770 with a common group, or
-    1777).
+    The mode of a directory decides who shares it: every folder in it gets the same bits. One that others may write to
+    becomes sticky (3770 with a common group, or 1777): nobody then renames or removes what is others'.
     """
     try:
         made = init_store(store)

@@ -183,7 +183,7 @@ def test_a_request_under_another_name_asks_for_nothing(control: Control) -> None
     assert json.loads(place(control, number, "request.json").read_bytes())["schema"] == REQUEST_SCHEMA
 
 
-@pytest.mark.parametrize("mode", [0o1777, 0o2770])
+@pytest.mark.parametrize("mode", [0o1777, 0o3770])
 def test_the_control_folder_is_closed_whatever_the_stores_mode(tmp_path: Path, mode: int) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store").chmod(mode)

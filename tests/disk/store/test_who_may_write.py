@@ -1,0 +1,139 @@
+"""Who may write to a shared store, as real users: nobody renames or removes what is others', and key holders need not
+be root."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import subprocess
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from logagent.cli.main import run
+from logagent.errors import ConfigError
+from logagent.store.answers import Answers, Seen
+from logagent.store.control import Control
+from logagent.store.records import instant
+from logagent.store.requests import Request, write_request
+from logagent.store.shared import init_store
+from logagent.store.signing import PrivateKey
+from tests.disk.conftest import run as command
+from tests.disk.conftest import unmount
+from tests.needs import need_command, need_root
+from tests.real_users import User, open_the_way
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
+KEY = PrivateKey("ops", b"\x01" * 32)
+SHARED, KEY_HOLDERS = 4100, 4200
+AGENT, OTHER = User(4001, 4001, [SHARED]), User(4009, 4009, [SHARED])
+OPERATOR, COLLEAGUE = User(4011, KEY_HOLDERS, [SHARED]), User(4012, 4012, [SHARED, KEY_HOLDERS])
+NEVER = Request(CLUSTER, "topics", "0" * 16, "ops", "2026-11-21T00:00:00.000Z", "2026-11-22T00:00:00.000Z", "0" * 32)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    need_root()
+    made = tmp_path / "store"
+    made.mkdir()
+    open_the_way(made)
+    return made
+
+
+def shared(store: Path, mode: int) -> Path:
+    os.chown(store, -1, SHARED)
+    store.chmod(mode)
+    return store
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def looks(node: int, store: Path) -> None:
+    at = instant(datetime.now(UTC))
+    Answers(store, CLUSTER).write_seen(Seen(CLUSTER, node, f"kafka-{node}", f"{node:032x}", at, at))
+
+
+@pytest.mark.parametrize(
+    ("had", "has"),
+    [(0o2770, 0o3770), (0o770, 0o3770), (0o2775, 0o3775), (0o777, 0o1777), (0o1777, 0o1777), (0o755, 0o755)],
+)
+def test_what_others_may_write_to_is_made_sticky(store: Path, had: int, has: int) -> None:
+    shared(store, had)
+    init_store(str(store))
+    assert (mode_of(store), mode_of(store / "landing")) == (has, has)
+
+
+@pytest.mark.parametrize("mode", [0o3770, 0o1777])
+def test_nobody_renames_what_another_has_in_the_store(store: Path, mode: int) -> None:
+    init_store(str(shared(store, mode)))
+    AGENT.does(lambda: looks(1, store))
+    OPERATOR.does(lambda: Control(store, CLUSTER).prepare())
+    for taken in (store / "control", store / "answers", store / "landing", store / "answers" / CLUSTER / "1"):
+        with pytest.raises(AssertionError, match="PermissionError"):
+            OTHER.does(partial(taken.rename, taken.with_name("aside")))
+    for closed in (store / "control", store / "control" / CLUSTER, store / "answers" / CLUSTER / "1" / "seen.json"):
+        with pytest.raises(AssertionError, match="PermissionError"):
+            OTHER.does((closed / "x").mkdir if closed.is_dir() else closed.unlink)
+
+
+@pytest.mark.parametrize("who", [OPERATOR, User(0, 0)], ids=["operator", "root"])
+def test_a_store_in_which_others_may_rename_is_refused_with_what_mends_it(store: Path, who: User) -> None:
+    init_store(str(shared(store, 0o2770)))
+    AGENT.does(lambda: looks(1, store))
+    for folder in (store, store / "landing", store / "answers", store / "answers" / CLUSTER):
+        folder.chmod(0o2770)
+
+    def refused() -> str:
+        with pytest.raises(ConfigError, match="are not sticky") as raised:
+            Control(store, CLUSTER).prepare()
+        return raised.value.hint or ""
+
+    hint = who.does(refused)
+    assert hint.startswith("chmod 3770 ") and not (store / "control").exists()
+    subprocess.run(["sh", "-ec", hint], check=True)  # as pasted
+    assert who.does(lambda: Control(store, CLUSTER).prepare())
+    assert mode_of(store) == mode_of(store / "answers" / CLUSTER) == 0o3770
+
+
+def test_who_may_not_change_the_mode_is_told_what_its_owner_runs(
+    store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shared(store, 0o2770)
+    assert OPERATOR.does(lambda: run(["fleet", "init", "--store", str(store)])) == ConfigError.exit_status
+    told = capfd.readouterr().err
+    assert f"hint: chmod 3770 {shlex.quote(str(store))}" in " ".join(told.split()), told
+    assert list(store.iterdir()) == []
+    store.chmod(0o3770)
+    assert OPERATOR.does(lambda: run(["fleet", "init", "--store", str(store)])) == 0
+
+
+def test_key_holders_share_the_control_folder_by_their_group(store: Path) -> None:
+    """The first one makes it, with its primary group; who is in the group writes there, and no other user."""
+    init_store(str(shared(store, 0o1777)))
+    number = OPERATOR.does(lambda: write_request(Control(store, CLUSTER), NEVER, KEY))
+    assert (mode_of(store / "control"), (store / "control").stat().st_gid) == (0o2775, KEY_HOLDERS)
+    assert COLLEAGUE.does(lambda: Control(store, CLUSTER).prepare())
+    assert COLLEAGUE.does(lambda: Control(store, CLUSTER).create(f"requests/{number}", "decision.json", b""))
+    with pytest.raises(AssertionError, match="Permission denied"):
+        OTHER.does(lambda: Control(store, CLUSTER).prepare())
+
+
+def test_an_export_that_has_one_user_and_one_group_for_all_takes_a_request(store: Path, tmp_path: Path) -> None:
+    """Its server changes no group."""
+    need_command("bindfs")
+    os.chown(store, 4000, 4000)
+    point = tmp_path / "mnt"
+    point.mkdir()
+    command("bindfs", "-o", "allow_other", "--force-group=4000", "--chgrp-deny", store, point)
+    try:
+        someone = User(4000, KEY_HOLDERS)
+        someone.does(lambda: init_store(str(point)))
+        assert someone.does(lambda: write_request(Control(point, CLUSTER), NEVER, KEY))
+        assert someone.does(lambda: Control(point, CLUSTER).prepare())
+    finally:
+        unmount(point)
