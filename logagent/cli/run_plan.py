@@ -199,8 +199,7 @@ def closing(plan: Plan, document: PlanDoc) -> str:
     beside = f"; {refused} refused, see above" if refused else ""
     if document["mode"] == "execute" and plan.needs_approval is None and totals["actions"]:
         done = sum(a["outcome"] == "done" for a in document["actions"] if a["action"] != "drop-checkpoint-entry")
-        freed = f", {human_bytes(totals['freed_bytes'])} freed" if totals["freed_bytes"] else ""
-        return f"{done} of {totals['actions']} done{freed}{beside}"
+        return f"{done} of {totals['actions']} done{_freed(document)}{beside}"
     if totals["actions"]:
         also = f" ({refused} refused)" if refused else ""
         what = "1 directory" if totals["actions"] == 1 else f"{totals['actions']} directories"
@@ -214,6 +213,14 @@ def closing(plan: Plan, document: PlanDoc) -> str:
         )
         return f"nothing was done: {all_of_it}, see above"
     return nothing_is_due([w.until_ms for w in plan.waiting]) if plan.waiting else "nothing to do"
+
+
+def _freed(document: PlanDoc) -> str:
+    """The blocks of what was removed, and what came back of them where that is less."""
+    freed = document["totals"]["freed_bytes"]
+    if "rescue" in document and document["rescue"]["why_less"]:
+        return f", {human_bytes(freed)} removed, {human_bytes(document['rescue']['came'] or 0)} more free"
+    return f", {human_bytes(freed)} freed" if freed else ""
 
 
 def nothing_is_due(until_ms: Sequence[int | None]) -> str:

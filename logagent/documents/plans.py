@@ -190,15 +190,18 @@ class NoRetentionDoc(TypedDict):
 @strict
 class RescueDoc(TypedDict):
     """`need`: what was asked for; `missing`: what of it the plan does not free, or (with `--execute`) was not freed;
-    `gives_back`: what the plan frees as `statvfs` counts it (blocks that a reflink or snapshot keeps count too: compare
-    `room` and `room_after`); `more`: what else could be freed. `room` is the state before, `room_after` (with
-    `--execute`) the state now. `kept`: what is not offered. `unread_processes`: processes of other users, of which
-    `open_removed` and `removed_by_hand` say nothing. `removed_by_hand`: data at risk, never counted as what can be
-    freed. `local_retention`: as `retention`, the `local.retention.ms` of tiered topics, whose
-    remote records stay; only what was copied there is freed."""
+    `gives_back`: the blocks of what the plan removes (those that a reflink or snapshot keeps count too); `came`: how
+    many bytes more `statvfs` calls free now that it was carried out (null: it was not), which ends `need`, and
+    `why_less`: what explains that it is less than `totals.freed_bytes`; `more`: what else could be freed. `room` is the
+    state before, `room_after` (with `--execute`) the state now. `kept`: what is not offered.
+    `unread_processes`: processes of other users, of which `open_removed` and `removed_by_hand` say nothing.
+    `removed_by_hand`: data at risk, never counted as what can be freed. `local_retention`: as `retention`, the
+    `local.retention.ms` of tiered topics, whose remote records stay; only what was copied there is freed."""
 
     need: Size | None
     missing: Size
+    came: Size | None
+    why_less: list[str]
     gives_back: Size
     more: Size
     room: list[RescueRoom]

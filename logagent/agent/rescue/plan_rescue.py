@@ -1,7 +1,7 @@
 """The plan of `logagent rescue`: every step that may be offered, in order, until enough is freed.
 
 Carries a rescue out: what is removed directly, what is set aside and then removed in the same run, and more of what
-is due if that freed less than is needed.
+is due while the file system has got back less than is needed.
 
 One step after the other: no copy of another step is read before a marked directory is gone, and on a full disk a rename
 may need what the removals before it have freed.
@@ -17,15 +17,20 @@ from logagent.agent.evidence.stray_questions import read_as_loaded
 from logagent.agent.execute.log_manager import LogManager
 from logagent.agent.rescue.rescue_inspection import (
     BrokersPart,
+    CameBack,
+    Room,
     brokers_part,
     file_systems,
+    free_by_device,
     free_room,
     leftover_files,
     plain_files,
     room_given_back,
+    what_came,
 )
 from logagent.agent.session.session import Session, new_uuid
 from logagent.host.brokers.broker_process import inspect_process
+from logagent.host.log_dir.calls import Stop
 from logagent.model.assignments.duplicates import Duplicates, duplicates, pairs
 from logagent.model.claims import Claim
 from logagent.model.facts import Facts
@@ -51,6 +56,7 @@ from logagent.model.sizes import NOTHING, Space
 
 # Sources that need no network: what only a running cluster can prove is unknown here.
 LOCAL_SOURCES = ("kraft-log", "file")
+_BOOKS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,8 @@ class RemovedByHand:
 class Rescue:
     """`plan`: what would be done now; `offers`: which step each of its actions is. `more`: what could be freed beyond
     the need. `unread_processes`: how many `open_removed` lacks. `free`: by log dir. `removed_by_hand`: what is lost
-    when a process ends; while there is any, no stop or restart is advised."""
+    when a process ends; while there is any, no stop or restart is advised. `came`: what the file system got back, once
+    the plan was carried out, and `expected`: the blocks of what was removed."""
 
     plan: Plan
     offers: dict[DirKey, Offer]
@@ -90,14 +97,23 @@ class Rescue:
     by_broker: BrokersPart
     free: dict[str, Space]
     removed_by_hand: list[RemovedByHand]
+    came: CameBack | None = None
+    expected: int = 0
 
     @property
     def gives_back(self) -> int:
         return _given_back(self.offers.values())
 
-    def missing(self, freed: int) -> int:
-        """What `freed` bytes leave of the need."""
-        return max(0, (self.need or 0) - freed)
+    @property
+    def missing(self) -> int:
+        """What of the need the plan leaves, or left when it was carried out."""
+        return max(0, (self.need or 0) - (self.gives_back if self.came is None else self.came.bytes))
+
+    @property
+    def came_less(self) -> int:
+        """By how many bytes less came than was removed; 0 up to what a file system's own books take."""
+        lacks = self.expected - self.came.bytes if self.came is not None else 0
+        return max(0, lacks - _BOOKS_BYTES)
 
 
 def plan_rescue(
@@ -307,27 +323,52 @@ def _program(pid: int) -> str | None:
 def carry_out_rescue(
     session: Session, rescue: Rescue, manager: LogManager, *, approved: bool, include_internal: bool
 ) -> tuple[Rescue, Execution]:
-    """Execute the plan, and then, while less was freed than is needed, what else is due: a guard may refuse at the act
-    what it let pass before. Returns the rescue with everything that was tried, and the outcome. Raises JournalError.
+    """Execute the plan, and then, while less came back than is needed, what else is due: a guard may refuse at the act
+    what it let pass before, and other files or processes may keep the blocks of what was removed. Returns the rescue
+    with everything that was tried, and the outcome. Raises JournalError.
 
     `approved`: the plan was approved by its id. Then exactly that plan is carried out.
     """
+    before, stop = free_by_device(session), manager.control.stop
     plan, execution = _with_removals(session, rescue.plan, manager)
     rescue = replace(rescue, plan=plan)
-    if approved or plan.needs_approval is not None:
-        return rescue, execution
-    tried = set(rescue.offers)
-    while (missing := rescue.missing(execution.freed_bytes)) and not manager.control.stop():
+    if execution.results or plan.needs_approval is None:
+        rescue = _measured(session, rescue, execution, before, stop)
+    tried, going_on = set(rescue.offers), not approved and plan.needs_approval is None
+    while going_on and rescue.missing and not stop():
         session.take_inventory()
         found = plan_rescue(
-            session, session.facts(), need=missing, only_due=True, include_internal=include_internal, leave_out=tried
+            session,
+            session.facts(),
+            need=rescue.missing,
+            only_due=True,
+            include_internal=include_internal,
+            leave_out=tried,
         )
         tried.update(found.offers)
         rescue = _joined(rescue, found)
-        if not found.plan.actions or found.plan.needs_approval is not None:
-            break
-        execution = _together(execution, manager.execute(replace(found.plan, plan_id=rescue.plan.plan_id)))
-    return rescue, execution
+        going_on = bool(found.plan.actions) and found.plan.needs_approval is None
+        if going_on:
+            execution = _together(execution, manager.execute(replace(found.plan, plan_id=rescue.plan.plan_id)))
+            rescue = _measured(session, rescue, execution, before, stop)
+    return (_with_who_keeps_it(session, rescue) if rescue.came_less else rescue), execution
+
+
+def _measured(session: Session, rescue: Rescue, execution: Execution, before: Mapping[int, Room], stop: Stop) -> Rescue:
+    """With what came back until now where it acted: elsewhere a broker frees and writes, too."""
+    expected = execution.freed_bytes
+    acted_on = {p.dir.device for p in rescue.plan.actions}
+    before = {device: room for device, room in before.items() if device in acted_on}
+    wanted = rescue.need if rescue.need is not None and rescue.need <= expected else expected - _BOOKS_BYTES
+    return replace(rescue, came=what_came(session, before, wanted, stop), expected=expected)
+
+
+def _with_who_keeps_it(session: Session, rescue: Rescue) -> Rescue:
+    """With the processes that keep removed files open now, what this run removed included."""
+    session.take_inventory()
+    facts = session.facts()
+    unread = max((where.unread_processes for where in facts.log_dirs.values()), default=0)
+    return replace(rescue, open_removed=_open_removed(facts, session.spared), unread_processes=unread)
 
 
 def _joined(rescue: Rescue, found: Rescue) -> Rescue:

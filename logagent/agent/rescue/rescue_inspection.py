@@ -1,4 +1,5 @@
-"""What a rescue looks at besides inventory and facts: what each directory would free, doubles, ages of segments."""
+"""What a rescue reads besides inventory and facts: what each directory would free, what came back, doubles, ages of
+segments."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from logagent.broker.files.checkpoint_files import TEMP_PREFIX
 from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.files.segment_files import segment_times
 from logagent.errors import LogAgentError
+from logagent.host.linux.mounts import kind_of
 from logagent.host.log_dir.log_dir import BROKER_FILES, OpenLogDir
 from logagent.host.removal.unlink import gives_back
 from logagent.model.facts import Facts
@@ -193,6 +195,67 @@ def free_room(session: Session) -> Mapping[str, Space]:
     return {
         path: found for path, found in session.calls.call_each(jobs).items() if not isinstance(found, LogAgentError)
     }
+
+
+# File systems on which files can share blocks: a copy by `cp --reflink`, or a snapshot, keeps what is removed.
+_SHARES_BLOCKS = frozenset({"xfs", "btrfs", "zfs", "bcachefs", "ocfs2"})
+# What is removed comes back with the next transaction there: by default within 30 s (btrfs), 5 s (zfs).
+_COMES_LATE = frozenset({"btrfs", "zfs", "bcachefs"})
+_QUIET_SECONDS, _LATE_SECONDS, _POLL_SECONDS = 2.0, 35.0, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Free bytes of one file system: for users other than root, and for root, whose reserve is among them."""
+
+    users: int
+    root: int
+    kind: str
+
+
+def free_by_device(session: Session) -> dict[int, Room]:
+    """Of each file system that a log dir is on which answers."""
+
+    def read(log_dir: OpenLogDir) -> tuple[int, Room]:
+        with log_dir.acting("statvfs"):
+            room, kind = os.fstatvfs(log_dir.fd), kind_of(log_dir.fd)
+        return log_dir.identity.device, Room(room.f_bavail * room.f_frsize, room.f_bfree * room.f_frsize, kind)
+
+    jobs = {path: partial(read, log_dir) for path, log_dir in session.log_dirs.online().items()}
+    return dict(r for r in session.calls.call_each(jobs).values() if not isinstance(r, LogAgentError))
+
+
+@dataclass(frozen=True, slots=True)
+class CameBack:
+    """By how many bytes more is free now than before. `reserved`: what root's reserve took of it. `shares_blocks`:
+    kinds of file systems that may keep blocks for other files. 0 where a file system does not answer any more."""
+
+    bytes: int
+    reserved: int
+    shares_blocks: tuple[str, ...]
+
+
+def what_came(session: Session, before: Mapping[int, Room], wanted: int, stop: Callable[[], bool]) -> CameBack:
+    """Waits until `wanted` bytes came back, or no more comes: xfs frees what was removed in the background, and btrfs
+    with its next transaction."""
+    clock = session.clock
+    quiet = _LATE_SECONDS if any(room.kind in _COMES_LATE for room in before.values()) else _QUIET_SECONDS
+    most, since = -1, clock.monotonic()
+    while (came := _came(before, free_by_device(session))).bytes < wanted and not stop():
+        if came.bytes > most:
+            most, since = came.bytes, clock.monotonic()
+        elif clock.monotonic() - since > quiet:
+            break
+        clock.sleep(_POLL_SECONDS)
+    return came
+
+
+def _came(before: Mapping[int, Room], now: Mapping[int, Room]) -> CameBack:
+    both = [(room, now[device]) for device, room in before.items() if device in now]
+    users = sum(max(0, after.users - room.users) for room, after in both)
+    root = sum(max(0, after.root - room.root) for room, after in both)
+    shares = sorted({room.kind for room in before.values() if room.kind in _SHARES_BLOCKS})
+    return CameBack(users, max(0, root - users), tuple(shares))
 
 
 def file_systems(session: Session) -> list[tuple[list[str], int]]:

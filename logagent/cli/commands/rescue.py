@@ -52,14 +52,16 @@ def add_rescue(document: PlanDoc, rescue: Rescue, room_after: Room) -> None:
             action["cost"] = offer.cost
             action["gives_back"] = offer.gives_back if key in rescue.offers else 0
             action["shortens"] = offer.shortens
-    freed = document["totals"]["freed_bytes"] if document["mode"] == "execute" else rescue.gives_back
-    document["rescue"] = rescue_document(rescue, room_after, rescue.missing(freed))
+    nothing_done = document["mode"] == "execute" and rescue.came is None
+    document["rescue"] = rescue_document(rescue, room_after, rescue.need or 0 if nothing_done else rescue.missing)
 
 
 def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc:
     return {
         "need": rescue.need,
         "missing": missing,
+        "came": rescue.came.bytes if rescue.came is not None else None,
+        "why_less": _why_less(rescue),
         "gives_back": rescue.gives_back,
         "more": rescue.more,
         "room": _room(rescue.free),
@@ -261,11 +263,28 @@ def _show_kept(call: Call, rescue: Rescue) -> None:
 def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -> None:
     for room in document["rescue"]["room_after"] if executed else document["rescue"]["room"]:
         call.say(f"{room['log_dir']}: {human_bytes(room['free'])} and {room['inodes_free']} inodes free")
-    if missing := rescue.missing(document["totals"]["freed_bytes"] if executed else rescue.gives_back):
-        call.say(f"{human_bytes(rescue.need or 0)} needed, {human_bytes(missing)} missing")
+    if rescue.came is not None and rescue.came_less:
+        expected, came = human_bytes(rescue.expected), human_bytes(rescue.came.bytes)
+        call.say(f"{expected} were removed, but only {came} more are free: {'; '.join(_why_less(rescue))}")
+    if rescue.missing:
+        call.say(f"{human_bytes(rescue.need or 0)} needed, {human_bytes(rescue.missing)} missing")
     if rescue.more and rescue.need is not None:
         call.say(f"{human_bytes(rescue.more)} more can be freed, if needed")
     say_how_it_ends(call, rescue.plan, document)
+
+
+def _why_less(rescue: Rescue) -> list[str]:
+    """Why less came back than was removed: what is known, then what cannot be seen here."""
+    if rescue.came is None or not rescue.came_less:
+        return []
+    kept, reserved, shares = sum(o.bytes for o in rescue.open_removed), rescue.came.reserved, rescue.came.shares_blocks
+    why = [f"{human_bytes(reserved)} went to what the file system reserves for root"] if reserved else []
+    why += [f"processes keep {human_bytes(kept)} of removed files open (listed above)"] if kept else []
+    why += [f"{', '.join(shares)}: a copy made with cp --reflink, or a snapshot, keeps its blocks"] if shares else []
+    if reserved + kept >= rescue.came_less:
+        return why
+    unseen = "a process that cannot be seen here keeps files open (lsof +L1, as root on the host)"
+    return [*why, f"or {unseen}, or others wrote meanwhile"]
 
 
 # With less, the next segment or checkpoint is one too many.
@@ -371,7 +390,7 @@ def _report(call: Call, session: Session, facts: Facts, offered: Rescue, executi
     after = {p: r for p, r in free_room(session).items() if p in offered.free} if execution is not None else {}
     add_rescue(document, offered, after)
     set_status(call, plan, execution)
-    if executed and offered.missing(document["totals"]["freed_bytes"]):
+    if executed and offered.missing:
         call.record_status(Exit.REFUSED)
     with closing_said(call, plan, document):
         if call.json:

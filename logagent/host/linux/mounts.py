@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from logagent.files.safe_open import listed
+from logagent.host.linux.syscalls import mount_id
 
 # Behind these is a server or process that may never answer: even `stat` of an open file waits for it.
 _REMOTE = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "lustre", "afs", "virtiofs", "beegfs", "glusterfs")
@@ -20,7 +22,7 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 @dataclass(frozen=True, slots=True)
 class Mount:
     """One line of the table. device: as `st_dev` has it. options: of this mount; device_options: of the file system.
-    root: the directory of the file system that is seen there."""
+    root: the directory of the file system that is seen there. id: of the mount, as `syscalls.mount_id` has it."""
 
     point: str
     kind: str
@@ -29,6 +31,7 @@ class Mount:
     options: frozenset[str]
     device_options: frozenset[str]
     root: str = "/"
+    id: int = -1
 
     @property
     def remote(self) -> bool:
@@ -57,6 +60,14 @@ def mount_of(path: str, table: Iterable[Mount]) -> Mount | None:
         if below and (best is None or len(mount.point) >= len(best.point)):
             best = mount
     return best
+
+
+def kind_of(fd: int) -> str:
+    """The kind of the file system that `fd` is on; empty if the mount table does not say."""
+    with suppress(OSError):
+        own = mount_id(fd)
+        return next((m.kind for m in mounts() if m.id == own), "")
+    return ""
 
 
 def mounted_children(dir_fd: int) -> frozenset[str]:
@@ -100,9 +111,10 @@ def _mount(line: bytes) -> Mount | None:
         device = os.makedev(int(major), int(minor))
     except ValueError:
         return None
+    number = int(words[0]) if words[0].isdigit() else -1
     root, point = (os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), word)) for word in words[3:5])
     options = _options(words[5]), _options(device_options)
-    return Mount(point, os.fsdecode(kind), os.fsdecode(source), device, *options, root)
+    return Mount(point, os.fsdecode(kind), os.fsdecode(source), device, *options, root, number)
 
 
 def _options(word: bytes) -> frozenset[str]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from logagent.broker.files.segment_files import indexes_to_rebuild, read_segment_files
 from logagent.errors import NotAsPlanned
 from logagent.host.linux.access import READ, SEARCH, WRITE, may_as_any_owner, user_name
-from logagent.host.linux.mounts import mounts
+from logagent.host.linux.mounts import kind_of, mounts
 from logagent.host.linux.syscalls import Attributes, attributes, on_lower_layer
 from logagent.host.log_dir.log_dir import OPEN_CHILD, OpenLogDir
 from logagent.host.log_dir.started_mark import is_started
@@ -125,7 +125,7 @@ class Ways:
                 yield Unchangeable(fact, "name a quarantine directory that is reached through the same mount")
             if not _may(fd, ".", WRITE):
                 yield _no_permission(self.actor, path, attributes(fd))
-        kind = self._kind = _kind(fd) if self._kind is None else self._kind
+        kind = self._kind = kind_of(fd) if self._kind is None else self._kind
         if kind in _PLAIN_RENAMES or kind.startswith(("fuse.", "fuseblk")):
             yield Unchangeable(
                 f"{path} is on {kind}, where names cannot be changed without replacing others (RENAME_NOREPLACE)",
@@ -213,14 +213,6 @@ def _is_shortened(found: Attributes) -> bool:
     """Whether a large file is truncated before it is unlinked (`unlink.Shortener`)."""
     large = found.size > MAX_CHUNK and found.blocks * 512 > MIB
     return large and stat.S_ISREG(found.mode) and found.links == 1
-
-
-def _kind(fd: int) -> str:
-    """The kind of the file system that the open directory is on; empty if the table of mounts does not say."""
-    device = os.fstat(fd).st_dev
-    with suppress(OSError):
-        return next((m.kind for m in reversed(mounts()) if m.device == device), "")
-    return ""
 
 
 def _overlay_moves(fd: int) -> bool:

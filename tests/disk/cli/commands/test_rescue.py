@@ -561,55 +561,55 @@ DUE = 'max_fraction = 1.0\nstray_retention = "0s"'
 
 
 @pytest.mark.usefixtures("led_here")
-def test_it_goes_on_until_enough_was_really_freed(tmp_path: Path) -> None:
-    mess, bad, (first, second) = with_a_decayed_copy(tmp_path, Thing("stray", 600), Thing("stray", 600))
-    shown = rescue(mess, "--need", "400KiB", settings=DUE)
+def test_it_goes_on_until_enough_was_really_freed(loop_fs: LoopFs, tmp_path: Path) -> None:
+    mess, bad, (first, second) = with_a_decayed_copy(loop_fs("tmpfs"), Thing("stray", 600), Thing("stray", 600))
+    shown = rescue(mess, "--need", "400KiB", settings=DUE, state=tmp_path / "state")
     assert offered(shown.json) == {bad} and shown.json["rescue"]["missing"] == 0
-    done = rescue(mess, "--need", "400KiB", "--execute", settings=DUE)
+    done = rescue(mess, "--need", "400KiB", "--execute", settings=DUE, state=tmp_path / "state")
     assert done.outcomes() == {bad.name: "skipped", first.name: "done"} and done.status == 3
     assert done.json["totals"]["freed_bytes"] >= 400 << 10 and done.json["rescue"]["missing"] == 0
     assert bad.exists() and not first.exists() and second.exists()
     # Each was tried once, and what is missing is said.
-    done = rescue(mess, "--need", "1GiB", "--execute", settings=DUE)
+    done = rescue(mess, "--need", "1GiB", "--execute", settings=DUE, state=tmp_path / "state")
     assert done.outcomes() == {bad.name: "skipped", second.name: "done"} and done.status == 3
     assert done.json["rescue"]["missing"] == (1 << 30) - done.json["totals"]["freed_bytes"]
-    said = rescue_text(mess, "--need", "1GiB", "--execute", settings=DUE)
+    said = rescue_text(mess, "--need", "1GiB", "--execute", settings=DUE, state=tmp_path / "state")
     assert "1.0 GiB needed, 1.0 GiB missing" in said.err.splitlines()
     assert said.err.rstrip().endswith("nothing was done: refused, see above") or "0 of 1 done" in said.err, said.err
 
 
 @pytest.mark.parametrize("need, status", [("400KiB", 0), ("1GiB", 3)])
-def test_a_script_sees_whether_enough_was_freed(tmp_path: Path, need: str, status: int) -> None:
-    mess = make(tmp_path, [Thing("stray", 600)])
-    assert rescue(mess, "--need", need, settings=DUE).status == 0
-    done = rescue(mess, "--need", need, "--execute", settings=DUE)
+def test_a_script_sees_whether_enough_was_freed(loop_fs: LoopFs, tmp_path: Path, need: str, status: int) -> None:
+    mess = make(loop_fs("tmpfs"), [Thing("stray", 600)])
+    assert rescue(mess, "--need", need, settings=DUE, state=tmp_path / "state").status == 0
+    done = rescue(mess, "--need", need, "--execute", settings=DUE, state=tmp_path / "state")
     assert list(done.outcomes().values()) == ["done"] and done.status == status, done.json["refusals"]
 
 
 @pytest.mark.usefixtures("led_here")
-def test_going_on_takes_nothing_that_needs_an_approval(tmp_path: Path) -> None:
+def test_going_on_takes_nothing_that_needs_an_approval(loop_fs: LoopFs, tmp_path: Path) -> None:
     """By the blast radius, or because it would go early."""
     limits = 'max_fraction = 1.0\nmax_dirs = 2\nstray_retention = "0s"'
     things = [Thing("stray", 600), Thing("stray", 600), Thing("stray", 600), Thing("orphan", 1024)]
-    mess, bad, (first, *others) = with_a_decayed_copy(tmp_path, *things)
-    done = rescue(mess, "--need", "1700KiB", "--execute", settings=limits)
+    mess, bad, (first, *others) = with_a_decayed_copy(loop_fs("tmpfs"), *things)
+    done = rescue(mess, "--need", "1700KiB", "--execute", settings=limits, state=tmp_path / "state")
     assert done.outcomes() == {bad.name: "skipped", first.name: "done"} and done.status == 3
     assert all(path.exists() for path in (bad, *others))
     assert {name: done.guards().get(name) for name in (p.name for p in others)} == {
         others[0].name: "blast-radius", others[1].name: "blast-radius", others[2].name: None
     }  # fmt: skip
     assert done.json["rescue"]["missing"] and done.json["rescue"]["more"]
-    done = rescue(mess, "--need", "1GiB", "--execute", settings=limits.replace("2", "9"))
+    done = rescue(mess, "--need", "1GiB", "--execute", settings=limits.replace("2", "9"), state=tmp_path / "state")
     assert others[2].exists() and done.guards()[others[2].name] == "policy"
     assert not others[0].exists() and not others[1].exists()
 
 
 @pytest.mark.usefixtures("led_here")
-def test_an_approval_is_of_exactly_the_plan_that_was_shown(tmp_path: Path) -> None:
-    mess, bad, others = with_a_decayed_copy(tmp_path, Thing("stray", 600), Thing("stray", 600))
-    shown = rescue(mess, "--need", "400KiB", settings=DUE)
+def test_an_approval_is_of_exactly_the_plan_that_was_shown(loop_fs: LoopFs, tmp_path: Path) -> None:
+    mess, bad, others = with_a_decayed_copy(loop_fs("tmpfs"), Thing("stray", 600), Thing("stray", 600))
+    shown = rescue(mess, "--need", "400KiB", settings=DUE, state=tmp_path / "state")
     arguments = ["--need", "400KiB", "--execute", "--approve", shown.json["plan_id"]]
-    done = rescue(mess, *arguments, settings=DUE)
+    done = rescue(mess, *arguments, settings=DUE, state=tmp_path / "state")
     assert done.outcomes() == {bad.name: "skipped"} and done.status == 3
     assert done.json["rescue"]["missing"] == 400 << 10 and all(path.exists() for path in (bad, *others))
 
