@@ -52,6 +52,8 @@ class Deletions:
     _waited: dict[str, str] = field(default_factory=dict)
     _published: str = ""
     _acknowledged: set[str] = field(default_factory=set)
+    _ended: set[str] = field(default_factory=set)
+    """The requests that this process has seen end: a store that falls back brings none of them back."""
     _runner: str = field(default_factory=lambda: f"{secrets.token_hex(16)}.json")
 
     def __post_init__(self) -> None:
@@ -118,7 +120,9 @@ class Deletions:
         request, decision = filed.request, filed.decision
         if decision is not None or filed.outcome is not None or filed.hold is not None:
             self.setting.wrote.discard(number)  # what was decided once is never decided again, whatever the store loses
-        if request is None or filed.hold is not None or filed.is_over:
+        if filed.is_over:
+            self._ended.add(number)
+        if request is None or filed.hold is not None or number in self._ended:
             return
         if moment(request.at) > seen.at + CLOCKS_APART:
             self.waits[number] = f"it was made at {request.at}, which is in the future here"
@@ -138,6 +142,8 @@ class Deletions:
             if not names or over:
                 return
         now = self.reader.folder.again(number)
+        if now.is_over:
+            self._ended.add(number)
         if now.is_over or now.hold is not None:
             self.waits[number] = now.hold or "it was decided otherwise meanwhile"
             return
@@ -199,6 +205,9 @@ class Deletions:
             self.setting.wrote.discard(number)
             if decision is None or decision.decision != "delete":
                 return  # who loses obeys the winner
+            if filed.request.why_not_deleted(self.setting.clock()) is not None:
+                self.cancel(filed, "the store took more than a minute to write the decision; ask again")
+                return
             names = {t.topic_id: t.topic for t in decision.topics}
         # What it does not list is asked again by whoever did not see its answer: a cluster that lists no topic at all
         # does not show otherwise that it knows ids. Right after the decision it is what was listed just now.
@@ -247,6 +256,7 @@ class Deletions:
             return None
         if counts.decision != "delete":
             self.closed.add(filed.request_id)
+            self._ended.add(filed.request_id)
         return counts
 
     # Afterwards
@@ -255,7 +265,7 @@ class Deletions:
         """Write the outcome of each request that has one; whether any was written."""
         manager, wrote = TopicDeletionManager(seen, self.setting.silent_after), False
         for number, filed in seen.filed.items():
-            if filed.request is None or filed.outcome is not None or filed.hold is not None:
+            if filed.request is None or filed.outcome is not None or filed.hold is not None or number in self._ended:
                 continue
             if filed.decision is not None and filed.decision.decision != "delete":
                 continue
@@ -296,18 +306,20 @@ class Deletions:
         control, at = self.setting.control, instant(self.setting.clock())
         outcome = Outcome(number, control.cluster_id, self.setting.by, at, topics, directories)
         self.closed.add(number)
-        return write_outcome(control, outcome, self._key)
+        wrote = write_outcome(control, outcome, self._key)
+        self._ended.add(number)
+        return wrote
 
-    def cancel(self, filed: Filed) -> Decision:
+    def cancel(self, filed: Filed, why: str = "") -> Decision:
         """Cancel a request; returns the decision that counts. One that is decided already, or held, gets the
         cancellation beside it: it stops whoever has not acted yet. Raises ServiceUnreachable, ConfigError."""
         control = self.setting.control
         control.prepare()
         ours = Decision(filed.request_id, control.cluster_id, "cancelled", self.setting.by,
-                        instant(self.setting.clock()))  # fmt: skip
+                        instant(self.setting.clock()), why)  # fmt: skip
         first = None
         if filed.hold is None:
-            first = self._decide(filed, "cancelled")
+            first = self._decide(filed, "cancelled", why)
         if first is None or first.decision == "delete":
             cancel_beside(control, ours, self._key, secrets.token_hex(16))
         return first or ours

@@ -201,6 +201,12 @@ class Filed:
         """Nothing more is decided or done about it."""
         return self.outcome is not None or (self.decision is not None and self.decision.decision != "delete")
 
+    def is_left(self, now: datetime) -> bool:
+        """Whether it is about topics and its process did not decide it in time: nobody may any more."""
+        if self.request is None or self.request.kind != "topics" or self.decision is not None or self.hold is not None:
+            return False
+        return now > moment(self.request.at) + DECIDE_WITHIN
+
     def is_open(self, now: datetime) -> bool:
         """Whether it may still be decided."""
         if self.request is None or self.hold is not None or self.decision is not None or self.outcome is not None:

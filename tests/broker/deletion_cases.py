@@ -126,7 +126,8 @@ def host_gone(s: Stage) -> None:
 
 
 def recreated(s: Stage) -> None:
-    """The name belongs to a new topic before the old one's last replica is found, and a request comes too late."""
+    """The name belongs to a new topic before the old one's last replica is found, and a request comes too late: its
+    process did not decide it, so nobody does."""
     topic, three = s.create("recreated"), s.cluster.node(3)
     s.agent_is(3, signal.SIGSTOP)
     if s.mode == "kraft":
@@ -154,8 +155,9 @@ def recreated(s: Stage) -> None:
     s.create("recreated")
     new_id = s.cluster.topic_id(topic)
     late = s.signed_request(old)
-    s.completes(late)
+    s.stays_undecided(late)
     s.is_untouched(topic, new_id)
+    assert s.ordered.topics("cancel", late["request_id"])[0] == 0
 
 
 def orphans(s: Stage) -> None:

@@ -32,6 +32,7 @@ PROPERTIES = {
     "broker.session.timeout.ms": "10000",
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "log.flush.start.offset.checkpoint.interval.ms": "1000",
+    "log.retention.check.interval.ms": "5000",
 }
 
 
@@ -159,6 +160,12 @@ class Stage:
             while time.monotonic() < end:
                 assert self.request(request["request_id"])["state"] in ("open", "deleting")
                 time.sleep(1)
+
+    def stays_undecided(self, request: Any) -> None:
+        """Rounds, and nobody decides it: it says that it is to be asked for again."""
+        self.stays_open(request)
+        now = self.request(request["request_id"])
+        assert now["state"] == "open" and "not decided" in now["why"] and "ask again" in now["next"], now
 
     def completes(self, request: Any) -> None:
         self.rounds_until(request, lambda r: r["state"] == "done", "the request completes")

@@ -31,7 +31,7 @@ FEWER = "ask for fewer at a time: topics by --topic, directories by --host, --ki
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a plan has to take into account of the requests there are."""
+    """What a plan has to take into account of the requests there are. `open`: those that may still delete something."""
 
     open: tuple[Request, ...]
     lately: tuple[Request, ...]
@@ -43,7 +43,7 @@ def standing(deletions: Deletions) -> Standing:
     filed = deletions.reader.folder.read().values()
     requests = [f.request for f in filed if f.request is not None]
     at = setting.clock()
-    still = [f.request for f in filed if f.request is not None and not f.is_over]
+    still = [f.request for f in filed if f.request is not None and not f.is_over and not f.is_left(at)]
     return Standing(tuple(r for r in still if at < r.ends_at), tuple(asked_lately(requests, at)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,24 @@ socket.sethostname(sys.argv.pop(1))
 from logagent.cli.main import main
 main()
 """
+# The same, killed right behind the return of one of its calls.
+KILLED = """
+import os, signal, socket, sys
+from importlib import import_module
+socket.sethostname(sys.argv.pop(1))
+module, _, names = sys.argv.pop(1).partition(":")
+*path, name = names.split(".")
+owner = import_module(module)
+for each in path:
+    owner = getattr(owner, each)
+real = getattr(owner, name)
+def killed(*args, **named):
+    real(*args, **named)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(owner, name, killed)
+from logagent.cli.main import main
+main()
+"""
 
 
 class OrderedCluster:
@@ -50,19 +69,20 @@ class OrderedCluster:
         """Start the daemon beside a broker (in report mode: orders are obeyed all the same)."""
         folder = self.root / f"agent{node_id}"
         folder.mkdir(exist_ok=True)
-        command = [*elsewhere(f"kafka-{node_id}"), "run", "--log-format", "json"]
+        command = elsewhere(f"kafka-{node_id}", ELSEWHERE, "run", "--log-format", "json")
         started = DaemonProcess(folder, *self._arguments(node_id), command=command, **self._environment(node_id))
         self.running[node_id] = self.daemons.enter_context(started)
 
     def prestart(self, node_id: int) -> subprocess.CompletedProcess[str]:
         """`logagent prestart` beside a stopped broker, with the settings and the state of its agent."""
-        return self._run(node_id, "prestart", "--budget", "60s")
+        return self.command(node_id, "prestart", "--budget", "60s")
 
     def scan(self, node_id: int) -> Any:
         """What `logagent scan` says with the settings and the state of an agent, which knows the cluster's brokers."""
-        return json.loads(self._run(node_id, "scan", "--json").stdout)
+        return json.loads(self.command(node_id, "scan", "--json").stdout)
 
-    def _run(self, node_id: int, *words: str) -> subprocess.CompletedProcess[str]:
+    def command(self, node_id: int, *words: str) -> subprocess.CompletedProcess[str]:
+        """`logagent …` on a broker's host, with the settings and the state of its agent."""
         command = [sys.executable, "-m", "logagent", *words, *self._arguments(node_id)]
         environment = {**os.environ, **self._environment(node_id)}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -91,11 +111,18 @@ class OrderedCluster:
                              capture_output=True, text=True, check=False)  # fmt: skip
         return ran.returncode, json.loads(ran.stdout) if ran.stdout else None, ran.stderr
 
+    def topics_killed(self, behind: str, command: str, *words: str) -> None:
+        """`logagent topics …` on the operator's machine, killed as soon as the call `behind` (module:name) returns."""
+        command_line = elsewhere("operator", KILLED, behind, "topics", command, *words, *self._place())
+        environment = {**os.environ, **self._operator()}
+        ran = subprocess.run(command_line, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == -signal.SIGKILL, (ran.returncode, ran.stderr)
+
     def _operator(self) -> dict[str, str]:
         return {SILENT_AFTER: self.silent_after, "LOGAGENT_ORDERS__KEYS": self.public}
 
     def _elsewhere(self, *words: str) -> list[str]:
-        return [*elsewhere("operator"), "topics", *words, *self._place()]
+        return elsewhere("operator", ELSEWHERE, "topics", *words, *self._place())
 
     def _place(self) -> list[str]:
         return ["--store", str(self.store), "--cluster", self.nodes[1].cluster_id, "--key", str(self.key),
@@ -133,10 +160,10 @@ class OrderedCluster:
         wait_until(lambda: all(list(landing.glob(f"*/{n}/*.manifest.json")) for n in nodes), 120, "agents publish")
 
 
-def elsewhere(host: str) -> list[str]:
+def elsewhere(host: str, program: str, *words: str) -> list[str]:
     """`logagent` on a machine of that name."""
     namespace = ["unshare", "--uts"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--uts"]
-    return [*namespace, sys.executable, "-c", ELSEWHERE, host]
+    return [*namespace, sys.executable, "-c", program, host, *words]
 
 
 def current(node: KafkaNode, topic: str) -> list[str]:

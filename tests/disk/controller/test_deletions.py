@@ -614,6 +614,59 @@ def test_killed_right_before_the_acknowledgement_another_sends_again(fleet: Smal
     assert fleet.state(number).state == "done"
 
 
+def test_what_a_running_process_saw_cancelled_stays_so_in_a_store_that_fell_back(fleet: SmallFleet) -> None:
+    """Also behind a decision to delete, whose process was killed before it sent anything."""
+    number = fleet.request(topics=(fleet.topic(),))
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    fleet.admin.before_sending = killed
+    with pytest.raises(KeyboardInterrupt):
+        fleet.process().round()
+    fleet.admin.before_sending = lambda: None
+    running = fleet.process("running")
+    running.cancel(running.reader.read().filed[number])
+    running.round()
+    for path in fleet.place(number).glob("decision-*.json"):
+        path.unlink()
+    running.round()
+    assert fleet.admin.sent == [] and TOPIC_ID in fleet.admin.living
+
+
+def test_what_a_running_process_saw_disabled_stays_so_in_a_store_that_fell_back(fleet: SmallFleet) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    fleet.admin.enabled = False
+    process, running = fleet.process(), fleet.process("running")
+    process.round()
+    running.round()
+    fleet.place(number).rename(fleet.store / "aside")
+    process.round()
+    running.round()
+    (fleet.store / "aside" / "outcome.json").unlink()
+    (fleet.store / "aside").rename(fleet.place(number))
+    fleet.admin.enabled = True
+    process.round()
+    running.round()
+    assert fleet.admin.sent == [TOPIC_ID] and TOPIC_ID in fleet.admin.living
+
+
+def test_a_decision_that_took_a_store_a_minute_is_too_late(fleet: SmallFleet) -> None:
+    """A mount that hangs, a process that was stopped: the operator may have gone by then."""
+    number = fleet.request(topics=(fleet.topic(),))
+    create = fleet.control.create
+
+    def hangs(folder: str, name: str, content: bytes) -> bool:
+        fleet.now += timedelta(seconds=61) if name == "decision.json" else timedelta(0)
+        return create(folder, name, content)
+
+    fleet.control.create = hangs  # type: ignore[method-assign]
+    fleet.process().round()
+    nothing_is_sent(fleet)
+    state = fleet.state(number)
+    assert state.state == "cancelled" and "more than a minute" in state.why, state
+
+
 def test_sizes_are_what_is_allocated_and_unknown_where_a_snapshot_does_not_say(fleet: SmallFleet) -> None:
     """`topics delete` ended with a traceback as soon as any agent had published."""
     fleet.topic()

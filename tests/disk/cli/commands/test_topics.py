@@ -7,11 +7,13 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logagent.cli.deletions.asking import standing
 from logagent.cli.deletions.opening import Admin
 from logagent.cli.deletions.report import directory_id_of
 from logagent.cli.main import run
@@ -196,6 +198,17 @@ def test_a_cancelled_request_is_over(commands: Commands) -> None:
     assert [r["state"] for r in commands.json("status")["requests"]] == ["cancelled"]
     commands.run("cancel", request, status=2)
     commands.run("cancel", "0" * 64, status=2)
+
+
+def test_what_nobody_may_decide_any_more_can_be_asked_for_again(commands: Commands) -> None:
+    """`topics status` says so, and the plan left the topic out: "already queued"."""
+    fleet = commands.fleet
+    number = fleet.request(topics=(fleet.topic(),), key=load_private_key(commands.key))
+    asker = fleet.process(key=None)
+    assert [r.topics[0].topic_id for r in standing(asker).open] == [TOPIC_ID], "it may be decided yet"
+    fleet.now += timedelta(seconds=61)
+    assert not standing(asker).open
+    assert "ask again" in fleet.state(number).next
 
 
 def test_it_is_too_late_to_cancel_what_is_decided(commands: Commands) -> None:
