@@ -105,6 +105,6 @@ def proposal(action: ActionKind, found: PartitionDir, **fields: Any) -> Proposal
     return Proposal(action, found, "test", **fields)
 
 
-OF_PLACES = ("temporary-log-dir", "log-dir-on-root", "features-not-compared")
+OF_PLACES = ("temporary-log-dir", "log-dir-on-root", "features-not-compared", "assignments-not-compared")
 """The codes of what `check` says of all hosts of the tests: log dirs are below /tmp, and brokers that no Kafka has run
 have no metadata log."""

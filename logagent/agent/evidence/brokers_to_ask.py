@@ -28,7 +28,7 @@ from logagent.agent.evidence.other_brokers import (
 )
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import broker_listeners
-from logagent.errors import ConfigError, LogAgentError
+from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.host.linux.proc import process_listens
 from logagent.host.state.journal import Journal
 from logagent.model.assignments.identity import Partition
@@ -78,6 +78,17 @@ class BrokersToAsk:
         answer DescribeLogDirs only once `LogManager.loadLogs` is over."""
         reader = self._own_broker()
         return reader is not None and reader.log_dir_served(self.host.node_id or 0, path) is True
+
+    def described(self) -> dict[str, frozenset[Partition]]:
+        """What our running broker says that it has, by log dir; nothing if it cannot be asked."""
+        reader = self._own_broker() if not self.stopped else None
+        if reader is None or self.host.node_id is None:
+            return {}
+        try:
+            found = reader.log_dirs(self.host.node_id)
+        except (ServiceUnreachable, UnreadableError):
+            return {}
+        return {path: d.partitions or frozenset() for path, d in found.items()}
 
     def leaders(self) -> AdminReader | None:
         """A reader that may ask the leaders of our cluster; None: see `leader_problem`."""

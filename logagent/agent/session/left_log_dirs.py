@@ -1,17 +1,19 @@
 """What a start would make anew: partitions of this broker without a directory in the log dirs that `log.dirs` names.
 
 A broker whose configuration has lost a log dir starts, and makes what was in it anew, empty, in the others. So whatever
-knows of such a log dir counts: the state dir, the journal, the ids in the assignments, and what is on its disk.
+knows of such a log dir counts: the running broker, the state dir, the journal, the ids in the assignments, and what is
+on its disk.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+import posixpath
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
-from logagent.agent.session.opened_log_dirs import STAT_SECONDS, LogDirs, is_here
+from logagent.agent.session.opened_log_dirs import STAT_SECONDS, LogDirs, is_here, locked_by_broker
 from logagent.broker.files.meta_properties import PARTITION_METADATA, parse_partition_metadata, read_meta_file
 from logagent.errors import KafkaStorageError, UnreadableError
 from logagent.files import safe_open as limits
@@ -36,21 +38,24 @@ from logagent.model.records import Kind, PartitionDir
 @dataclass(frozen=True, slots=True)
 class MissingQuestion:
     """`image`: the assignments that are shown, None: there are none of this cluster; `sure`: no start knows better
-    ones. `dirs`: all directories of the log dirs that could be read. `journal_dirs`: the log dirs that the journal has
-    entries about."""
+    ones; `unread`: why there are none. `dirs`: all directories of the log dirs that could be read. `journal_dirs`: the
+    log dirs that the journal has entries about. `described`: asks the running broker what it has in which log dir."""
 
     image: AssignmentImage | None
     sure: bool
     dirs: Iterable[PartitionDir]
     journal_dirs: Collection[str]
     state_dir: str | None
+    unread: str | None = None
+    described: Callable[[], Mapping[str, Collection[Partition]]] = dict
 
 
 def inspect_missing(log_dirs: LogDirs, looked: Mapping[str, LogDirFacts], asked: MissingQuestion) -> Missing:
     """What has no directory in the log dirs that a start would use, and where that is or may be."""
     target, cluster, image = log_dirs.target, log_dirs.cluster, asked.image
+    unread = asked.unread
     if image is not None and (cluster.cluster_id is None or image.cluster_id != cluster.cluster_id):
-        image = None
+        image, unread = None, "the assignments that were read are not known to be of this cluster"
     used = {path: f for path, f in looked.items() if not f.quarantine and path not in target.unconfigured}
     missing = None
     if image is not None:
@@ -63,24 +68,43 @@ def inspect_missing(log_dirs: LogDirs, looked: Mapping[str, LogDirFacts], asked:
         target.config is not None,
         asked.sure,
         doubt,
+        unread,
     )
     if target.config is None or (missing is not None and not missing):
         return sort_missing(missing, (), named)
     ids = {path: id_ for path, id_ in seen.dirs.items() if id_ is None or id_ not in named.ids}
+    served, running = _in_use(log_dirs, looked, asked.described)
     known_by = dict.fromkeys(sorted(asked.journal_dirs), "the journal")
     known_by |= dict.fromkeys(target.unconfigured, "--log-dir") | dict.fromkeys(ids, seen.file or "the state dir")
+    known_by |= running
     for path in [*used, *target.left_out, *target.spared, *(p for p in seen.dirs if p not in ids)]:
         known_by.pop(path, None)
     wanted = {(w.topic, w.partition) for w in missing or ()}
     absent = {p: who for p, who in known_by.items() if p in target.unconfigured or not is_here(log_dirs, p)}
+    ids = dict.fromkeys(running) | ids
     others = [_inspect(log_dirs, path, who, ids, wanted) for path, who in absent.items()]
-    return sort_missing(missing, [o for o in others if o is not None], named)
+    found = [replace(o, serves=served.get(o.path, ())) for o in others if o is not None]
+    return sort_missing(missing, found, named)
+
+
+def _in_use(
+    log_dirs: LogDirs, looked: Mapping[str, LogDirFacts], described: Callable[[], Mapping[str, Collection[Partition]]]
+) -> tuple[Mapping[str, Collection[Partition]], dict[str, str]]:
+    """What the running broker has in which log dir, where it had to be asked, and who says that it has that log dir:
+    its locks, or its own answer where those cannot be followed from here."""
+    locked = locked_by_broker(log_dirs, looked)
+    if locked is not None:
+        return {}, locked
+    named = {posixpath.normpath(path) for path in log_dirs.target.server.log_dirs}
+    served = {path: partitions for path, partitions in described().items() if posixpath.normpath(path) not in named}
+    return served, dict.fromkeys(served, "the running broker")
 
 
 def _inspect(
     log_dirs: LogDirs, path: str, known_by: str, ids: Mapping[str, str | None], wanted: Collection[Partition]
 ) -> OtherLogDir | None:
-    """The log dir at `path`, which no configuration names; None if it is another broker's by now."""
+    """The log dir at `path`, which no configuration names; None if it is another broker's by now. `ids`: the directory
+    ids of those that are known to have been this broker's."""
     reading = partial(_read, path, log_dirs.cluster, wanted)
     unread = OtherLogDir(path, known_by, ids.get(path), None, path in ids)
     try:

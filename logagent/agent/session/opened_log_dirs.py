@@ -24,7 +24,14 @@ from logagent.agent.target import Target
 from logagent.broker.files.meta_properties import META_PROPERTIES, read_meta_file
 from logagent.broker.process.lock import LOCK_FILE, LockState, query_lock
 from logagent.errors import KafkaStorageError, LogAgentError
-from logagent.host.brokers.holders import OpenFiles, holder_of, process_start_ticks, scan_open_files
+from logagent.host.brokers.holders import (
+    OpenFiles,
+    holder_of,
+    open_lock_files,
+    process_start_ticks,
+    scan_open_files,
+    shares_our_mounts,
+)
 from logagent.host.brokers.proc_scan import Watched
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
@@ -47,6 +54,9 @@ def forgotten_log_dir(
     here = {f.directory_id for f in looked.values() if f.directory_id is not None}
     named = {*target.log_dirs, *target.left_out, *target.spared}
     lost = next((path for path in seen.left_out(named, here) if not is_here(log_dirs, path)), None)
+    if lost is None and not seen.dirs and target.config is not None:
+        # Nothing is remembered yet: what the running broker uses is the fact.
+        lost = next(iter(sorted(locked_by_broker(log_dirs, looked) or ())), None)
     if lost is None:
         return None
     if target.config is None:
@@ -57,14 +67,36 @@ def forgotten_log_dir(
     return NotSeen(f"{target.config} does not name log dir {lost} any more", hint)
 
 
-def is_here(log_dirs: LogDirs, path: str) -> bool:
-    """Whether it is one of the open log dirs, by another path."""
+def locked_by_broker(log_dirs: LogDirs, looked: Mapping[str, LogDirFacts]) -> dict[str, str] | None:
+    """The log dirs that the running broker has locked and its configuration does not name, with who says so; None if
+    that cannot be followed from here (it runs in a container, or its open files may not be read)."""
+    target = log_dirs.target
+    holders = {f.holder.pid for f in looked.values() if f.holder.state in (HolderState.HELD, HolderState.STARTING)}
+    metadata = target.server.metadata_log_dir if target.server.process_roles else None
+    named = {os.path.normpath(path) for path in (*target.log_dirs, *target.left_out, *target.spared)}
+    found: dict[str, str] = {}
+    for pid in holders:
+        files = open_lock_files(pid) if pid is not None and shares_our_mounts(pid) else None
+        if files is None:
+            return None
+        found |= {os.path.dirname(file): f"process {pid}, which has it locked" for file in sorted(files)}
+    return {p: who for p, who in found.items() if p not in named and not is_here(log_dirs, p, or_at=metadata)}
+
+
+def is_here(log_dirs: LogDirs, path: str, *, or_at: str | None = None) -> bool:
+    """Whether it is one of the open log dirs (or the directory `or_at`), by another path."""
     opened = log_dirs.online()
+    identities = {d.identity for d in opened.values()}
+
+    def same() -> bool:
+        found = os.stat(path)
+        is_open = Identity(found.st_dev, found.st_ino) in identities
+        return is_open or (or_at is not None and os.path.samestat(found, os.stat(or_at)))
+
     try:
-        found = log_dirs.calls.ask(f"a look at {path}", lambda: os.stat(path), of=tuple(opened), limit=STAT_SECONDS)
+        return log_dirs.calls.ask(f"a look at {path}", same, of=tuple(opened), limit=STAT_SECONDS)
     except (OSError, ValueError, KafkaStorageError):
         return False
-    return Identity(found.st_dev, found.st_ino) in {d.identity for d in opened.values()}
 
 
 def remember_log_dirs(log_dirs: LogDirs, state_dir: str | None, looked: Mapping[str, LogDirFacts]) -> None:

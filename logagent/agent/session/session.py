@@ -102,6 +102,7 @@ def scan_log_dirs(
     return scanned
 
 
+NOT_ALL_LISTED = "not all directories were listed"
 # How long all sources of assignments together may take when there is no user to press Ctrl-C.
 READ_SECONDS = 120.0
 # Cluster data older than this is read again before the next act (using at most a tenth of the time).
@@ -498,8 +499,10 @@ class Session:
         is done because of it."""
         found = self.assignments
         journal = self.journal.log_dirs() if self.journal_problem is None else ()
+        image, unread = (found.shown, "; ".join(found.problems) or None) if self.whole else (None, NOT_ALL_LISTED)
+        described = partial(self.brokers.described) if self.brokers is not None else dict
         asked = MissingQuestion(
-            found.shown if self.whole else None, found.shown_is_sure, self.dirs, journal, self.state_dir
+            image, found.shown_is_sure, self.dirs, journal, self.state_dir, unread=unread, described=described
         )
         return inspect_missing(self.log_dirs, facts.log_dirs, asked)
 

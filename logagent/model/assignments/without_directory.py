@@ -11,7 +11,7 @@ What was assigned before the inventory and after it, is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logagent.model.assignments.image import AssignmentImage, Source
@@ -43,17 +43,20 @@ class OtherLogDir:
     """A log dir that this broker had and its configuration does not name. `known_by`: who says that it had it.
     `directory_id`: None if that is unknown. `holds`: its current partition directories with their topic ids (None: not
     read, or none there); None as a whole: it cannot be inspected. `remembered`: the broker's configuration named it,
-    and nobody has taken it back since."""
+    and nobody has taken it back since. `serves`: the partitions that the running broker says it has there."""
 
     path: str
     known_by: str
     directory_id: str | None = None
     holds: Mapping[Partition, str | None] | None = None
     remembered: bool = True
+    serves: Collection[Partition] = ()
 
     def has(self, w: WithoutDirectory) -> bool:
         """Whether what is known says that this partition is in it."""
         if w.directory_id is not None and w.directory_id == self.directory_id:
+            return True
+        if (w.topic, w.partition) in self.serves:
             return True
         topic_id = (self.holds or {}).get((w.topic, w.partition))
         return topic_id is not None and topic_id == w.topic_id
@@ -98,13 +101,14 @@ class Missing:
     """What a start would have to make anew. `here`: in the log dirs that are named, and not known to be elsewhere.
     `left`: what is, or may be, in log dirs that `log.dirs` no longer names. `hidden`: what may be in one of `unseen`,
     which could not be read or were not inspected; a start makes nothing anew while a log dir is offline. `doubt`: why
-    it is not known which log dirs this broker had."""
+    it is not known which log dirs this broker had. `unknown`: why nothing could be compared, if nothing could."""
 
     here: tuple[WithoutDirectory, ...] = ()
     left: tuple[LeftLogDir, ...] = ()
     hidden: tuple[WithoutDirectory, ...] = ()
     unseen: tuple[str, ...] = ()
     doubt: str | None = None
+    unknown: str | None = None
 
     @property
     def all(self) -> list[WithoutDirectory]:
@@ -113,6 +117,7 @@ class Missing:
 
 
 NOTHING_MISSING = Missing()
+NO_ASSIGNMENTS = "no assignments were read"
 _SHOWN = 5
 
 
@@ -152,13 +157,14 @@ def as_told(missing: Missing) -> list[str]:
 class NamedLogDirs:
     """The log dirs that a start would use. `ids`: the directory ids of those that could be read; `unseen`: those that
     could not, or were not inspected. `configured`: a configuration names them, not the command that asks. `sure`: the
-    assignments are our cluster's, and no older than what a start goes by."""
+    assignments are our cluster's, and no older than what a start goes by. `unknown`: why there are none, if so."""
 
     ids: frozenset[str] = frozenset()
     unseen: tuple[str, ...] = ()
     configured: bool = True
     sure: bool = True
     doubt: str | None = None
+    unknown: str | None = None
 
 
 def without_directory(
@@ -250,7 +256,8 @@ def sort_missing(
     not named. What is known to be in one of them, or assigned to an id that no named log dir has, is made anew; a
     doubt adds to what is said, and takes nothing from it."""
     if missing is None:
-        return Missing(left=tuple(_without_assignments(others)), unseen=named.unseen, doubt=named.doubt)
+        left = tuple(_without_assignments(others))
+        return Missing(left=left, unseen=named.unseen, doubt=named.doubt, unknown=named.unknown or NO_ASSIGNMENTS)
     places = _Places(others, named)
     for w in missing:
         places.put(w)

@@ -68,6 +68,7 @@ broken-checkpoint           fatal     all          an offset checkpoint that Kaf
 broken-checkpoint           warning   >= 3.5.0     the same with an out-of-range number [3]
 deleted-at-start            warning   2.8 to 3.6   a current directory that is not assigned to this broker (KRaft)
 no-directory                warning   all          assigned here without a directory: a start makes it anew, empty
+assignments-not-compared    warning   all          no assignments were read: what has no directory here is unknown
 log-dir-forgotten           fatal     all          a log dir with partitions of this broker left `log.dirs` [8]
 stale-cordon                warning   >= 4.3.0     `cordoned.log.dirs` names what `log.dirs` lacks
 stray-emptied               warning   all          a stray below the log start offset of the partition of its name
@@ -519,6 +520,11 @@ def _check_missing(facts: StartFacts) -> Iterator[Finding]:
         yield warning(
             "not-verified", facts.server.config or "", says, "logagent doctor says what to do about that file"
         )
+    if missing.unknown is not None:
+        says = f"what is assigned to this broker is unknown ({missing.unknown}): whether a start would make a partition"
+        says += " anew, empty, could not be compared"
+        hint = "set kafka.bootstrap_servers, or name an export of another node (logagent assignments export) with"
+        yield warning("assignments-not-compared", facts.server.config or "", says, f"{hint} --assignments FILE")
     if missing.hidden:
         where = ", ".join(missing.unseen) or "a log dir that was not named"
         alone = sum(w.only_copy is not False for w in missing.hidden)

@@ -13,7 +13,8 @@ import pytest
 
 from logagent.broker.exported import read_assignments, write_assignments
 from logagent.host.state.version_seen import LOG_DIRS_FILE_NAME, forget_other_log_dirs
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran, delete
+from tests.cli_host import ALL_DUE, FREELY, LOCKER, NO_LIMITS, CliHost, Ran, delete, process
+from tests.kafka_disks import metadata_dir
 
 LATER = {**NO_LIMITS, "delete.file_delete_delay_ms": 7 * 86_400_000}
 
@@ -226,6 +227,54 @@ def test_without_assignments_it_is_possible(host: CliHost) -> None:
             how(host)
         (finding,) = findings(host.run("check", "--json"))
         assert finding["severity"] == "warning" and "no assignments say" in finding["says"]
+
+
+def test_without_memory_or_ids_the_running_broker_says_which_log_dirs_it_has(host: CliHost) -> None:
+    """Its `server.properties` lost one while it runs."""
+    assigned(host, in_sync={3}, ids=False)
+    toml = host.toml.read_text()
+    without_directory_ids(host)
+    host.toml.write_text(toml)
+    lose(host)
+    without_memory(host)
+    assert findings(host.run("check", "--json")) == []
+    with process(LOCKER, host.d1, host.d2) as pid:
+        (finding,) = findings(host.run("check", "--json"))
+        assert finding["path"] == str(host.d2) and finding["severity"] == "fatal"
+        assert f"known by process {pid}, which has it locked" in finding["says"]
+        (scanned,) = host.run("scan", "--json").json["forgotten_log_dirs"]
+        assert scanned["path"] == str(host.d2) and scanned["known"]
+        told = [f["says"] for f in findings(host.run("doctor", "--json")) if f["path"] == str(host.d2)]
+        assert told == [finding["says"]]
+
+
+def test_the_metadata_log_dir_that_a_broker_locks_did_not_leave(host: CliHost) -> None:
+    without_memory(host)
+    meta = metadata_dir(host.disk).parent
+    (host.disk / "link").symlink_to(meta)
+    host.set_property(f"metadata.log.dir={host.disk}/link")
+    with process(LOCKER, host.d1, host.d2, meta):
+        assert findings(host.run("check", "--json")) == []
+
+
+def test_nor_does_a_fresh_install_act_beside_it(host: CliHost) -> None:
+    name = twice(host)
+    without_directory_ids(host)
+    lose(host)
+    shutil.rmtree(host.state)
+    with process(LOCKER, host.d1, host.d2):
+        (refusal,) = restore(host, name).json["refusals"]
+    assert f"does not name log dir {host.d2} any more" in refusal["fact"]
+
+
+def test_check_says_that_nothing_could_be_compared(host: CliHost) -> None:
+    """Silence would be taken for "all is well"."""
+    without_directory_ids(host)  # and with them, what names the cluster's brokers
+    (finding,) = findings(host.run("check", "--json"), "assignments-not-compared")
+    assert finding["severity"] == "warning" and "what is assigned to this broker is unknown" in finding["says"]
+    assert "kafka.bootstrap_servers" in finding["hint"] and "--assignments FILE" in finding["hint"]
+    host.with_assignments(**LATER)
+    assert findings(host.run("check", "--json"), "assignments-not-compared") == []
 
 
 def test_nothing_is_said_of_one_whose_partitions_are_elsewhere(host: CliHost) -> None:
