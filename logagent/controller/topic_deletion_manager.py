@@ -341,7 +341,7 @@ class TopicDeletionManager:
                 return _ReplicaState()
             where = self._offline(node) if answer.live is None else None
             if answer.live is None:
-                is_unread = where is None and "topic id of" in answer.words
+                is_unread = where is None and answer.unread > 0
                 reason = Reason(where or answer.words or "not every log dir could be read",
                                 _UNREAD if is_unread else "repair the log dir, or take it out of log.dirs",
                                 "online")  # fmt: skip

@@ -103,7 +103,8 @@ class TopicAnswer:
     """What this host has of a topic that a request deletes, by its id. `live`: directories under a name that a broker
     loads; None where not every log dir could be read, or not the topic id of each under the topic's name.
     `strays_left`: set aside by the broker or by us, and not removed yet; `bytes_left` is what they hold, `bytes_back`
-    what was freed. `words`: what the rest waits for."""
+    what was freed. `words`: what the rest waits for. `unread`: directories under the topic's name whose topic id could
+    not be read: each may be a replica of it, so `live` is None."""
 
     topic_id: TopicId
     live: Count | None
@@ -112,6 +113,7 @@ class TopicAnswer:
     bytes_back: Count = 0
     words: Words = ""
     next_try_at: Time | None = None
+    unread: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,8 +295,12 @@ def _is_of(row: dict[str, Any], topic_ids: Collection[str]) -> bool:
 
 
 def _is_unread(row: dict[str, Any], names: Collection[str]) -> bool:
+    """Whether a row is a directory under one of these topic names whose topic id is not known: it may be a replica of
+    any topic that had the name."""
     get = row.get
-    return get("row") == "dir" and get("topic_id") is None and isinstance(get("topic"), str) and get("topic") in names
+    if get("row") != "dir" or get("topic_id") is not None or not isinstance(get("kind"), str):
+        return False
+    return isinstance(get("topic"), str) and get("topic") in names
 
 
 def _has_no_id(line: bytes) -> bool:

@@ -45,11 +45,13 @@ def removals_by_request(
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What an inventory shows of one topic id. `hidden`: what was not looked at, in words."""
+    """What an inventory shows of one topic id. `hidden`: what was not looked at, in words. `unread`: what is known of
+    each directory under the topic's name whose topic id is not: it may be a replica of any topic that had the name."""
 
     dirs: tuple[PartitionDir, ...]
     hidden: str | None
     freed: int
+    unread: tuple[str, ...] = ()
 
 
 def topic_answers(
@@ -75,7 +77,7 @@ def topic_answers(
         number: tuple(
             answer_of(
                 topic_id,
-                Left(tuple(found[topic_id]), hidden or unread.get(topic), freed.get(topic_id, 0)),
+                Left(tuple(found[topic_id]), hidden, freed.get(topic_id, 0), tuple(unread.get(topic, ()))),
                 words.get(topic_id),
                 _why_no_word(memory, number, topic_id, accept=session.settings.orders.accept),
                 plan,
@@ -86,14 +88,14 @@ def topic_answers(
     }
 
 
-def _unread(dirs: Iterable[PartitionDir]) -> dict[str, str]:
-    """By topic name, what is known of a directory under that name whose topic id is not: it may be a replica of any
-    topic that had the name."""
-    return {
-        d.topic: f"the topic id of {d.log_dir}/{d.name} cannot be read: {d.error or 'it has no partition.metadata'}"
-        for d in dirs
-        if d.topic_id is None and d.topic is not None and d.kind in (Kind.CURRENT, Kind.FUTURE)
-    }
+def _unread(dirs: Iterable[PartitionDir]) -> dict[str, list[str]]:
+    """By topic name, `Left.unread`."""
+    found: dict[str, list[str]] = {}
+    for d in dirs:
+        if d.topic_id is None and d.topic is not None and d.kind in (Kind.CURRENT, Kind.FUTURE):
+            why = d.error or "it has no partition.metadata"
+            found.setdefault(d.topic, []).append(f"the topic id of {d.log_dir}/{d.name} cannot be read: {why}")
+    return found
 
 
 def _why_no_word(memory: RequestMemory, number: str, topic_id: str, *, accept: bool) -> str:
@@ -110,7 +112,7 @@ def _why_no_word(memory: RequestMemory, number: str, topic_id: str, *, accept: b
 def answer_of(topic_id: str, left: Left, word: Word | None, why_no_word: str, plan: Plan | None) -> TopicAnswer:
     live = [d for d in left.dirs if d.kind not in _GONE]
     gone = [d for d in left.dirs if d.kind in _GONE]
-    words, next_try = left.hidden or "", None
+    words, next_try = "; ".join(filter(None, (left.hidden, *left.unread[:1]))), None
     if live and not words:
         words = "the broker removes or renames what it still has under its own name, once it runs"
     if gone and (word is None or why_no_word):
@@ -119,9 +121,10 @@ def answer_of(topic_id: str, left: Left, word: Word | None, why_no_word: str, pl
         why, next_try = _why_left(gone, plan)
         words = "; ".join(filter(None, (words, why)))
     size = sum(d.allocated for d in left.dirs)
+    seen_all = left.hidden is None and not left.unread
     return TopicAnswer(
-        topic_id, None if left.hidden is not None else len(live), len(gone), min(size, LARGEST_COUNT),
-        min(left.freed, LARGEST_COUNT), as_words(words), next_try,
+        topic_id, len(live) if seen_all else None, len(gone), min(size, LARGEST_COUNT),
+        min(left.freed, LARGEST_COUNT), as_words(words), next_try, len(left.unread),
     )  # fmt: skip
 
 

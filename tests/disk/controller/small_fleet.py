@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -194,9 +194,15 @@ class SmallFleet:
             self.admin.disks[node] = {(n, p) for n, p in self.admin.disks.get(node, set()) if n in names}
 
     def publish(
-        self, node: int, host: str | None = None, *, offline: bool = False, allocated: int | None = 200
+        self,
+        node: int,
+        host: str | None = None,
+        *,
+        offline: bool = False,
+        allocated: int | None = 200,
+        more: Iterable[dict[str, Any]] = (),
     ) -> None:
-        """A snapshot of what the host has under current names."""
+        """A snapshot of what the host has under current names, and `more` rows."""
         self.snapshots += 1
         claim = Claim(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", self.now)
         rows: list[dict[str, Any]] = [{"row": "snapshot", "schema": "logagent.snapshot/1"}]
@@ -206,6 +212,7 @@ class SmallFleet:
              "bytes": 100, "allocated": allocated}
             for i, p in self.disks[node]
         ]  # fmt: skip
+        rows += more
         land(self.store, claim, [json.dumps(row) for row in rows], received_at=self.now)
 
     def place(self, number: str, name: str = "") -> Path:

@@ -255,6 +255,46 @@ def test_a_copy_in_a_later_snapshot_belongs_to_it_too(fleet: SmallFleet) -> None
     assert fleet.state(number).state == "deleting"
 
 
+UNREAD = {"row": "dir", "kind": "current", "log_dir": "/d1", "name": f"{NAME}-0", "topic": NAME, "topic_id": None,
+          "partition": 0, "bytes": 100, "allocated": 200, "error": "partition.metadata is empty"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "holds"),
+    [
+        (UNREAD, True),
+        # An id of its own, whose directory is nobody's business here.
+        ({**UNREAD, "topic_id": "B" * 22}, False),
+        ({**UNREAD, "topic": "views", "name": "views-0"}, False),
+        ({**UNREAD, "kind": "stray"}, False),
+        # One host's bad row stops nobody.
+        ({k: v for k, v in UNREAD.items() if k != "kind"}, False),
+        ({**UNREAD, "kind": ["current"]}, False),
+        ({**UNREAD, "topic": {"of": NAME}}, False),
+    ],
+    ids=["of its name, without an id", "another id", "another name", "stray", "no kind", "odd kind", "odd topic"],
+)
+def test_a_directory_of_its_name_whose_id_a_snapshot_does_not_know_keeps_the_replica_open(
+    fleet: SmallFleet, row: dict[str, object], holds: bool
+) -> None:
+    """Nothing but snapshots is heard of node 3, whose broker is down: an empty `partition.metadata` was read as a
+    replica that is gone."""
+    number = fleet.request(topics=(fleet.topic(),))
+    process = fleet.process()
+    process.round()
+    fleet.minute(1, 2)
+    process.round()
+    fleet.admin.live.discard(3)
+    fleet.disks[3].clear()
+    fleet.brokers_delete()
+    fleet.now += timedelta(minutes=10)
+    fleet.publish(3, more=[row])
+    fleet.minute(1, 2)
+    missing = [m for t in fleet.progress(number) for m in t.missing]
+    assert [m.node_id for m in missing] == ([3] if holds else [])
+    assert all("topic id" in m.reason.why and "could not be read" in m.reason.why for m in missing)
+
+
 def test_a_reassignment_holds_it_up_and_says_so(fleet: SmallFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     fleet.admin.moving = {TOPIC_ID}

@@ -100,6 +100,16 @@ def test_no_witness_is_enough(seen: dict[str, Any], why: str) -> None:
     assert topic.partitions == {PartitionState.OFFLINE: 1}
 
 
+@pytest.mark.parametrize(("unread", "hint"), [(1, "logagent scan"), (0, "repair the log dir")])
+@pytest.mark.parametrize("words", ["", "a log dir named after the topic id of clicks is offline"])
+def test_what_helps_follows_from_what_was_counted_and_not_from_the_words_of_the_answer(
+    unread: int, hint: str, words: str
+) -> None:
+    given = replace(answer(None), topics=(TopicAnswer(ID, None, 0, words=words, unread=unread),))
+    (missing,) = progress(answer=given).missing
+    assert hint in (missing.reason.hint or "")
+
+
 CLUSTERS: dict[str, tuple[ClusterSeen, str]] = {
     "lists it": (ClusterSeen({ID: TOPIC}, live_brokers=frozenset({1})), "has not deleted it yet"),
     "lists it, its broker down": (ClusterSeen({ID: TOPIC}, live_brokers=frozenset()), "down is broker 1"),

@@ -60,7 +60,7 @@ def test_a_topic_id_that_cannot_be_read_is_not_an_absent_replica(host: Requested
     host.cycle()
     host.minute()
     answer = host.of_topic(number)
-    assert answer.live is None and f"the topic id of {path} cannot be read" in answer.words
+    assert (answer.live, answer.unread) == (None, 1) and f"the topic id of {path} cannot be read" in answer.words
 
 
 def test_the_word_outlives_expiry_and_the_store(host: RequestedHost) -> None:
