@@ -6,18 +6,19 @@ name of the one that replaced it; it gets its own name.
 Runs first in every session that may act, under the executor lock, so no other process's work in progress is mistaken
 for a crash. A removal that was interrupted is due again at once (its name is still in the queue); one that was not
 reached waits as before: the mark that its batch gave it is taken back, and its intent is withdrawn. A rename either
-happened or did not, and the inode shows which (never the device: its number can change at a reboot). The rest of the
-action is completed: checkpoint entries are removed or put back, and our temp files are deleted. What cannot be settled
-now stays open for the next session: the log dir is offline, a checkpoint cannot be written, or the directory is under
-neither name and this may be another disk (without `meta.properties`, like an empty mount point, or the directory is in
-another log dir because two disks were swapped).
+happened or did not, and the names on disk show which (`_Sign`). The rest of the action is completed: checkpoint entries
+are removed or put back, and our temp files are deleted. What cannot be settled now stays open for the next session: the
+log dir is offline, a checkpoint cannot be written, or the directory is under neither name and this may be another disk
+(without `meta.properties`, like an empty mount point, or the directory is in another log dir because two disks were
+swapped).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
 
 from logagent.agent.execute.checkpoint_entries import edit_checkpoints, fitting
@@ -25,13 +26,78 @@ from logagent.broker.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, 
 from logagent.broker.files.meta_properties import META_PROPERTIES
 from logagent.broker.process.lock import query_lock
 from logagent.errors import BrokerHoldsLogDir, JournalError, LogAgentError
-from logagent.host.inventory.partition import nested_usage
+from logagent.host.inventory.scan import MOUNT_POINT_ERROR, scan_log_dir
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, StoppableInterlock, refuse_if
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.log_dir.started_mark import is_started
 from logagent.host.removal.remove import unmark_dirs
 from logagent.host.state.journal import CheckpointEntry, Entry, Intent, Journal
-from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
+from logagent.model.naming.dir_names import is_unique
+from logagent.model.planning.queue import RemovalIntent
+from logagent.model.records import ActionKind, Outcome, PartitionDir, TopicPartition
+
+
+class _Sign(IntEnum):
+    """How surely a directory is the one that an intent means, which may be weeks old. A copy on another disk keeps a
+    unique name, and the next directory may get an inode: under a name that is given again, the topic id tells where
+    the inode differs."""
+
+    NONE = 0
+    TOPIC_ID = 1
+    INODE = 2
+    UNIQUE_NAME = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Disks:
+    """What has one of the names of unsettled intents now: `dirs`, by log dir (those that could be read) and name.
+    `exchanged`: the names that a `restore --replace` was about to exchange, or has: they say nothing, both had them.
+    `inodes`: those of unsettled intents."""
+
+    dirs: Mapping[str, Mapping[str, PartitionDir]]
+    exchanged: AbstractSet[str]
+    inodes: AbstractSet[int]
+
+    @classmethod
+    def read(cls, unsettled: Sequence[Entry], log_dirs: Mapping[str, OpenLogDir], calls: DiskCalls) -> _Disks:
+        names = {name for e in unsettled for _, name in e.intent.names}
+
+        def read(log_dir: OpenLogDir, _: Stop) -> dict[str, PartitionDir]:
+            return {d.name: d for d in scan_log_dir(log_dir, slices=1, only=names.__contains__).dirs}
+
+        found = calls.work({path: partial(read, log_dir) for path, log_dir in log_dirs.items()} if names else {})
+        dirs = {path: each for path, each in found.items() if isinstance(each, dict)}
+        exchanges = (e.intent for e in unsettled if e.intent.through is not None)
+        undone = [i for i in exchanges if i.new_name not in dirs.get(i.ends_in, ())]
+        names = {name for i in undone for _, name in i.names}
+        return cls(dirs, names, {e.intent.identity.inode for e in unsettled})
+
+    def at(self, place: str, name: str | None) -> PartitionDir | None:
+        return self.dirs.get(place, {}).get(name or "")
+
+    def sign(self, intent: Intent, place: str, name: str | None) -> _Sign:
+        d = self.at(place, name)
+        if d is None or (d.topic_id is not None and intent.topic_id not in (None, d.topic_id)):
+            return _Sign.NONE
+        exchanged = d.name in self.exchanged
+        if is_unique(d.name) and not exchanged:
+            return _Sign.UNIQUE_NAME
+        if d.inode == intent.identity.inode and d.error != MOUNT_POINT_ERROR:
+            return _Sign.INODE
+        by_id = d.topic_id is not None and intent.topic_id is not None and not exchanged
+        return _Sign.TOPIC_ID if by_id else _Sign.NONE
+
+    def may_be_elsewhere(self, intent: Intent, dirs: Iterable[OpenLogDir], quarantine: Collection[str]) -> bool:
+        """Whether a directory found under neither name may still exist: its disk may be mounted elsewhere, or not at
+        all; or one of two that were being exchanged is it, and which one cannot be told."""
+        if any(self.sign(intent, *key) for key in intent.names):
+            return False
+        exchanged = (self.at(place, name) for place, name in intent.names if name in self.exchanged)
+        if any(d is not None and d.inode not in self.inodes for d in exchanged):
+            return True
+        # A partition may be in two log dirs: its topic id alone does not say which of them is meant.
+        if any(self.sign(intent, place, name) > _Sign.TOPIC_ID for place in self.dirs for _, name in intent.names):
+            return True
+        return not all(d.path in quarantine or d.has(META_PROPERTIES) for d in dirs)
 
 
 def recover(
@@ -49,17 +115,12 @@ def recover(
     """
     calls = calls or DirectCalls()
     unsettled = [e for e in journal.unsettled() if {place for place, _ in e.intent.names} <= log_dirs.keys()]
-    seen_at = _seen_at(unsettled, log_dirs, calls)
-
-    def is_somewhere_known(e: Entry) -> bool:
-        source, target = log_dirs[e.intent.log_dir], log_dirs[e.intent.ends_in]
-        here = {place for place, _ in e.intent.names}
-        return not _may_be_elsewhere(seen_at[e.id], here, (source, target), quarantine)
-
+    disks = _Disks.read(unsettled, log_dirs, calls)
+    unsettled = [e for e in unsettled if {place for place, _ in e.intent.names} <= disks.dirs.keys()]
     jobs: dict[str, Callable[[Stop], list[Entry]]] = {}
     for path in {e.intent.log_dir: None for e in unsettled}:
         mine = [e for e in unsettled if e.intent.log_dir == path]
-        jobs[path] = partial(_recover_one, mine, journal, log_dirs, is_somewhere_known, now_ms)
+        jobs[path] = partial(_recover_one, mine, journal, log_dirs, disks, quarantine, now_ms)
     settled = []
     for found in calls.work(jobs).values():
         if isinstance(found, JournalError):
@@ -68,26 +129,12 @@ def recover(
     return settled
 
 
-def _seen_at(
-    unsettled: Sequence[Entry], log_dirs: Mapping[str, OpenLogDir], calls: DiskCalls
-) -> dict[int, frozenset[str]]:
-    """By entry id, all the log dirs that contain its directory now, under either of its names."""
-
-    def started_removals(log_dir: OpenLogDir) -> set[int]:
-        with log_dir.acting("look"):
-            return {e.id for e in unsettled if any(_is(log_dir, name, e.intent.identity) for _, name in e.intent.names)}
-
-    found = calls.call_each({path: partial(started_removals, log_dir) for path, log_dir in log_dirs.items()})
-    return {
-        e.id: frozenset(path for path, ids in found.items() if isinstance(ids, set) and e.id in ids) for e in unsettled
-    }
-
-
 def _recover_one(
     unsettled: Sequence[Entry],
     journal: Journal,
     log_dirs: Mapping[str, OpenLogDir],
-    is_somewhere_known: Callable[[Entry], bool],
+    disks: _Disks,
+    quarantine: Collection[str],
     now_ms: int,
     stop: Stop,
 ) -> list[Entry]:
@@ -98,10 +145,10 @@ def _recover_one(
     for entry in unsettled:
         source, target = log_dirs[entry.intent.log_dir], log_dirs[entry.intent.ends_in]
         try:
-            if not is_somewhere_known(entry):
+            if disks.may_be_elsewhere(entry.intent, (source, target), quarantine):
                 continue
-            _name_displaced(entry, log_dirs, stop)
-            came_of_it = _settle(journal.with_checkpoint_entries(entry), source, target, stop)
+            named = _name_displaced(entry.intent, log_dirs, disks, stop)
+            came_of_it = _settle(journal.with_checkpoint_entries(entry), disks, named, source, target, stop)
             refuse_if(stop, source.path)
         except LogAgentError:
             continue  # it stays open, for the next session: what it is about cannot be seen or written now
@@ -117,100 +164,83 @@ def _recover_one(
     return settled
 
 
-def _may_be_elsewhere(
-    seen_at: frozenset[str], here: AbstractSet[str], dirs: Sequence[OpenLogDir], quarantine: Collection[str]
-) -> bool:
-    """Whether a directory found under neither name may still exist: its disk may be mounted elsewhere, or not at
-    all."""
-    if seen_at & here:
-        return False
-    return bool(seen_at) or not all(d.path in quarantine or d.has(META_PROPERTIES) for d in dirs)
-
-
-def _settle(entry: Entry, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop) -> tuple[Outcome, str | None] | None:
-    """The outcome and its reason; None for a removal that was not reached: without the mark, which comes before the
-    first unlink, its directory is whole; so it is with a mark of its batch, if nothing is missing."""
+def _settle(
+    entry: Entry, disks: _Disks, named: bool, log_dir: OpenLogDir, target: OpenLogDir, stop: Stop
+) -> tuple[Outcome, str | None] | None:
+    """The outcome and its reason; None for a removal that was not reached. `named`: its rename was made good just
+    now."""
     intent = entry.intent
     if intent.action is ActionKind.REMOVE_LEFTOVERS:
         return Outcome.YIELDED, "interrupted: the rest stays until the next rescue, or its broker's start"
-    with log_dir.acting("look", intent.name):
-        at_old_name = _stat(log_dir, intent.name, intent.identity)
-    with target.acting("look", intent.new_name):
-        at_new_name = intent.new_name is not None and _is(target, intent.new_name, intent.identity)
+    before, after = disks.at(log_dir.path, intent.name), disks.at(target.path, intent.new_name)
+    at_old_name = disks.sign(intent, log_dir.path, intent.name)
     if intent.action is ActionKind.REMOVE:
-        if at_old_name is None:
-            return Outcome.DONE, "interrupted: the directory no longer exists"
-        if not is_started(at_old_name.st_mode) or _took_mark_back(intent, log_dir, stop):
-            return None
-        return Outcome.YIELDED, "interrupted: the rest stays queued"
+        if before is not None and not at_old_name:
+            return Outcome.FAILED, "interrupted, and another directory has its name now"
+        return _settle_removal(intent, before, log_dir, stop)
+    at_new_name = disks.sign(intent, target.path, intent.new_name)
     home, away = (target, log_dir) if intent.action is ActionKind.RESTORE else (log_dir, target)
-    if at_new_name:
+    if named or (after is not None and at_new_name and at_new_name >= at_old_name):
         away.fsync()
         home.fsync()
         if intent.action is ActionKind.RESTORE:
-            _edit(home, stop, put=_still_fitting(home, intent.new_name, intent))
+            _edit(home, stop, put=_still_fitting(home, after, intent))
         else:
             _edit(home, stop, drop=_left_behind(home, intent.checkpoint_entries))
         return Outcome.DONE, None
-    if at_old_name is not None:
-        if intent.action is ActionKind.RESTORE:
-            _edit(home, stop)
-        else:
-            _edit(home, stop, put=_still_fitting(home, intent.name, intent))
+    if at_old_name:
+        _edit(home, stop, put=() if intent.action is ActionKind.RESTORE else _still_fitting(home, before, intent))
         return Outcome.SKIPPED, "interrupted before the rename"
     return Outcome.FAILED, "interrupted, and the directory now has neither name"
 
 
-def _took_mark_back(intent: Intent, log_dir: OpenLogDir, stop: Stop) -> bool:
-    """Take back the mark that this intent's batch set, if the directory still has everything that it had then. While a
-    broker holds the log dir it stays as it is: what has all its files can be restored with the mark, too."""
+def _settle_removal(
+    intent: Intent, d: PartitionDir | None, log_dir: OpenLogDir, stop: Stop
+) -> tuple[Outcome, str | None] | None:
+    """A removal of which nothing is missing was not reached: it has no mark, or gives back the one of its batch. What
+    says that something is missing stays in the journal: a copy (`cp -r`), or `chmod u-s`, has taken the mark away."""
+    if d is None:
+        return Outcome.DONE, "interrupted: the directory no longer exists"
+    had = RemovalIntent(intent.files, intent.bytes, intent.segments, intent.log_bytes)
+    if had.left_all(d) and (not d.removal_started or _took_mark_back(intent, d, log_dir, stop)):
+        return None
+    return Outcome.YIELDED, "interrupted: the rest stays queued"
+
+
+def _took_mark_back(intent: Intent, d: PartitionDir, log_dir: OpenLogDir, stop: Stop) -> bool:
+    """Take back the mark that this intent's batch set. While a broker holds the log dir it stays as it is: what has all
+    its files can be restored with the mark, too."""
     if intent.removal_started is not False:
         return False
-    with log_dir.acting("look", intent.name):
-        now = nested_usage(log_dir.fd, intent.name, log_dir.identity.device)
-    if (now.files, now.bytes) != (intent.files, intent.bytes):
-        return False
-    here = Identity(log_dir.identity.device, intent.identity.inode)
     try:
-        unmark_dirs(log_dir, [(intent.name, here)], StoppableInterlock(log_dir.fd, log_dir.path, stop))
+        unmark_dirs(log_dir, [(d.name, d.identity)], StoppableInterlock(log_dir.fd, log_dir.path, stop))
     except BrokerHoldsLogDir:
         return False
     return True
 
 
-def _name_displaced(entry: Entry, log_dirs: Mapping[str, OpenLogDir], stop: Stop) -> None:
-    """Do the last rename of a `restore --replace` that was cut short between its two. Raises BrokerHoldsLogDir if a
-    broker came first; then it waits (both directories are in place, under valid names)."""
-    intent = entry.intent
+def _name_displaced(intent: Intent, log_dirs: Mapping[str, OpenLogDir], disks: _Disks, stop: Stop) -> bool:
+    """Do the last rename of a `restore --replace` that was cut short between its two; whether there was one to do.
+    Raises BrokerHoldsLogDir if a broker came first; then it waits (both directories are in place, under valid
+    names)."""
     if intent.through is None or intent.new_name is None:
-        return
-    source, name = log_dirs[intent.through[0]], intent.through[1]
-    with source.acting("look", name):
-        if not _is(source, name, intent.identity):
-            return
-    locked = log_dirs[intent.log_dir]
+        return False
+    displaced = disks.at(*intent.through)
+    if displaced is None or disks.sign(intent, *intent.through) is not _Sign.INODE:
+        return False
+    source, locked = log_dirs[intent.through[0]], log_dirs[intent.log_dir]
     interlock = StoppableInterlock(locked.fd, locked.path, stop)
-    source.rename(name, intent.new_name, intent.identity, interlock, log_dirs[intent.ends_in])
+    source.rename(displaced.name, intent.new_name, displaced.identity, interlock, log_dirs[intent.ends_in])
     source.fsync()
+    return True
 
 
-def _is(log_dir: OpenLogDir, name: str, identity: Identity) -> bool:
-    return _stat(log_dir, name, identity) is not None
-
-
-def _stat(log_dir: OpenLogDir, name: str, identity: Identity) -> os.stat_result | None:
-    try:
-        found = os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    return found if (found.st_dev, found.st_ino) == (log_dir.identity.device, identity.inode) else None
-
-
-def _still_fitting(log_dir: OpenLogDir, name: str | None, intent: Intent) -> tuple[CheckpointEntry, ...]:
+def _still_fitting(log_dir: OpenLogDir, d: PartitionDir | None, intent: Intent) -> tuple[CheckpointEntry, ...]:
     """The entries of an intent that may be put back. The intent may be weeks old: a broker may have served the
     directory since, or created another incarnation of the partition that got the same inode."""
-    here = Identity(log_dir.identity.device, intent.identity.inode)
-    return fitting(log_dir, name or "", here, intent.topic_id, intent.checkpoint_entries, served=True)
+    if d is None:
+        return ()
+    return fitting(log_dir, d.name, d.identity, intent.topic_id, intent.checkpoint_entries, served=True)
 
 
 def _left_behind(log_dir: OpenLogDir, entries: Sequence[CheckpointEntry]) -> list[CheckpointEntry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,7 +26,7 @@ from logagent.errors import LogAgentError
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, T, caught
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
-from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
+from logagent.model.records import ActionKind, DirKey, Identity, Outcome, TopicPartition
 from tests.cli_host import LOCKER, process
 from tests.disk.failing import format_log_dir
 from tests.metadata_writer import batch
@@ -184,30 +185,173 @@ def test_a_restore_that_did_not_happen_changes_nothing(host: Host) -> None:
 
 
 @pytest.mark.parametrize("action", [ActionKind.MARK, ActionKind.RESTORE])
-def test_what_stands_nowhere_or_is_another_directory_failed(host: Host, action: ActionKind) -> None:
-    meant = host.intent(action)
+@pytest.mark.parametrize("names", [(), ("orders-0", MARKED)])
+def test_what_stands_nowhere_or_is_another_directory_failed(
+    host: Host, action: ActionKind, names: tuple[str, ...]
+) -> None:
+    """Another one: it has the inode of neither, and the topic id of another topic."""
+    meant = host.intent(action, topic_id=TOPIC_ID)
     host.orders.rename(host.path / "elsewhere-0")
-    for name in ("orders-0", MARKED):
+    for name in names:
         (host.path / name).mkdir()
+        log_of(host.path / name, OTHER_ID, end=8)
     ((outcome, error),) = host.recover(meant)
     assert outcome is Outcome.FAILED and "neither name" in (error or "")
     assert all(host.read(file) == {PAYMENTS: 9} for file in CHECKPOINTS)
 
 
 @pytest.mark.parametrize(
-    ("mode", "outcomes"),
-    [(0o4755, [Outcome.YIELDED]), (0o755, []), (None, [Outcome.DONE])],
-    ids=["begun", "not-reached", "gone"],
+    ("mode", "had", "outcomes"),
+    [(0o4755, 1, [Outcome.YIELDED]), (0o755, 0, []), (0o755, 1, [Outcome.YIELDED]), (None, 1, [Outcome.DONE])],
+    ids=["begun", "not-reached", "begun-and-its-mark-taken-away", "gone"],
 )
-def test_what_became_of_a_removal_shows_on_the_disk(host: Host, mode: int | None, outcomes: list[Outcome]) -> None:
+def test_what_became_of_a_removal_shows_on_the_disk(
+    host: Host, mode: int | None, had: int, outcomes: list[Outcome]
+) -> None:
     rename(host)
     host.orders = host.path / MARKED
-    meant = host.intent(ActionKind.REMOVE, name=MARKED)
+    meant = host.intent(ActionKind.REMOVE, name=MARKED, files=had, segments=had, bytes=had, log_bytes=had)
     if mode is None:
         host.orders.rmdir()
     else:
         host.orders.chmod(mode)
     assert [outcome for outcome, _ in host.recover(meant)] == outcomes
+
+
+def test_a_removal_whose_name_another_directory_has_now_is_not_done(host: Host) -> None:
+    """The words of `history`, and what counts as removed."""
+    rename(host)
+    host.orders = host.path / MARKED
+    log_of(host.orders, OTHER_ID, end=8)
+    ((outcome, error),) = host.recover(host.intent(ActionKind.REMOVE, name=MARKED, topic_id=TOPIC_ID, files=2))
+    assert outcome is Outcome.FAILED and "another directory" in (error or "")
+
+
+def copied(host: Host) -> None:
+    """All of the log dir is on another disk now (`cp -a`, a backup that was played back): the same names, other
+    inodes."""
+    original = host.path.with_name("original")
+    host.path.rename(original)
+    subprocess.run(["cp", "-a", original, host.path], check=True)
+    subprocess.run(["rm", "-r", original], check=True)
+
+
+@pytest.mark.parametrize("topic_id", [TOPIC_ID, None])
+@pytest.mark.parametrize(
+    ("mode", "lost", "outcomes"),
+    [(0o4755, "00000000000000000000.log", [Outcome.YIELDED]), (0o4755, "partition.metadata", [Outcome.YIELDED]),
+     (0o4755, None, []), (0o755, None, [])],
+    ids=["begun", "begun-without-its-id", "not-reached", "not-marked"],
+)  # fmt: skip
+def test_of_a_removal_that_was_cut_short_a_copy_is_there(
+    host: Host, topic_id: str | None, mode: int, lost: str | None, outcomes: list[Outcome]
+) -> None:
+    log_of(host.orders, topic_id or OTHER_ID, end=8)
+    rename(host)
+    host.orders = host.path / MARKED
+    meant = host.intent(ActionKind.REMOVE, name=MARKED, topic_id=topic_id, files=2, segments=1, removal_started=False,
+                        bytes=sum(p.stat().st_size for p in host.orders.iterdir()))  # fmt: skip
+    host.orders.chmod(mode)
+    if lost is not None:
+        (host.orders / lost).unlink()
+    copied(host)
+    assert [outcome for outcome, _ in host.recover(meant)] == outcomes
+    assert bool(host.orders.stat().st_mode & 0o4000) == (lost is not None)
+
+
+@pytest.mark.parametrize("action", [ActionKind.MARK, ActionKind.QUARANTINE])
+def test_a_rename_that_happened_is_done_in_a_copy_too(host: Host, action: ActionKind) -> None:
+    """Otherwise `restore --plan` does not know of it."""
+    log_of(host.orders, TOPIC_ID, end=8)
+    meant = host.intent(action, topic_id=TOPIC_ID)
+    rename(host)
+    copied(host)
+    assert host.recover(meant) == [(Outcome.DONE, None)]
+
+
+@pytest.mark.parametrize("action", [ActionKind.MARK, ActionKind.RESTORE])
+@pytest.mark.parametrize("happened", [False, True])
+def test_in_a_copy_the_topic_id_tells_which_directory_has_its_current_name(
+    host: Host, action: ActionKind, happened: bool
+) -> None:
+    log_of(host.orders, TOPIC_ID, end=8)
+    meant = host.intent(
+        action, topic_id=TOPIC_ID, checkpoint_entries=(CheckpointEntry(LOG_START_OFFSET, "orders", 0, 7),)
+    )
+    at_home = happened is (action is ActionKind.RESTORE)
+    if not at_home:
+        rename(host)
+    copied(host)
+    ((outcome, _),) = host.recover(meant)
+    assert outcome is (Outcome.DONE if happened else Outcome.SKIPPED)
+    assert host.read(LOG_START_OFFSET).get(ORDERS) == (7 if at_home else None)
+
+
+def test_the_inode_of_a_topic_that_is_gone_is_no_sign(host: Host) -> None:
+    """It is given to the next directory that is made: here, to one of the topic that has the name now."""
+    log_of(host.orders, OTHER_ID, end=8)
+    ((outcome, error),) = host.recover(host.intent(topic_id=TOPIC_ID))
+    assert outcome is Outcome.FAILED and "neither name" in (error or "")
+
+
+def test_a_restore_whose_directory_has_its_stray_name_did_not_happen(host: Host) -> None:
+    """Whatever has the current name, as the one that a broker made anew does: it has the same topic id."""
+    log_of(host.orders, TOPIC_ID, end=8)
+    meant = host.intent(ActionKind.RESTORE, topic_id=TOPIC_ID)
+    rename(host)
+    host.orders.mkdir()
+    log_of(host.orders, TOPIC_ID, end=3)
+    copied(host)
+    assert host.recover(meant)[0][0] is Outcome.SKIPPED
+    assert host.read(LOG_START_OFFSET) == {PAYMENTS: 9}
+
+
+def test_of_two_that_were_being_exchanged_a_copy_does_not_tell_which_has_which_name(host: Host) -> None:
+    """Each had either name: a unique one that may be the other's says nothing, and a copy has neither inode."""
+    log_of(host.orders, TOPIC_ID, end=8)
+    back = host.intent(ActionKind.RESTORE, topic_id=TOPIC_ID)
+    rename(host)
+    host.orders.mkdir()
+    log_of(host.orders, TOPIC_ID, end=3)
+    displaced = host.intent(
+        ActionKind.QUARANTINE, topic_id=TOPIC_ID, new_name=f"orders-0.{HEX[::-1]}-stray",
+        through=DirKey(str(host.path), MARKED),
+    )  # fmt: skip
+    before = sorted(os.listdir(host.path))
+    copied(host)
+    assert host.recover(displaced, back) == [(None, None)] * 2
+    assert sorted(os.listdir(host.path)) == before
+
+
+def test_an_exchange_that_did_not_happen_is_settled_after_a_broker_took_one_of_the_two(host: Host) -> None:
+    """The other one still has its inode: there is nothing left that may be either."""
+    log_of(host.orders, TOPIC_ID, end=8)
+    back = host.intent(ActionKind.RESTORE, topic_id=TOPIC_ID)
+    rename(host)
+    host.orders.mkdir()
+    log_of(host.orders, TOPIC_ID, end=3)
+    displaced = host.intent(
+        ActionKind.QUARANTINE, topic_id=TOPIC_ID, new_name=f"orders-0.{HEX[::-1]}-stray",
+        through=DirKey(str(host.path), MARKED),
+    )  # fmt: skip
+    host.orders.rename(host.path / f"orders-0.{'a' * 32}-stray")
+    assert [outcome for outcome, _ in host.recover(displaced, back)] == [Outcome.FAILED, Outcome.SKIPPED]
+
+
+def test_a_mark_is_taken_back_where_a_broker_stretched_indexes_since(host: Host) -> None:
+    """Killed before it was reached, then loaded by a broker: no file is gone and no byte of its log."""
+    log_of(host.orders, TOPIC_ID, end=8)
+    index = host.orders / "00000000000000000000.index"
+    index.touch()
+    rename(host)
+    host.orders, index = host.path / MARKED, host.path / MARKED / index.name
+    size = sum(p.stat().st_size for p in host.orders.iterdir())
+    meant = host.intent(ActionKind.REMOVE, name=MARKED, topic_id=TOPIC_ID, files=3, segments=1, bytes=size,
+                        log_bytes=size, removal_started=False)  # fmt: skip
+    host.orders.chmod(0o4755)
+    index.write_bytes(bytes(10 << 20))
+    assert host.recover(meant) == []
+    assert not host.orders.stat().st_mode & 0o4000
 
 
 def test_after_a_reboot_the_device_may_have_another_number(host: Host) -> None:

@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -37,10 +39,17 @@ def test_what_delete_takes_restore_brings_back(host: CliHost) -> None:
 
 
 @pytest.mark.parametrize("copy", [("cp", "-a"), ("cp", "-r")])
-def test_what_delete_took_comes_back_from_a_copy_of_the_disk(host: CliHost, copy: tuple[str, str]) -> None:
-    """By its plan, with its log start offsets: the unique names are the same, and no inode is."""
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_delete_took_comes_back_from_a_copy_of_the_disk(
+    host: CliHost, copy: tuple[str, str], killed: bool
+) -> None:
+    """By its plan, with its log start offsets: the unique names are the same, and no inode is. Also where it was
+    killed right before it noted what it had done."""
     before, checkpoints = host.partitions(), host.checkpoints()
     plan_id = delete(host, "--topic", "orders|clicks|customer.state|plant.*", *FREELY, "--quarantine").json["plan_id"]
+    if killed:
+        with closing(sqlite3.connect(host.state / "journal.db")) as journal, journal:
+            journal.execute("UPDATE actions SET outcome=NULL, finished_at_ms=NULL")
     for log_dir in (host.d1, host.d2):
         log_dir.rename(log_dir.with_name(f"{log_dir.name}.old"))
         subprocess.run([*copy, log_dir.with_name(f"{log_dir.name}.old"), log_dir], check=True)
