@@ -134,8 +134,8 @@ class PartitionDir:
     allocated: int = 0
     files: int = 0
     segments: int = 0
-    # Of `bytes`, those of the newest segment's indexes: a broker stretches them as it loads the directory.
-    index_bytes: int = 0
+    # Of `bytes`, those of everything but the segments' `.log`: a broker that loads the directory changes them.
+    beside_log_bytes: int = 0
     newest_mtime_ns: int = 0
     first_offset: int | None = None
     last_segment_offset: int | None = None
@@ -154,6 +154,11 @@ class PartitionDir:
     @property
     def key(self) -> DirKey:
         return DirKey(self.log_dir, self.name)
+
+    @property
+    def segment_bytes(self) -> int:
+        """The bytes of the segments' `.log` files."""
+        return self.bytes - self.beside_log_bytes
 
 
 def id_unread(d: PartitionDir) -> bool:

@@ -109,7 +109,7 @@ class PlanJournal:
             segments=p.dir.segments,
             removal_started=p.dir.removal_started,
             allocated=p.dir.allocated,
-            log_bytes=p.dir.bytes - p.dir.index_bytes,
+            log_bytes=p.dir.segment_bytes,
             closed_cleanly=closed_cleanly,
             reason=orphan_because(p, facts) if facts is not None else None,
             claims=_claims(p, facts) if facts is not None else (),

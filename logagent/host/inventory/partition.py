@@ -124,13 +124,14 @@ class Known(PartitionDir):
     `TAIL_INDEXES` for those that exist.
     """
 
-    __slots__ = ("index_blocks", "index_files", "log_blocks", "log_bytes", "settled")
+    __slots__ = ("index_blocks", "index_bytes", "index_files", "log_blocks", "log_bytes", "settled")
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self.settled = False
         self.log_bytes = 0
         self.log_blocks = 0
+        self.index_bytes = 0
         self.index_blocks = 0
         self.index_files = 0
 
@@ -154,6 +155,7 @@ class PartitionReader:
             same = self._numbers.setdefault
             known.allocated = same(known.allocated, known.allocated)
             known.log_blocks = same(known.log_blocks, known.log_blocks)
+            known.beside_log_bytes = same(known.beside_log_bytes, known.beside_log_bytes)
             known.index_bytes = same(known.index_bytes, known.index_bytes)
             known.index_blocks = same(known.index_blocks, known.index_blocks)
 
@@ -175,7 +177,7 @@ class PartitionReader:
         names = os.listdir(fd)
         newest = _note_segments(known, names)
         files = len(names)
-        total = 0
+        total = of_logs = 0
         plain = True
         lstat, regular = os.lstat, stat.S_IFREG
         # Kept lean: a full scan spends its time in this loop.
@@ -198,6 +200,8 @@ class PartitionReader:
                 continue
             total += found.st_size
             blocks += found.st_blocks
+            if name[20:] == ".log":
+                of_logs += found.st_size
             if name[:20] == newest:
                 _note_tail(known, name[20:], found)
             elif name == PARTITION_METADATA:
@@ -206,6 +210,7 @@ class PartitionReader:
         known.plain = plain and known.settled
         known.files = files
         known.bytes = total
+        known.beside_log_bytes = total - of_logs
         known.allocated = blocks * 512
         self._share_numbers(known)
         if not known.newest_mtime_ns:

@@ -212,6 +212,7 @@ class _Scan:
                 size += found.st_size
                 blocks += found.st_blocks
         known.bytes += size - known.index_bytes
+        known.beside_log_bytes += size - known.index_bytes
         known.allocated += (blocks - known.index_blocks) * 512
         known.index_bytes, known.index_blocks = size, blocks
 

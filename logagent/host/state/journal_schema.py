@@ -38,7 +38,8 @@ class Intent:
     whether it is still whole; `allocated`: what it took up. `files`, `segments`, `removal_started`: how many it had,
     and whether it had the mode bit that marks the start of a removal; None, as `allocated`, if nobody noted it.
     `claims`: what it rests on (claim, witness, as of which ms; `model.claims`), as words of the release that wrote
-    them. `log_bytes`: `bytes` without the indexes that a broker stretches as it loads a directory.
+    them. `log_bytes`: of `bytes`, those of the segments' `.log` files, which no broker
+    changes as it loads a directory.
     """
 
     action: ActionKind

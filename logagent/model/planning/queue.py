@@ -27,9 +27,9 @@ from logagent.model.records import DirKey, PartitionDir
 
 @dataclass(frozen=True, slots=True)
 class RemovalIntent:
-    """One removal that was meant, and what the directory had then. `files`, `segments`, `log_bytes`: None in journals
-    of earlier releases. `is_of_copy`: it was meant for a directory of the same unique name and another inode: this one
-    is a copy of it, or the other way round."""
+    """One removal that was meant, and what the directory had then: `log_bytes` in the `.log` files of `segments`.
+    `files`, `segments`, `log_bytes`: None in journals of earlier releases. `is_of_copy`: it was meant for a directory
+    of the same unique name and another inode: this one is a copy of it, or the other way round."""
 
     files: int | None
     bytes: int
@@ -46,11 +46,12 @@ class RemovalIntent:
         return d.files < self.files if self.files is not None else d.bytes < self.bytes
 
     def left_all(self, d: PartitionDir) -> bool:
-        """Whether nothing was removed since: no file, and no byte of a log, as a removal shortens large files before it
-        unlinks them. The newest segment's indexes do not count: a broker that loads the directory stretches them."""
-        if self.log_bytes is None:
-            return self.files == d.files and self.bytes == d.bytes
-        return self.files == d.files and self.log_bytes == d.bytes - d.index_bytes
+        """Whether nothing was removed since: no segment, and no byte of one, as a removal shortens large files before
+        it unlinks them. Nothing else counts: a broker that loads the directory stretches and rebuilds indexes, adds
+        snapshots of producers and drops old ones, and drops what ends in `.deleted`."""
+        if self.segments and self.log_bytes is not None:
+            return self.segments <= d.segments and self.log_bytes == d.segment_bytes
+        return self.files == d.files and self.bytes == d.bytes
 
 
 RemovalIntents = Mapping[DirKey, Sequence[RemovalIntent]]

@@ -338,18 +338,18 @@ def test_an_exchange_that_did_not_happen_is_settled_after_a_broker_took_one_of_t
     assert [outcome for outcome, _ in host.recover(displaced, back)] == [Outcome.FAILED, Outcome.SKIPPED]
 
 
-def test_a_mark_is_taken_back_where_a_broker_stretched_indexes_since(host: Host) -> None:
-    """Killed before it was reached, then loaded by a broker: no file is gone and no byte of its log."""
+def test_a_mark_is_taken_back_where_a_broker_loaded_it_since(host: Host) -> None:
+    """Killed before it was reached, then loaded by a broker, which stretches indexes and writes a snapshot: no byte of
+    its log is gone."""
     log_of(host.orders, TOPIC_ID, end=8)
-    index = host.orders / "00000000000000000000.index"
-    index.touch()
     rename(host)
-    host.orders, index = host.path / MARKED, host.path / MARKED / index.name
-    size = sum(p.stat().st_size for p in host.orders.iterdir())
-    meant = host.intent(ActionKind.REMOVE, name=MARKED, topic_id=TOPIC_ID, files=3, segments=1, bytes=size,
-                        log_bytes=size, removal_started=False)  # fmt: skip
+    host.orders = host.path / MARKED
+    log = (host.orders / "00000000000000000000.log").stat().st_size
+    meant = host.intent(ActionKind.REMOVE, name=MARKED, topic_id=TOPIC_ID, files=2, segments=1, bytes=log + 47,
+                        log_bytes=log, removal_started=False)  # fmt: skip
     host.orders.chmod(0o4755)
-    index.write_bytes(bytes(10 << 20))
+    (host.orders / "00000000000000000000.index").write_bytes(bytes(10 << 20))
+    (host.orders / "00000000000000000008.snapshot").write_bytes(b"snapshot")
     assert host.recover(meant) == []
     assert not host.orders.stat().st_mode & 0o4000
 

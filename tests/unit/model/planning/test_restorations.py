@@ -176,13 +176,24 @@ def test_what_a_removal_took_is_known_without_the_mark(started: bool, is_of_copy
 @pytest.mark.parametrize("started", [False, True])
 def test_indexes_that_a_broker_stretched_are_no_removal(started: bool) -> None:
     """It opens strays at its start, and makes the newest segment's indexes 10 MiB each."""
-    found = directory(STRAY, removal_started=started, bytes=1000 + (20 << 20), index_bytes=20 << 20)
+    found = directory(STRAY, removal_started=started, bytes=1000 + (20 << 20), beside_log_bytes=20 << 20)
     then = RemovalIntent(files=4, bytes=1020, segments=1, log_bytes=1000)
     (p,), _ = restored([found], removals={found.key: [then]})
     assert p.new_name == "orders-0" and not removal_has_started(found, {found.key: [then]})
     shortened = replace(found, bytes=found.bytes - 1)
     _, (refusal,) = restored([shortened], removals={found.key: [then]})
     assert refusal.guard == "journal", "a byte of a log is gone: a removal shortens large files first"
+
+
+@pytest.mark.parametrize(("files", "segments"), [(5, 2), (3, 2), (4, 3)], ids=["snapshot", ".deleted", "rolled"])
+def test_files_that_a_broker_makes_or_drops_are_no_removal(files: int, segments: int) -> None:
+    """After a crash it writes a snapshot of producers as it loads a stray (3.9.1, 4.3.1), and it drops `.deleted`."""
+    found = directory(STRAY, removal_started=True, files=files, segments=segments, bytes=1060, beside_log_bytes=60)
+    then = RemovalIntent(files=4, bytes=1000, segments=2, log_bytes=1000)
+    (p,), _ = restored([found], removals={found.key: [then]})
+    assert p.new_name == "orders-0" and not removal_has_started(found, {found.key: [then]})
+    _, (refusal,) = restored([replace(found, segments=1)], removals={found.key: [then]})
+    assert refusal.guard == "journal", "an empty segment is one, too"
 
 
 def test_a_mark_that_it_had_under_its_own_name_says_nothing() -> None:
