@@ -158,8 +158,10 @@ def show_summary(content: dict[str, Any], place: str) -> None:
     """What a person wants to know first, and where to find the rest."""
     sums, hosts = content["totals"], content["hosts"]
     click.echo(f"{content['date']}: {hosts['reporting']} hosts reporting, {hosts['unknown_total']} unknown")
-    click.echo(f"  used by logs      {human_bytes(sums['bytes'])} ({human_bytes(sums['allocated'])} allocated)")
-    click.echo(f"  orphans           {sums['orphans']} ({human_bytes(sums['orphan_bytes'])})")
+    click.echo(f"  used by logs      {human_bytes(sums['allocated'])} (file sizes: {human_bytes(sums['bytes'])})")
+    undecided = content["tables"]["undecided"]["rows"]
+    more = f"; {undecided} more directories undecided" if undecided else ""
+    click.echo(f"  orphans           {sums['orphans']} ({human_bytes(sums['orphan_bytes'])}){more}")
     left = sum(row["replicas"] for row in content["answers"]["replicas"]["not_compared"])
     for name in ("missing_replicas", "duplicates", "leftovers"):
         more = f" ({left} more could not be compared)" if left and name == "missing_replicas" else ""

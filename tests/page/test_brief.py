@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from typing import Any
+
 import pytest
 
+from logagent.cli.fleet_job import show_summary
 from logagent.fleet.page import text as units
 from logagent.fleet.page.document import brief
 from tests.page.sample import empty
@@ -29,6 +33,55 @@ def test_the_figures_are_those_of_the_rows(name: str) -> None:
     assert ("hosts reporting" in text) is (name != "healthy")
 
 
+def test_every_figure_has_its_remainder() -> None:
+    """What a mail says in place of the page: each remainder alone."""
+    document = FLEETS["healthy"]()[0]
+    plain = brief(document)
+    for path, value, words in (
+        (("answers", "disks", "unread"), 2, "; 2 log dirs without figures"),
+        (("answers", "risk", "pace_unknown"), 3, "in 30 days 0 (3 log dirs not known)"),
+        (("answers", "reclaim", "barred"), 4096, "; blocked until something is fixed 4.00 KiB"),
+        (("tables", "undecided", "rows"), 5, "; 5 directories undecided"),
+    ):
+        short = deepcopy(document)
+        *above, last = path
+        place: Any = short
+        for key in above:
+            place = place[key]
+        place[last] = value
+        assert words in brief(short) and words not in plain, path
+
+
+def test_a_full_log_dir_is_full_and_what_frees_nothing_promises_nothing() -> None:
+    document = deepcopy(FLEETS["healthy"]()[0])
+    step = dict.fromkeys(("cluster_id", "node_id", "topic", "requestable"))
+    step |= {
+        "what": "log-dir",
+        "host": "kafka-1",
+        "log_dir": "/d1",
+        "bytes": 0,
+        "window": None,
+        "days": 0.0,
+        "hosts": 1,
+    }
+    document["answers"]["steps"] = [step, step | {"days": None}, step | {"days": 0.5}]
+    lines = brief(document).splitlines()
+    assert [line for line in lines if line.startswith("Next")] == [
+        "Next 1: kafka-1 /d1 full", "Next 2: kafka-1 /d1 nearly full", "Next 3: kafka-1 /d1 full in 12 h"
+    ]  # fmt: skip
+
+
+def test_a_topic_is_named_with_its_cluster_where_there_are_several() -> None:
+    document = deepcopy(FLEETS["on fire"]()[0])
+    cluster = document["clusters"][0]
+    step = {"what": "topic", "topic": "orders", "cluster_id": cluster["cluster_id"], "hosts": 2, "bytes": 1 << 30}
+    document["answers"]["steps"] = [step | {"window": "now"}]
+    name = cluster.get("name") or cluster["cluster_id"]
+    assert f"Next 1: topic orders in {name} on 2 hosts frees 1.00 GiB now\n" in brief(document)
+    document["clusters"] = [cluster]
+    assert "Next 1: topic orders on 2 hosts frees 1.00 GiB now\n" in brief(document)
+
+
 def test_nothing_known_is_not_nothing_there() -> None:
     assert brief(empty()[0]).splitlines()[1:] == ["No host reported: nothing is known."]
 
@@ -39,3 +92,18 @@ def test_hostile_names_are_one_line_of_text(name: str) -> None:
     text = brief(altered(FLEETS["on fire"](), lambda _: name)[0])
     assert len(text.splitlines()) <= len(plain.splitlines())
     assert text.replace("\n", "").isprintable()
+
+
+def test_what_the_command_prints_is_allocated_and_has_its_remainders(capsys: pytest.CaptureFixture[str]) -> None:
+    content = deepcopy(FLEETS["healthy"]()[0])
+    content["totals"] |= {"allocated": 1 << 20, "bytes": 61 << 20, "orphans": 0, "orphan_bytes": 0}
+    content["totals"]["missing_replicas"] = 0
+    one = {"state": "not_yet", "reason": "assigned-since", "replicas": 14, "hosts": 3}
+    for rows, left in ((2, [one]), (0, [])):
+        content["tables"]["undecided"]["rows"] = rows
+        content["answers"]["replicas"]["not_compared"] = left
+        show_summary(content, "/srv/reports/one")
+        said = capsys.readouterr().out
+        assert "used by logs      1.0 MiB (file sizes: 61.0 MiB)" in said
+        assert ("orphans           0 (0 B); 2 more directories undecided" in said) is bool(rows)
+        assert ("missing replicas  0 (14 more could not be compared)" in said) is bool(left)

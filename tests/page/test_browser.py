@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shlex
 from datetime import UTC, datetime
 from pathlib import Path
@@ -132,6 +133,11 @@ def test_one_search_over_everything(open_page: Open, fleet_page: Path) -> None:
     expect(page.locator("#found")).to_contain_text("3 of 108 rows")
     page.go_back()
     expect(page.locator(".hits h4").first).to_be_visible()
+    topic = sample()[1]["usage_topics"]["rows"][0]
+    search.fill(topic["topic"])
+    search.press("Enter")
+    hits = page.locator(".hits", has=page.get_by_role("heading", name=re.compile("^Topics")))
+    expect(hits.locator("li", has_text=f"Allocated {units.size(topic['allocated'])}").first).to_be_visible()
 
 
 def test_the_keyboard_is_enough(open_page: Open, fleet_page: Path) -> None:

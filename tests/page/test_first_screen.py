@@ -42,6 +42,7 @@ def healthy() -> Made:
         row.update(health="online", used_share=min(row["used_share"] or 0.5, 0.9))
     document = report(fleet, made)
     document["answers"]["risk"] |= {"next_full_days": 64.2, "pace_unknown": 0}
+    document["warnings"] = []
     return document, made
 
 
@@ -148,6 +149,19 @@ def test_what_next(opened: tuple[str, Made, Page]) -> None:
     expect(page.locator(".commandbar")).to_contain_text(f"run it on {steps[0]['host']}")
 
 
+def test_every_zero_without_a_copy_has_its_remainder() -> None:
+    """At risk, new since a date, and over the table of an undecided cluster."""
+    document, made = healthy()
+    assert document["answers"]["changes"] and "could not be compared)" not in render(document, made)
+    document["answers"]["replicas"]["no_copy"] = 3
+    page = render(document, made)
+    assert "with no copy anywhere; 3 more could not be compared" in page
+    assert page.count("with no copy (3 more could not be compared)") == len(document["answers"]["changes"])
+    document["clusters"][0]["verdicts"] = "unknown"
+    none = "No verdict could be made for 1 cluster."
+    assert none not in page and render(document, made).count(none) >= len(("directories", "missing", "undecided"))
+
+
 def test_what_could_not_be_compared_is_no_all_clear() -> None:
     """Each remainder alone."""
     document, made = healthy()
@@ -160,6 +174,11 @@ def test_what_could_not_be_compared_is_no_all_clear() -> None:
         (("tables", "undecided", "rows"), 1),
         (("hosts", "unknown_total"), 1),
         (("clusters", 0, "verdicts"), "unknown"),
+        (("warnings",), ["1 files or rows were not taken"]),
+        (("tables", "log_dir_health", "rows"), 1),
+        (("tables", "duplicates", "rows"), 1),
+        (("answers", "reclaim", "approval", "dirs"), 1),
+        (("answers", "reclaim", "barred"), 1),
     ):
         doubted = deepcopy(document)
         *above, last = path

@@ -9,7 +9,9 @@ const TOLD = {
   missing_replicas: ["topic", "host", "partition", "copies_elsewhere"],
   undecided_replicas: ["topic", "host", "partition", "copies_elsewhere", "reason"],
   growth: ["what", "log_dir", "days_to_full", "full_on"],
+  duplicates: ["topic", "partition", "host", "log_dirs", "allocated"],
   deletion_progress: ["topic", "cluster_id", "done_share", "remaining"],
+  quarantined_input: ["file", "reason", "detail"],
 };
 const FEW = 5;
 

@@ -20,7 +20,7 @@ from typing import Any
 from logagent.fleet.page import first_screen, growth_chart
 from logagent.fleet.page.columns import LAYOUT, Row, Show, packed, page_rows
 from logagent.fleet.page.first_screen import place_to_paste
-from logagent.fleet.page.text import day, days, esc, exact, moment, name_html, percent, plural, size, visible
+from logagent.fleet.page.text import day, esc, exact, moment, name_html, percent, plural, size, visible
 from logagent.fleet.page.words import (
     NAVIGATION,
     READING,
@@ -29,6 +29,7 @@ from logagent.fleet.page.words import (
     WORDS,
     at_least,
     cluster_name,
+    full_words,
     nobody_reported,
     not_compared,
     undecided_clusters,
@@ -297,10 +298,13 @@ def _lines(report: Report) -> Iterator[str]:
         yield f"No verdicts for {cluster_name(report, cluster['cluster_id'])}: {why}"
     disks = answers["disks"]
     share = f", {percent(disks['used'] / disks['size'])}" if disks["size"] else ""
-    yield f"Used: {least}{size(disks['used'])} of {size(disks['size'])}{share}; {size(disks['free'])} free"
+    unread = f"; {plural(disks['unread'], 'log dir')} without figures" if disks["unread"] else ""
+    yield f"Used: {least}{size(disks['used'])} of {size(disks['size'])}{share}; {size(disks['free'])} free{unread}"
     windows = ", ".join(f"{label.lower()} {size(answers['reclaim'][key]['bytes'])}" for key, label in WINDOWS)
     whole = sum(answers["reclaim"][key]["bytes"] for key, _ in WINDOWS)
-    yield f"Reclaimable: {least}{size(whole)}: {windows}"
+    barred = answers["reclaim"]["barred"]
+    blocked = f"; blocked until something is fixed {size(barred)}" if barred else ""
+    yield f"Reclaimable: {least}{size(whole)}: {windows}{blocked}"
     yield from _risks(report, answers["risk"])
     # Ten lines in all.
     for number, step in enumerate(answers["steps"][: STEPS - bool(not_compared(report))], 1):
@@ -316,14 +320,17 @@ def _risks(report: Report, risk: Mapping[str, Any]) -> Iterator[str]:
     if len(undecided_clusters(report)) < len(report["clusters"]):
         only, more = risk["only_copies"], report["answers"]["replicas"]["no_copy"]
         rest = f" ({exact(more)} more could not be compared)" if more else ""
+        dirs = report["tables"]["undecided"]["rows"]
+        undecided = f"; {plural(dirs, 'directory', 'directories')} undecided" if dirs else ""
         yield (
             f"At risk: {plural(risk['no_copy'], 'partition')} with no copy {where}{rest}, "
             f"{plural(risk['missing_elsewhere'], 'replica')} missing with copies elsewhere, "
-            f"{plural(only['dirs'], 'orphan')} ({size(only['bytes'])}) without another copy"
+            f"{plural(only['dirs'], 'orphan')} ({size(only['bytes'])}) without another copy{undecided}"
         )
         yield from _not_compared(report)
+    unpaced = f" ({plural(risk['pace_unknown'], 'log dir')} not known)" if risk["pace_unknown"] else ""
     yield (
-        f"Log dirs: full in 7 days {exact(risk['full_soon'])}, in 30 days {exact(risk['full_later'])}, "
+        f"Log dirs: full in 7 days {exact(risk['full_soon'])}, in 30 days {exact(risk['full_later'])}{unpaced}, "
         f"offline {exact(risk['offline'])}, read-only {exact(risk['read_only'])}, full {exact(risk['full'])}"
     )
 
@@ -352,5 +359,5 @@ def _step(report: Report, step: Mapping[str, Any]) -> str:
         return f"topic {step['topic']}{where} on {plural(step['hosts'], 'host')} {frees}"
     if step["what"] == "host":
         return f"{step['host']} {frees}"
-    full = "nearly full" if not step["days"] else f"full in {days(step['days'])}"
-    return f"{step['host']} {step['log_dir']} {full}, {frees}"
+    gives = f", {frees}" if step["bytes"] else ""
+    return f"{step['host']} {step['log_dir']} {full_words(step['days'])}{gives}"

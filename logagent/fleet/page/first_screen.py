@@ -317,13 +317,31 @@ def _next(report: Report) -> str:
         calm = not (
             risk["no_copy"] or risk["missing_elsewhere"] or risk["full_soon"] or risk["read_only"] or risk["full"]
         )
-        calm = calm and is_all_compared(report)
-        words = "Nothing needs you today." if calm else "Nothing to reclaim by a command. See what is at risk."
+        left = _for_a_person(report)
+        words = "Nothing to reclaim by a command. See what is at risk."
+        if left:
+            words = f"Nothing to reclaim by a command. See {', '.join(left)}."
+        elif calm and is_all_compared(report):
+            words = "Nothing needs you today."
         return _panel("next", "What next", f'<p class="big">{words}</p><p>{ahead}</p>')
     items = "".join(f"<li>{_step(report, step)}" for step in steps)
     return _panel(
         "next", "What next", f'<ol class="steps">{items}</ol><p class="dim">Commands preview; add --execute.</p>'
     )
+
+
+def _for_a_person(report: Report) -> list[str]:
+    """What no step names and somebody has to look at or to approve, as links to it."""
+    tables, reclaim = report["tables"], report["answers"]["reclaim"]
+    ill, twice, approve = tables["log_dir_health"]["rows"], tables["duplicates"]["rows"], reclaim["approval"]["dirs"]
+    found = [
+        (ill, figure(ill, "log_dir_health", plural(ill, "finding") + " on hosts and log dirs")),
+        (twice, figure(twice, "duplicates", plural(twice, "partition") + " in two log dirs of a host")),
+        (approve, figure(approve, "directories", plural(approve, "directory", "directories") + " to approve",
+                         window="approval")),
+        (reclaim["barred"], f"{size(reclaim['barred'])} blocked until something is fixed"),
+    ]  # fmt: skip
+    return [words for count, words in found if count]
 
 
 def _step(report: Report, step: Mapping[str, Any]) -> str:

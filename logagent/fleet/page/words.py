@@ -90,13 +90,15 @@ def replica_words(report: Mapping[str, Any]) -> str:
 
 
 def is_all_compared(report: Mapping[str, Any]) -> bool:
-    """Whether nothing is left that could not be compared: else no figure of zero is an all-clear."""
+    """Whether nothing is left that could not be compared, and nothing to know before the figures are believed: else no
+    figure of zero is an all-clear."""
     answers, tables = report["answers"], report["tables"]
     left = (
         not_compared(report),
         answers["disks"]["unread"],
         answers["risk"]["pace_unknown"],
         tables["undecided"]["rows"],
+        report["warnings"],
     )
     return not (any(left) or unknown_total(report) or undecided_clusters(report))
 
