@@ -29,7 +29,8 @@ class BaseNamed(TypedDict):
 class Manifest(TypedDict):
     """Vouches for one file of landing: `rows` counts all its lines, `bytes` and `sha256` are of the compressed file. A
     delta is a snapshot that has only what has changed since its `base`. `boot_id`: of the machine that took a
-    snapshot."""
+    snapshot; `booted_at`: when that boot began, by the same clock as `at`; `directory_ids`: of its log dirs, where
+    they have one (Kafka 3.7 on)."""
 
     schema: Literal["logagent.manifest/1"]
     snapshot_id: str
@@ -43,6 +44,8 @@ class Manifest(TypedDict):
     sha256: str
     base: NotRequired[BaseNamed]
     boot_id: NotRequired[str]
+    booted_at: NotRequired[Time]
+    directory_ids: NotRequired[list[str]]
 
 
 @strict
@@ -114,10 +117,10 @@ class SnapshotDir(TypedDict, total=False):
     is null there is left out.
 
     `window`: when the agent's next step on it is open (now, at the broker's next restart, with approval, later),
-    `due_at`: when that is or was, `obstacle`: the guard or rule that prevents it, `covered`: whether another copy
-    contains what a stray contains. `claim`: what its verdict rests on, `witness`: the source that says so (see `as_of`
-    of the head). `inode` and, of orphans and strays, `end_offset` (where its log ends) tell it from another directory
-    of the same name.
+    `due_at`: when that is or was, `obstacle`: the guard or rule that prevents it, `obstacle_detail`: in a sentence,
+    where one word does not say it, `covered`: whether another copy contains what a stray contains. `claim`: what its
+    verdict rests on, `witness`: the source that says so (see `as_of` of the head). `inode` and, of orphans and strays,
+    `end_offset` (where its log ends) tell it from another directory of the same name.
     """
 
     row: Required[Literal["dir"]]
@@ -143,8 +146,9 @@ class SnapshotDir(TypedDict, total=False):
     due_at: Millis
     covered: Literal["yes", "no", "unknown"]
     obstacle: str
+    obstacle_detail: str
     bytes: Required[Size]
-    allocated: Size
+    allocated: Required[Size]
     files: Size
     segments: Size
     sightings: int

@@ -224,7 +224,8 @@ TABLES: dict[str, Table] = {
             {_HOST} log_dir name {_PARTITION} reason bytes:bytes allocated:bytes
             age_seconds:seconds sightings:int copies_elsewhere:int longest_copy:bool
             only_copy:bool last_segment_offset:int newest_mtime:time kind agent_verdict
-            agent_reason window due_at:time obstacle directory_id inode:int end_offset:int snapshot_at:time id
+            agent_reason window due_at:time obstacle obstacle_detail directory_id inode:int end_offset:int
+            snapshot_at:time id
             """
         ),
         ("-allocated", "cluster_id", "node_id", "log_dir", "name"),
@@ -245,7 +246,7 @@ TABLES: dict[str, Table] = {
             f"""
             {_HOST} log_dir name kind {_PARTITION} bytes:bytes allocated:bytes
             age_seconds:seconds marked_at:time why copies_elsewhere:int longest_copy:bool only_copy:bool
-            window due_at:time covered obstacle directory_id inode:int
+            window due_at:time covered obstacle obstacle_detail directory_id inode:int
             end_offset:int snapshot_at:time id
             """
         ),
@@ -302,9 +303,9 @@ TABLES: dict[str, Table] = {
 `usage_log_dirs.shares_with`: the log dir of the same host and file system that has the figures of both
 (`OF_FILE_SYSTEM`): sums of those leave this row out.
 `log_dir_health.finding` is one of offline, read-only, full, unformatted (log dirs), unknown-host, old-agent,
-clock-skew, verdicts-differ; `cause` is that of an unknown host (see `answers.risk.unknown` of `report.json`), `since`
-the first stored date on which the log dir was found so, and on every one after it that has it. `growth.scope` is
-`log_dir` or `topic`. `orphans.reason` is one of
+clock-skew, perhaps-two-machines, verdicts-differ; `cause` is that of an unknown host (see `answers.risk.unknown` of
+`report.json`), `since` the first stored date on which the log dir was found so, and on every one after it that has it.
+`growth.scope` is `log_dir` or `topic`. `orphans.reason` is one of
 `logagent.model.assignments.verdict.ORPHAN_REASONS`.
 `undecided_replicas.state` is one of `UNDECIDED`, its `reason` one of `NOT_COMPARED`.
 `undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
@@ -313,9 +314,10 @@ assignments-doubted.
 `window` (see `WINDOWS`) and `due_at` are what the agent reported (from `logagent.snapshot/2` on), otherwise derived
 from kind and age; an orphan that is the only copy needs approval, and so does a stray of which nothing shows that its
 host would remove it (its topic id lives and no other copy is longer, or is not proven to be gone); null if something
-has to be fixed first. `obstacle`: the guard or rule that prevents removal (a guard's name, or why the agent waits).
-`covered`: whether another copy has all that a stray has, according to the agent. `directory_id` (of its log dir),
-`inode` and `end_offset` say which directory it is; `id` names it for `topics purge`; null: it cannot be requested.
+has to be fixed first. `obstacle`: the guard or rule that prevents removal, in one word; `obstacle_detail`: in the
+agent's sentence. `covered`: whether another copy has all that a stray has, according to the agent. `directory_id` (of
+its log dir), `inode` and `end_offset` say which directory it is; `id` names it for `topics purge`; null: it cannot be
+requested.
 """
 
 CHARTS: dict[str, Table] = {

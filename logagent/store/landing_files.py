@@ -48,8 +48,11 @@ class Claim:
     base: Base | None = None
     """Of a delta: the whole snapshot in the same folder that it changes."""
     boot_id: str | None = None
-    """Of a snapshot: that of the machine. Two machines on one node id alternate in it, also within one date, of which
-    only the newest snapshot is read."""
+    """Of a snapshot: that of the machine. It, the time of that boot and the ids of the log dirs tell a reboot or a
+    broker that was moved from two machines on one node id, also within one date, of which only the newest snapshot is
+    read."""
+    booted_at: datetime | None = None
+    directory_ids: tuple[str, ...] = ()
 
 
 def millis(at: datetime) -> int:
@@ -102,6 +105,10 @@ def put(
     }
     if claim.boot_id is not None:
         manifest["boot_id"] = claim.boot_id
+    if claim.booted_at is not None:
+        manifest["booted_at"] = instant(claim.booted_at)
+    if claim.directory_ids:
+        manifest["directory_ids"] = list(claim.directory_ids)
     if claim.base is not None:
         manifest["base"] = {"snapshot_id": claim.base.snapshot_id, "sha256": claim.base.sha256}
     with whole_file(manifest_of(data), durable=durable) as file:

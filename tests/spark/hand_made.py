@@ -129,7 +129,8 @@ class Kafka:
         """Writes a snapshot of a node as agents do: whole, or as the changes of `base`."""
         claim = Claim(
             f"{at:%H%M%S}-{node}", "snapshot", self.cluster_id, node, f"{self.name}-{node}", at,
-            boot_id=header.get("boot_id"),
+            boot_id=header.get("boot_id"), booted_at=header.pop("booted_at", None),
+            directory_ids=header.pop("directory_ids", ()),
         )  # fmt: skip
         head: dict[str, Any] = {"schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id, "at": instant(at)}
         head |= {"host": claim.host, "cluster_id": self.cluster_id, "node_id": node, "assignments": None}

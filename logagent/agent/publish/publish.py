@@ -220,6 +220,10 @@ class Publisher:
         self._note_log_dirs(session)
         at = _EPOCH + timedelta(milliseconds=facts.now_ms)
         claim = Claim(f"{_stamp(at)}-{node_id}", SNAPSHOT, cluster_id, node_id, self._host, at, boot_id=boot_id())
+        ids = {known.directory_id for known in facts.log_dirs.values() if known.directory_id is not None}
+        claim = replace(
+            claim, booted_at=at - timedelta(seconds=self._clock.boottime()), directory_ids=tuple(sorted(ids))
+        )
         image = session.assignments.first
         try:
             self._spool.prepare()

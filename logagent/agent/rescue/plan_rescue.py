@@ -257,7 +257,7 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
 def _due_first(now: Part, whole: Part, past: Step, within: Step, setting: str) -> list[_Found]:
     """What is due, and the rest, with the wait that removing it now would shorten: the setting's, or the one after a
     failed removal."""
-    waits = {w.key: "the wait after a failed removal" if w.reason.startswith(RETRY) else setting for w in now.waiting}
+    waits = {w.key: "the wait after a failed removal" if w.rule == RETRY else setting for w in now.waiting}
     rest = [(p, waits[p.key]) for p in whole.due if p.key in waits]
     return [*((past, p, None) for p in now.due), *((within, p, wait) for p, wait in rest)]
 

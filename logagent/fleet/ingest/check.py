@@ -59,7 +59,7 @@ _FIELDS = (
     "kind", "cluster_id", "node_id", "host", "snapshot_id", "file", "at", "received_at", "bytes", "rows", "sha256",
     "status", "reason", "detail", "agent_version", "kafka_version", "boot_id", "source", "offset", "image_at", "dirs",
     "log_dirs", "partitions", "topics", "received_manifest", "uncommitted", "metadata_version", "base", "began",
-    "images", "absent", "earlier",
+    "images", "absent", "earlier", "booted_at", "directory_ids",
 )  # fmt: skip
 """Fields of a row of `files`. `status` is taken, superseded, waiting (no manifest yet) or rejected; times are
 milliseconds since 1970. `earlier`: of superseded assignments, whether the table `earlier` has them."""
@@ -270,6 +270,8 @@ def _entry(landing: Landing, landed: Landed) -> Row:
         "bytes": landed.data.bytes if landed.data else None,
         "sha256": manifest.sha256 if manifest else None,
         "boot_id": manifest.boot_id if manifest else None,
+        "booted_at": manifest.booted_at_ms if manifest else None,
+        "directory_ids": list(manifest.directory_ids) if manifest else [],
         "status": status,
         "reason": problem[0] if problem else None,
         "detail": problem[1] if problem else None,

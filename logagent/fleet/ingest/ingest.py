@@ -296,6 +296,7 @@ _LONGEST = {
     **dict.fromkeys(("name", "topic", "full_topic"), _NAME),
     **dict.fromkeys(("kind", "uuid", "topic_id", "verdict", "reason", "window", "covered", "obstacle"), _WORD),
     **dict.fromkeys(("claim", "witness"), _WORD),
+    "obstacle_detail": 6 * _WORD,
 }
 """The longest texts, in bytes: Spark keeps thousands of rows in memory, and a line may have a megabyte. A path has
 at most 4,096 bytes, a name 255, and one that is not UTF-8 is six here."""
@@ -308,7 +309,7 @@ def is_good_dir() -> Column:
     may be later (any delay can be configured) and is stored as the last of these times.
     """
     in_use = fn.col("kind").isin("current", "future")
-    size = fn.col("bytes").between(0, LARGEST_SIZE) & fn.coalesce("allocated", fn.lit(0)).between(0, LARGEST_SIZE)
+    size = fn.col("bytes").between(0, LARGEST_SIZE) & fn.col("allocated").between(0, LARGEST_SIZE)
     named = fn.col("log_dir").isNotNull() & fn.col("name").isNotNull() & fn.col("kind").isNotNull()
     partition = fn.col("partition").isNull() | (fn.col("partition") >= 0)
     whole = ~in_use | (fn.col("topic").isNotNull() & fn.col("partition").isNotNull())
@@ -334,7 +335,6 @@ def good_dirs(frame: DataFrame) -> DataFrame:
             "topic_truncated": fn.coalesce("topic_truncated", fn.lit(False)) & fn.col("full_topic").isNull(),
             "topic": fn.coalesce("full_topic", "topic"),
             "topic_id": real_id(),
-            "allocated": fn.coalesce("allocated", "bytes"),
             **{name: _instant(frame, name) for name in TIMES},
         }
     )

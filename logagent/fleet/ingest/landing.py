@@ -245,6 +245,8 @@ class Manifest:
     sha256: str
     base: Base | None
     boot_id: str | None = None
+    booted_at_ms: int | None = None
+    directory_ids: tuple[str, ...] = ()
 
 
 def millis(value: object) -> int | None:
@@ -267,6 +269,7 @@ def parsed(content: bytes) -> Manifest | None:
         read: dict[str, Any] = parse_json(content)
         at = millis(read["at"])
         node, host, boot = read.get("node_id"), read.get("host"), read.get("boot_id")
+        booted, ids = read.get("booted_at"), read.get("directory_ids", [])
         texts = [read[name] for name in ("schema", "snapshot_id", "kind", "cluster_id", "sha256")]
         numbers = [read["rows"], read["bytes"]]
         base = base_named(read)
@@ -282,11 +285,17 @@ def parsed(content: bytes) -> Manifest | None:
         and (node is None or (isinstance(node, int) and not isinstance(node, bool)))
         and (host is None or isinstance(host, str))
         and (boot is None or isinstance(boot, str))
+        and (booted is None or millis(booted) is not None)
+        and isinstance(ids, list)
+        and all(isinstance(one, str) for one in ids)
         and _SHA256.fullmatch(texts[4]) is not None
     )
     if not whole or at is None:
         return None
-    return Manifest(texts[1], texts[2], texts[3], node, host, at, numbers[0], numbers[1], texts[4].lower(), base, boot)
+    return Manifest(
+        texts[1], texts[2], texts[3], node, host, at, numbers[0], numbers[1], texts[4].lower(), base, boot,
+        millis(booted), tuple(ids),
+    )  # fmt: skip
 
 
 def problem_of(landed: Landed, manifest: Manifest | None) -> Problem | None:

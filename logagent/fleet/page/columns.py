@@ -198,6 +198,7 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         _LOG_DIR,
         Show("due_at", "Due", "time"),
         Show("obstacle", "In the way", help="the guard or rule that prevents it", pick=True),
+        Show("obstacle_detail", "In words", help="what is in the way, as its host's agent says it"),
         Show("sightings", "Seen", "int", "in how many inventories it was an orphan"),
         _SIZES,
         Show("newest_mtime", "Last write", "time"),

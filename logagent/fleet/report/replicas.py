@@ -263,8 +263,8 @@ def leftovers(
     abandoned = judged.where((fn.col("kind") == "future") & (fn.col("fleet_verdict") == "orphan"))
     since = (fn.col("at_ms") - fn.unix_millis(fn.coalesce("first_seen", "newest_mtime"))) / 1000
     abandoned = abandoned.withColumn("age_seconds", at_least(fn.round(since, 3), 0.0))
-    columns = ["age_seconds", "marked_at", "why", "window", "due_at", "covered", "obstacle", "snapshot_at"]
-    columns += ["verdict", "reason", "last_segment_offset", "newest_mtime"]
+    columns = ["age_seconds", "marked_at", "why", "window", "due_at", "covered", "obstacle", "obstacle_detail"]
+    columns += ["snapshot_at", "verdict", "reason", "last_segment_offset", "newest_mtime"]
     moment = {"snapshot_at": fn.timestamp_millis("at_ms")}
     both = aged.where(due).withColumns(moment | {"why": why}).select(*_COLUMNS, *columns)
     gone = abandoned.withColumns(moment | {"why": fn.lit("abandoned")}).select(*_COLUMNS, *columns)

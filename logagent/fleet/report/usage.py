@@ -138,6 +138,8 @@ def health(
             ahead = f"its clock is {skew:.0f} s ahead of the store"
             behind = f"received {-skew:.0f} s after its own time: a slow clock, or delivered late"
             found.append(made(key, None, "clock-skew", ahead if skew > 0 else behind))
+        if host.get("perhaps_two"):
+            found.append(made(key, None, "perhaps-two-machines", host["perhaps_two"]))
     for row in differ:
         says = f"{row['n']} directories, e.g. {row['example']}: the agent and the fleet disagree"
         found.append(made((row["cluster_id"], row["node_id"]), None, "verdicts-differ", says))

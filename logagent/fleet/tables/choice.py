@@ -8,10 +8,10 @@ The rows of the store for a choice of snapshots and assignments.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
-from itertools import groupby
+from itertools import combinations, groupby
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -19,7 +19,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.tables.frames import STORE, local_frame, together
 from logagent.fleet.tables.store import Commit, Store
-from logagent.store.contract import ASSIGNMENTS
+from logagent.store.contract import ASSIGNMENTS, CLOCKS_APART
 
 _HOSTS = "c string, n int"
 
@@ -79,20 +79,60 @@ def newest_first(entries: Iterable[Row]) -> list[Row]:
 
 
 def claimants(entries: list[Row]) -> str | None:
-    """Why it is unclear which machine the intact snapshots of a node id come from; None if it is clear. Newest first.
+    """Why the intact snapshots of a node id come from two machines; None if nothing shows it. Newest first.
 
-    Two host names on one date; or two boot ids that alternate, by the times of the snapshots and by those of their
-    arrival: a machine never returns to an earlier boot. A clock that is set back at a reboot mixes up only the former,
-    what a host sends later than it was taken only the latter.
+    Two host names on one date; two boots that were up at once, and whose log dirs have nothing but other ids; or two
+    boot ids that alternate, by the times of the snapshots and by those of their arrival: a machine never returns to an
+    earlier boot. A clock that is set back at a reboot mixes up only the former, what a host sends later than it was
+    taken only the latter.
     """
     hosts = sorted({str(e["host"]) for e in entries if e["host"] is not None})
     if len(hosts) > 1:
         return f"{len(hosts)} hosts claim this node id: {', '.join(hosts[:3])}"
+    two = "two machines with the same host name claim this node id: "
     taken = [e for e in reversed(entries) if e.get("boot_id")]
     arrived = sorted(taken, key=lambda e: int(e["received_at"]))
     if all(_alternate([str(e["boot_id"]) for e in order]) for order in (taken, arrived)):
-        return "two machines with the same host name claim this node id: their boot ids alternate"
+        return f"{two}their boot ids alternate"
+    if any(pair == (True, False) for pair in _pairs(entries)):
+        return f"{two}both were up at once, and their log dirs have different ids"
     return None
+
+
+def perhaps_two(entries: list[Row]) -> str | None:
+    """Why the snapshots of a node id may come from two machines, though nothing shows it (`claimants`); None for one
+    boot, for a reboot, and for log dirs that went along to another machine."""
+    says = {
+        (True, None): "two machines that were up at once sent its snapshots: a broker that was moved, or a second one",
+        (False, False): "after a reboot none of its log dirs has an id of before: new disks, or a second machine",
+        (None, False): "two boots sent its snapshots, with different log dirs: new disks, or a second machine",
+        (None, None): "two boots sent its snapshots, and do not say when they began: a reboot, or a second machine",
+    }
+    return next((says[pair] for pair in _pairs(entries) if pair in says), None)
+
+
+def _pairs(entries: list[Row]) -> Iterator[tuple[bool | None, bool | None]]:
+    """Of every two boots: whether both were up at once, and whether they have a log dir in common; None: unknown."""
+    boots: dict[str, list[Row]] = defaultdict(list)
+    for entry in entries:
+        if entry.get("boot_id"):
+            boots[str(entry["boot_id"])].append(entry)
+    for one, other in combinations(boots.values(), 2):
+        ids = [{id_ for e in boot for id_ in e.get("directory_ids") or ()} for boot in (one, other)]
+        yield _at_once(one, other), bool(ids[0] & ids[1]) if all(ids) else None
+
+
+def _at_once(one: list[Row], other: list[Row]) -> bool | None:
+    """Whether each of two boots had begun when the other one was last heard of. By its arrival a boot began later at
+    most than its own clock says, and was last heard of earlier."""
+    spans = []
+    for boot in (one, other):
+        begun = [int(e["booted_at"]) + max(0, int(e["received_at"]) - int(e["at"])) for e in boot if e.get("booted_at")]
+        if not begun:
+            return None
+        spans.append((min(begun), max(happened(e) for e in boot)))
+    apart = CLOCKS_APART // timedelta(milliseconds=1)
+    return spans[0][0] + apart <= spans[1][1] and spans[1][0] + apart <= spans[0][1]
 
 
 def _alternate(boots: list[str]) -> bool:
@@ -129,8 +169,8 @@ class Choice:
 
     A host's row has the fields of its `files` entry, `day` (the date whose run has its rows), `age_seconds`,
     `skew_seconds`, `counts`, `why`, and the `cause` of an unknown one (never heard, silent, broken file,
-    contradiction). A cluster's row has `day`, `source`, `at`, `received_at`, `age_seconds`, `decided`, `why` of its
-    assignments (null if it has none).
+    contradiction); `perhaps_two` of one that counts: why it may be two machines, if so. A cluster's row has `day`,
+    `source`, `at`, `received_at`, `age_seconds`, `decided`, `why` of its assignments (null if it has none).
     """
 
     hosts: list[Row]
@@ -224,6 +264,8 @@ def _host(asked: ReportScope, key: Host, entries: list[Row]) -> Row:
             row["why"] = claims
             row["cause"] = "contradiction"
             problems = []
+        else:
+            row["perhaps_two"] = perhaps_two(fresh)
     else:
         hosts = [e["host"] for e in problems if e.get("host")]
         row |= dict.fromkeys(("host", "at", "received_at", "agent_version", "kafka_version", "snapshot_id", "day"))

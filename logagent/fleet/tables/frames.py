@@ -132,7 +132,8 @@ _DIR = """
     partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
     newest_mtime {time}, marked_at {time}, first_offset bigint, last_segment_offset bigint, sightings bigint,
     first_seen {time}, in_use boolean, verdict string, reason string, window string, due_at {time}, covered string,
-    obstacle string, claim string, witness string, inode bigint, end_offset bigint, _corrupt_record string
+    obstacle string, obstacle_detail string, claim string, witness string, inode bigint, end_offset bigint,
+    _corrupt_record string
 """
 DIR_LINE = _DIR.format(time="bigint")
 """Lines from `logagent.snapshot/2` on: times are milliseconds since 1970."""
@@ -149,7 +150,8 @@ DIRS = """
     partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
     newest_mtime timestamp, marked_at timestamp, first_offset bigint, last_segment_offset bigint, sightings bigint,
     first_seen timestamp, in_use boolean, verdict string, reason string, window string, due_at timestamp,
-    covered string, obstacle string, claim string, witness string, inode bigint, end_offset bigint
+    covered string, obstacle string, obstacle_detail string, claim string, witness string, inode bigint,
+    end_offset bigint
 """
 
 ASSIGNMENTS = """

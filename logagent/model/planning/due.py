@@ -34,8 +34,8 @@ from logagent.model.records import ActionKind, DirKey, HolderState, Kind, Partit
 
 # Later than any clock: every wait is over by then.
 _WAITS_OVER_MS = 1 << 62
-# How the reason of a wait after a failed removal begins.
-RETRY = "retry after: "
+# The rule of a wait after a failed removal.
+RETRY = "retry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def what_is_due(known: Candidates, facts: Facts, new_uuid: NewUuid, *, waits_ove
     kept, queue = kept_while_offline(known.queue, facts)
     parts = [removals(queue, now_ms), strays(known, retention_ms, now_ms), orphans(known, ages, facts, new_uuid)]
     if known.doubt is not None and not waits_over:
-        parts = [Part([], [*_held_back(part.due, known.doubt, Claim.CLOCK), *part.waiting]) for part in parts]
+        parts = [Part([], [*_held_back(part.due, "clock", known.doubt, Claim.CLOCK), *part.waiting]) for part in parts]
     marked, of_strays, of_orphans = parts
     return Due(Part(marked.due, [*kept, *marked.waiting]), of_strays, of_orphans)
 
@@ -108,7 +108,7 @@ def what_is_due(known: Candidates, facts: Facts, new_uuid: NewUuid, *, waits_ove
 def until_counted(marked: Part, facts: Facts) -> Part:
     """Before the first whole inventory: only what the blast radius has already counted is due."""
     new = _uncounted(marked.due, facts)
-    waiting = [*marked.waiting, *_held_back(new, "the first whole inventory", None)]
+    waiting = [*marked.waiting, *_held_back(new, "first-inventory", "the first whole inventory", None)]
     return Part([p for p in marked.due if p not in new], waiting)
 
 
@@ -132,8 +132,8 @@ def removals(queue: Iterable[QueueEntry], now_ms: int) -> Part:
                 )
             )
         else:
-            why = f"{RETRY}{entry.attempts.last_error}" if entry.attempts else "file.delete.delay.ms"
-            waiting.append(_waits(entry.dir, ActionKind.REMOVE, why, ready_at, claim=Claim.KEPT))
+            rule, why = _after(entry.attempts) if entry.attempts else ("file.delete.delay.ms", None)
+            waiting.append(_waits(entry.dir, ActionKind.REMOVE, rule, ready_at, why=why, claim=Claim.KEPT))
     return Part(proposals, waiting)
 
 
@@ -148,7 +148,9 @@ def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[
     if hidden is None:
         return [], list(queue)
     why = f"{hidden.fact}: this may be the source of a move to it; {hidden.hint}"
-    waiting = [_waits(e.dir, ActionKind.REMOVE, why, None, claim=Claim.CONFIGURATION) for e in kept]
+    waiting = [
+        _waits(e.dir, ActionKind.REMOVE, "log-dir-not-seen", None, why=why, claim=Claim.CONFIGURATION) for e in kept
+    ]
     return waiting, [e for e in queue if e.owner != "broker" or e.removal_started]
 
 
@@ -174,8 +176,8 @@ def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
         kept_ms = max(retention_ms, known.ages.min_age_ms) if strange else retention_ms
         due_at = stray_due_ms(at, kept_ms, started=started)
         if failed is not None and due_at <= now_ms < failed.last_at_ms + backoff_ms(failed.count):
-            until, why = failed.last_at_ms + backoff_ms(failed.count), f"{RETRY}{failed.last_error}"
-            waiting.append(_waits(d, ActionKind.REMOVE, why, until, claim=Claim.KEPT))
+            until, (rule, why) = failed.last_at_ms + backoff_ms(failed.count), _after(failed)
+            waiting.append(_waits(d, ActionKind.REMOVE, rule, until, why=why, claim=Claim.KEPT))
         elif max(due_at, at) <= now_ms:
             proposals.append(
                 Proposal(
@@ -199,7 +201,12 @@ def _kept(stray: PartitionDir, until_ms: int, ruling: Ruling | None) -> Waiting:
     if ruling is None or ruling.verdict is not Verdict.UNKNOWN:
         return _waits(stray, ActionKind.REMOVE, "stray-retention", until_ms, claim=Claim.KEPT)
     why = f"whose it is is not known ({ruling.reason}: {ruling.detail}), which stray-retention does not change"
-    return _waits(stray, ActionKind.REMOVE, why, None, claim=Claim.KEPT)
+    return _waits(stray, ActionKind.REMOVE, ruling.reason or "unknown", None, why=why, claim=Claim.KEPT)
+
+
+def _after(failed: Attempts) -> tuple[str, str]:
+    """Rule and reason of the wait after a failed removal."""
+    return RETRY, f"retry after: {failed.last_error}"
 
 
 def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> Part:
@@ -218,11 +225,11 @@ def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> P
         reason = ruling.reason or "orphan"
         if count < ages.sightings or until > facts.now_ms:
             why = f"{reason}: seen {count} of {ages.sightings} times"
-            until = max(until, facts.now_ms)
-            waiting.append(_waits(d, ActionKind.QUARANTINE, why, until, count, claim=Claim.STOOD))
+            until, rule = max(until, facts.now_ms), "sightings" if count < ages.sightings else "min_age"
+            waiting.append(_waits(d, ActionKind.QUARANTINE, rule, until, count, why=why, claim=Claim.STOOD))
         elif _broker_there(facts, d.log_dir):
             why = f"{reason}: waiting for the broker's next stop"
-            waiting.append(_waits(d, ActionKind.QUARANTINE, why, None, count, claim=Claim.STOPPED))
+            waiting.append(_waits(d, ActionKind.QUARANTINE, "window", None, count, why=why, claim=Claim.STOPPED))
         else:
             quarantine, flags = facts.quarantine_dirs.get(d.log_dir), known.flags
             away = rename_away(
@@ -244,21 +251,23 @@ def _uncounted(proposals: Sequence[Proposal], facts: Facts) -> list[Proposal]:
     return [p for p in proposals if not p.approved and taken.key(p.dir) not in taken.sizes]
 
 
-def _held_back(proposals: Iterable[Proposal], why: str, claim: Claim | None) -> list[Waiting]:
+def _held_back(proposals: Iterable[Proposal], rule: str, why: str, claim: Claim | None) -> list[Waiting]:
     """Make all proposals wait, for a reason that concerns the whole cycle."""
-    return [_waits(p.dir, p.action, why, None, p.sightings, claim=claim) for p in proposals]
+    return [_waits(p.dir, p.action, rule, None, p.sightings, why=why, claim=claim) for p in proposals]
 
 
 def _waits(
     d: PartitionDir,
     action: ActionKind,
-    why: str,
+    rule: str,
     until_ms: int | None,
     sightings: int = 0,
     *,
+    why: str | None = None,
     claim: Claim | None = None,
 ) -> Waiting:
-    return Waiting(d.log_dir, d.name, action, why, until_ms, sightings, d.bytes, d.allocated, claim)
+    """`why`: where the rule's name does not say it."""
+    return Waiting(d.log_dir, d.name, action, rule, why or rule, until_ms, sightings, d.bytes, d.allocated, claim)
 
 
 def _broker_there(facts: Facts, log_dir: str) -> bool:

@@ -139,12 +139,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An action that is not due yet, or not possible in this window. `until_ms`: until when, if known. `bytes` and
-    `allocated` are those of the directory. `claim`: what it lacks to be done now, if that is one."""
+    """An action that is not due yet, or not possible in this window. `rule`: the setting, guard or verdict that it
+    waits for, in one word; `reason`: the same for a person. `until_ms`: until when, if known. `bytes` and `allocated`
+    are those of the directory. `claim`: what it lacks to be done now, if that is one."""
 
     log_dir: str
     name: str
     action: ActionKind
+    rule: str
     reason: str
     until_ms: int | None
     sightings: int = 0
@@ -263,7 +265,8 @@ def _identifying(p: Proposal) -> bytes:
 
 
 Window = Literal["now", "restart", "approval", "later"]
-_OPENS: dict[PlanGuard, Window] = {
+_LONGEST_DETAIL = 600
+_OPENS: dict[str, Window] = {
     "window": "restart",
     "in-use": "restart",
     "policy": "approval",
@@ -278,17 +281,22 @@ something is fixed."""
 class Reclaim:
     """`window`: when the next step (set aside, mark, remove) is possible: `now`, at the broker's next `restart`, with a
     person's `approval`, `later` (at `due_at_ms`); None if something has to be fixed first. `obstacle`: the guard or
-    rule that prevents it, if any. `covered`: `StrayRuling.covered`."""
+    rule that prevents it, if any, in one word; `detail`: in a sentence, where one word does not say it. `covered`:
+    `StrayRuling.covered`."""
 
     window: Window | None
     due_at_ms: int | None = None
     obstacle: str | None = None
     covered: Literal["yes", "no", "unknown"] | None = None
+    detail: str | None = None
 
     def row(self) -> dict[str, object]:
         """In the form of `logagent.snapshot/2`."""
         due = None if self.due_at_ms is None else min(self.due_at_ms, LAST_MS)  # any delay can be configured
-        return {"window": self.window, "due_at": due, "covered": self.covered, "obstacle": self.obstacle}
+        # A sentence may quote a path of 4,096 bytes.
+        detail = None if self.detail is None else self.detail[:_LONGEST_DETAIL]
+        said: dict[str, object] = {"window": self.window, "due_at": due, "covered": self.covered}
+        return said | {"obstacle": self.obstacle, "obstacle_detail": detail}
 
 
 def reclaims(plan: Plan) -> dict[DirKey, Reclaim]:
@@ -298,9 +306,8 @@ def reclaims(plan: Plan) -> dict[DirKey, Reclaim]:
         if w.until_ms is not None:
             window: Window | None = "later"
         else:
-            # An orphan that is old enough waits only for the broker to stop.
-            window = "restart" if w.action is ActionKind.QUARANTINE else None
-        found[w.key] = Reclaim(window, w.until_ms, w.reason)
+            window = _OPENS.get(w.rule)
+        found[w.key] = Reclaim(window, w.until_ms, w.rule, detail=w.reason if w.reason != w.rule else None)
     for refusal in plan.refusals:
         if refusal.name:
             key = refusal.key

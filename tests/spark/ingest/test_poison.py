@@ -86,6 +86,12 @@ def a_negative_size(kafka: Kafka) -> None:
 
 
 @poison("bad-rows")
+def a_directory_that_does_not_say_what_is_allocated(kafka: Kafka) -> None:
+    """Its file sizes are another figure: a preallocated index has 10 MiB of them."""
+    kafka.snapshot(2, [*kafka.replicas_of(2), dir_row("gone-0", "G" * 22, allocated=None)])
+
+
+@poison("bad-rows")
 def a_ledger_of_all_bytes_there_are(kafka: Kafka) -> None:
     ledger = {"size": 2**63 - 1, "used": 2**63 - 1}
     kafka.snapshot(2, kafka.replicas_of(2), log_dirs=[log_dir_row(ledger=ledger)])

@@ -19,6 +19,13 @@ BOOTS = {
 }
 """Boot ids of one host name in the hours of one date, the newest last. Only the newest snapshot is read."""
 
+ONCE_EACH = {
+    "one snapshot of each": (("A",), ("B",)),
+    "one of each before 3.7": ((), ()),
+    "a moved one": (("A",), ("A",)),
+}
+"""Ids of the log dirs of two machines that are both up, of which each has sent one snapshot."""
+
 
 @pytest.fixture(scope="module")
 def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
@@ -30,6 +37,13 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
         for hour, boot in enumerate(reversed(boots)):
             at = AT - timedelta(hours=hour)
             kafka.hourly(1, kafka.replicas_of(1), at=at, boot_id=boot)
+        kafka.assignments()
+    for name, ids in ONCE_EACH.items():
+        kafka = Kafka(store, name.replace(" ", "-"))
+        kafka.topic("orders", [1])
+        for hour, boot, one in zip((0, 1), "ab", ids, strict=True):
+            at, since = AT - timedelta(hours=hour), AT - timedelta(days=3 + hour)
+            kafka.hourly(1, kafka.replicas_of(1), at=at, boot_id=boot, booted_at=since, directory_ids=one)
         kafka.assignments()
     kafka = Kafka(store, "contradicted")
     kafka.topic("orders", [1, 2], [2, 1])
@@ -63,3 +77,15 @@ def test_two_machines_with_one_name_are_found_within_one_date(told: Told, name: 
     assert (host in unknown) == name.startswith("two machines")
     if host in unknown:
         assert "two machines with the same host name" in unknown[host]
+
+
+@pytest.mark.parametrize(
+    ("name", "finding"),
+    zip(ONCE_EACH, ("unknown-host", "perhaps-two-machines", None), strict=True),
+)
+def test_one_snapshot_of_each_is_found_where_anything_tells_and_said_where_nothing_does(
+    told: Told, name: str, finding: str | None
+) -> None:
+    host = name.replace(" ", "-") + "-1"
+    found = [r["finding"] for r in told.rows("log_dir_health") if r["host"] == host]
+    assert found == ([] if finding is None else [finding])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.fleet.tables.choice import claimants, newest_first
+from logagent.fleet.tables.choice import claimants, newest_first, perhaps_two
 
 HOUR = 3_600_000
 
@@ -84,3 +84,42 @@ def test_one_boot_after_the_other_is_never_two_machines(
     wrong = [entry(hour, str(boot), clock=clocks[boot]) for hour, boot in enumerate(boots)]
     late = [entry(hour, str(boot), late=data.draw(st.floats(0, 9))) for hour, boot in enumerate(boots)]
     assert judged(*wrong) is None and judged(*late) is None
+
+
+def up(hour: float, boot: str, since: float, *ids: str, clock: float = 0, late: float = 0) -> dict[str, Any]:
+    """A snapshot of a machine that was booted at `since`, by its clock, with log dirs of these ids."""
+    made = entry(hour, boot, clock=clock, late=late)
+    return made | {"booted_at": round((since + clock) * HOUR), "directory_ids": list(ids)}
+
+
+ONCE_EACH = {
+    "two machines": ([up(10, "a", 1, "A"), up(11, "b", 2, "B")], "two machines with the same host name", None),
+    "two machines of a Kafka before 3.7": ([up(10, "a", 1), up(11, "b", 2)], None, "a broker that was moved"),
+    "a reboot": ([up(10, "a", 1, "A"), up(11, "b", 10.5, "A")], None, None),
+    "a reboot of a Kafka before 3.7": ([up(10, "a", 1), up(11, "b", 10.5)], None, None),
+    "log dirs that went to another machine": ([up(10, "a", 1, "A", "C"), up(11, "b", 2, "A")], None, None),
+    "a reboot with new disks": ([up(10, "a", 1, "A"), up(11, "b", 10.5, "B")], None, "new disks, or a second machine"),
+    "agents that do not say": ([entry(10, "a"), entry(11, "b")], None, "a reboot, or a second machine"),
+    "one boot": ([up(10, "a", 1, "A"), up(11, "a", 1, "B")], None, None),
+}
+
+
+@pytest.mark.parametrize("name", ONCE_EACH)
+def test_one_snapshot_of_each_is_enough_where_anything_tells_them_apart(name: str) -> None:
+    """And what does not tell is said."""
+    entries, shown, perhaps = ONCE_EACH[name]
+    for order in (entries, entries[::-1]):
+        claims, says = judged(*order), perhaps_two(order)
+        assert (claims is not None) == (shown is not None) and (shown or "") in (claims or "")
+        if shown is None:
+            assert (says is not None) == (perhaps is not None) and (perhaps or "") in (says or "")
+
+
+@given(st.floats(-9, 9), st.floats(-9, 9), st.floats(0, 9), st.booleans())
+def test_a_reboot_is_one_machine_whatever_its_clocks_say(before: float, after: float, late: float, wrong: bool) -> None:
+    """Wrong clocks, or late arrivals: other disks after it are a doubt, never a second machine."""
+    if wrong:
+        boots = [up(20, "a", 11, "A", clock=before), up(21, "b", 20.5, "B", clock=after)]
+    else:
+        boots = [up(20, "a", 11, "A", late=late), up(21, "b", 20.5, "B", late=late / 2)]
+    assert judged(*boots) is None and perhaps_two(boots) is not None

@@ -42,6 +42,7 @@ def stands(one: dict[str, Any], newest: dict[str, Any], *older: dict[str, Any]) 
         (image(-5, offset=99_999), None),
         (image(9, source="admin"), YOUNGER),
         (image(4, source="admin"), None),
+        (image(-4, source="admin"), None),
         (image(-9, source="admin"), OLDER),
     ],
 )
@@ -71,6 +72,15 @@ def test_clocks_that_differ_by_minutes_prove_nothing() -> None:
     ahead = host(0, late_ms=-10 * MINUTE, image_at=NOON)
     assert stands(ahead, image(5), image(-2)).older is None
     assert stands(ahead, image(5), image(-11)).older == "-11"
+    late = host(0, late_ms=4 * MINUTE, image_at=NOON)
+    assert stands(late, image(1)).younger, "less than five minutes is how long it took"
+
+
+def test_a_store_that_was_copied_tells_nothing_by_when_its_files_came() -> None:
+    """They came after the report's own time, one after another."""
+    one = host(0, late_ms=700 * MINUTE, image_at=NOON)
+    newest = image(5, received_at=NOON + 760 * MINUTE)
+    assert stands(one, newest, image(-2)).older == "-2"
 
 
 def test_when_a_host_began_to_look() -> None:
@@ -94,3 +104,4 @@ def test_lineage_needs_offsets() -> None:
     assert not can_follow(image(1), image(0))
     assert not can_follow(image(0) | {"offset": None}, image(1))
     assert can_follow(image(0, source="admin"), image(1, source="admin"))
+    assert not can_follow(image(0), image(1, source="admin"))

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,13 @@ def test_a_snapshot_arrives_with_its_manifest(publishing: Publishing, store: Pat
     manifest = json.loads(landing.manifest_of(snapshot).read_bytes())
     assert set(manifest) == {
         "schema", "snapshot_id", "kind", "cluster_id", "node_id", "host", "at", "rows", "bytes", "sha256", "boot_id",
+        "booted_at", "directory_ids",
     }  # fmt: skip
+    up = datetime.fromisoformat(manifest["at"]) - datetime.fromisoformat(manifest["booted_at"])
+    assert abs(up.total_seconds() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 600
+    assert manifest["directory_ids"] == sorted(
+        row["directory_id"] for row in rows_of(snapshot) if row["row"] == "log_dir"
+    )
     assert manifest["schema"] == "logagent.manifest/1"
     for field in ("snapshot_id", "cluster_id", "node_id", "host", "at"):
         assert manifest[field] == first[field]
@@ -99,7 +106,7 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
         # The file system is shared with whoever else writes to it.
         row["ledger"] = {k: v for k, v in row["ledger"].items() if k not in ("used", "free", "unexplained")}
     told = [json.loads(dir_line({k: v for k, v in row.items() if k != "detail"}, {})) for row in scan["dirs"]]
-    said = ("window", "due_at", "covered", "obstacle")
+    said = ("window", "due_at", "covered", "obstacle", "obstacle_detail")
     assert [{k: v for k, v in d.items() if k not in said} for d in dirs] == sorted(
         ({k: v for k, v in d.items() if k != "row"} for d in told), key=lambda d: (d["log_dir"], d["name"])
     )
@@ -158,9 +165,10 @@ def test_the_rows_say_what_the_plan_would_do(publishing: Publishing, store: Path
         f"orders-0.{HEX}-stray"
     ]  # without a topic id: nobody knows whose it is, and no date stands beside that
     assert (stray.get("window"), stray.get("due_at"), waiting[stray["name"]]["until"]) == (None, None, None)
-    assert stray["obstacle"] == waiting[stray["name"]]["reason"] and "no-topic-id" in stray["obstacle"]
+    assert (stray["obstacle"], stray["obstacle_detail"]) == ("no-topic-id", waiting[stray["name"]]["reason"])
     marked = rows[f"orders-1.{HEX}-delete"]
     assert (marked["window"], marked["obstacle"]) == ("later", "file.delete.delay.ms")
+    assert "obstacle_detail" not in marked
     assigned = [r for r in rows.values() if r.get("verdict") == "assigned"]
     assert {(r.get("window"), r.get("obstacle")) for r in assigned} == {(None, None)}
     with looked_at(publishing.host, publishing.clock) as (session, _):

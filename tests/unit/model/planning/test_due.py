@@ -55,10 +55,10 @@ def test_marked_directories_due_or_waiting() -> None:
     queue = build_queue(found, {}, failed, NO_REMOVALS, delay_ms=1000, leftover_grace_ms=1000)
     due, waiting = removals(queue, NOW)
     assert [(p.dir.name, p.reason, p.action) for p in due] == [(found[2].name, "marked by broker", ActionKind.REMOVE)]
-    assert [(w.name, w.until_ms, w.reason) for w in waiting] == [
-        (found[1].name, NOW + 1000, "file.delete.delay.ms"),
-        (found[0].name, NOW + 2000, "file.delete.delay.ms"),
-        (found[3].name, NOW + 256_000, "retry after: EBUSY"),
+    assert [(w.name, w.until_ms, w.rule, w.reason) for w in waiting] == [
+        (found[1].name, NOW + 1000, "file.delete.delay.ms", "file.delete.delay.ms"),
+        (found[0].name, NOW + 2000, "file.delete.delay.ms", "file.delete.delay.ms"),
+        (found[3].name, NOW + 256_000, "retry", "retry after: EBUSY"),
     ]
 
 
@@ -137,6 +137,7 @@ def test_a_date_is_given_only_where_the_verdict_lets_a_stray_go_then(ruling: Rul
     assert due == [] and (wait.until_ms is not None) is dated
     assert (wait.reason == "stray-retention") is dated
     assert dated or (ruling.detail or "") in wait.reason
+    assert wait.rule == ("stray-retention" if dated else ruling.reason)
 
 
 def test_a_stray_is_approved_only_if_its_mark_was() -> None:
@@ -232,8 +233,8 @@ def test_nothing_of_any_kind_is_due_while_the_clock_is_in_doubt() -> None:
         everything(doubt="the clock jumped", dirs=[dirs[1], directory("orders-0")], queue=before_1970), seen, new_uuid
     )
     assert due.proposals == []
-    assert [(w.name, w.reason, w.until_ms) for w in due.waiting] == [
-        (name, "the clock jumped", None) for name in (MARKED, STRAY, "orders-0")
+    assert [(w.name, w.rule, w.reason, w.until_ms) for w in due.waiting] == [
+        (name, "clock", "the clock jumped", None) for name in (MARKED, STRAY, "orders-0")
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from logagent.model.facts import Facts, StrayRuling
 from logagent.model.planning.assemble import BlastRadius, assemble
 from logagent.model.planning.guards import GUARDS
-from logagent.model.planning.plan import Proposal, Reclaim, Waiting, reclaims
+from logagent.model.planning.plan import Proposal, Reclaim, Waiting, Window, reclaims
 from logagent.model.records import ActionKind, Health, Holder, HolderState
 from tests.hosts import HEX, LOG_DIR, directory, facts, gone, log_dir, proposal
 
@@ -57,15 +57,24 @@ def test_beyond_the_limits_all_of_it_wants_a_person() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "until", "expected"),
+    ("action", "rule", "until", "window"),
     [
-        (ActionKind.REMOVE, 9_000, Reclaim("later", 9_000, "why")),
-        (ActionKind.QUARANTINE, 9_000, Reclaim("later", 9_000, "why")),
+        (ActionKind.REMOVE, "file.delete.delay.ms", 9_000, "later"),
+        (ActionKind.QUARANTINE, "min_age", 9_000, "later"),
         # Old enough: nothing but the broker's stop is missing.
-        (ActionKind.QUARANTINE, None, Reclaim("restart", None, "why")),
+        (ActionKind.QUARANTINE, "window", None, "restart"),
         # Kept while a log dir is offline, or while the clock is in doubt: no restart helps.
-        (ActionKind.REMOVE, None, Reclaim(None, None, "why")),
+        (ActionKind.REMOVE, "log-dir-not-seen", None, None),
+        (ActionKind.REMOVE, "clock", None, None),
+        (ActionKind.QUARANTINE, "clock", None, None),
     ],
 )
-def test_what_waits(action: ActionKind, until: int | None, expected: Reclaim) -> None:
-    assert said(facts(), waiting=(Waiting(LOG_DIR, "orders-0", action, "why", until),)) == expected
+def test_what_waits(action: ActionKind, rule: str, until: int | None, window: Window | None) -> None:
+    waits = Waiting(LOG_DIR, "orders-0", action, rule, "a sentence", until)
+    assert said(facts(), waiting=(waits,)) == Reclaim(window, until, rule, detail="a sentence")
+    assert said(facts(), waiting=(replace(waits, reason=rule),)) == Reclaim(window, until, rule)
+
+
+def test_a_sentence_that_quotes_a_path_has_an_end() -> None:
+    said = Reclaim(None, None, "retry", detail="x" * 5000).row()
+    assert said["obstacle"] == "retry" and len(str(said["obstacle_detail"])) == 600
