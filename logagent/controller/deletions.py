@@ -70,13 +70,18 @@ class Deletions:
         also for a wrong clock, and then nothing is written or sent."""
         self._check_clock("store", self.setting.control.prepare())
         self._say_that_we_run()
-        seen = self.reader.read()
-        if any(f.request is not None and f.request.kind == "topics" and not f.is_over for f in seen.filed.values()):
+        requests = self.reader.folder.read()
+        if any(f.request is not None and f.request.kind == "topics" and not f.is_over for f in requests.values()):
             with suppress(ServiceUnreachable, UnreadableError):  # whoever does not answer is asked nothing else
                 self._check_clock("cluster", self.setting.admin.clock())
         self._waited, self.waits, self.closed = {**self._waited, **self.waits}, {}, set()
-        for number, filed in sorted(seen.filed.items()):
-            self._carry_out(number, filed, seen)
+        # First what has only a minute: to read what a large fleet has published takes longer.
+        first = sorted(self.setting.wrote & requests.keys())
+        for number in first:
+            self._carry_out(number, requests[number], Sightings(self.setting.clock(), requests))
+        seen = self.reader.read()
+        for number in sorted(seen.filed.keys() - set(first)):
+            self._carry_out(number, seen.filed[number], seen)
         self._say_that_we_run()
         seen = self._with_acknowledged(self.reader.read())
         return self._with_acknowledged(self.reader.read()) if self._close(seen) else seen

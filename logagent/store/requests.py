@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -49,6 +49,7 @@ from logagent.store.records import (
     payload_of,
 )
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
+from logagent.store.tree import StoredFile
 
 T = TypeVar("T")
 
@@ -302,23 +303,26 @@ def read_outcome(content: bytes, number: str, keys: tuple[PublicKey, ...], clust
 
 @dataclass(slots=True)
 class _Files:
-    """Of one request: the names in its folder and what was wrong with those that were read."""
+    """Of one request: the names in its folder, its decisions as they are listed (before they are read), and what was
+    wrong with those that were read."""
 
     number: str
     names: AbstractSet[str]
+    listed: Mapping[str, StoredFile]
     problems: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class RequestFolder:
-    """The requests of one cluster. Files never change, so a valid one is read once; what is not valid is read again
-    each time, because who repairs it does not say so."""
+    """The requests of one cluster. Files never change, so a valid one is read once; but in a store that lost a decision
+    there can be another one in its place. What is not valid is read again each time, because who repairs it does not
+    say so."""
 
     control: Control
     keys: tuple[PublicKey, ...]
     _closed: dict[str, Filed] = field(default_factory=dict)
     _requests: dict[str, Request] = field(default_factory=dict)
-    _decisions: dict[tuple[str, str], Decision] = field(default_factory=dict)
+    _decisions: dict[tuple[str, str], tuple[StoredFile, Decision]] = field(default_factory=dict)
 
     def read(self) -> dict[str, Filed]:
         """All requests by id. Raises ServiceUnreachable: an unreadable store is never an empty one."""
@@ -337,9 +341,11 @@ class RequestFolder:
     def _read(self, number: str) -> Filed:
         try:
             names = set(self.control.names(folder_of(number)))
+            decided = any(_DECISIONS.fullmatch(name) for name in names)
+            listed = {file.name: file for file in self.control.files(folder_of(number))} if decided else {}
         except UNREADABLE as error:
             return Filed(number, hold=f"its folder cannot be read: {error}")
-        files = _Files(number, names)
+        files = _Files(number, names, listed)
         read = partial(self._read_file, files)
         keys, cluster_id = self.keys, self.control.cluster_id
         request = self._requests.get(number) or read(REQUEST, lambda content: self._request(number, content))
@@ -369,8 +375,9 @@ class RequestFolder:
         number = files.number
         if name not in files.names:
             return None
-        if (number, name) in self._decisions:
-            return self._decisions[number, name]  # type: ignore[return-value]
+        before, listed = self._decisions.get((number, name)), files.listed.get(name)
+        if before is not None and before[0] == listed:
+            return before[1]  # type: ignore[return-value]
         try:
             content = self.control.read(folder_of(number), name)
             if content is None:
@@ -382,8 +389,8 @@ class RequestFolder:
             if holds:
                 files.problems.append(f"{name}: {error}")
             return None
-        if isinstance(parsed, Decision):
-            self._decisions[number, name] = parsed
+        if isinstance(parsed, Decision) and listed is not None:
+            self._decisions[number, name] = listed, parsed
         return parsed
 
     def _request(self, number: str, content: bytes) -> Request:

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -626,6 +626,24 @@ def test_a_cluster_that_takes_a_minute_to_answer_is_too_late(
     nothing_is_sent(fleet)
 
 
+def test_a_fleet_that_takes_more_than_a_minute_to_read_keeps_nobody_from_deciding(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest snapshots of a thousand hosts: they say what is left, and nothing of them is needed to decide."""
+    number = fleet.request(topics=(fleet.topic(),))
+    process = fleet.process()
+    read = process.reader.heard.read
+
+    def slow(now: datetime) -> None:
+        fleet.now += timedelta(seconds=61)
+        read(now)
+
+    monkeypatch.setattr(type(process.reader.heard), "read", lambda _, now: slow(now))
+    process.round()
+    monkeypatch.undo()
+    assert fleet.admin.sent == [TOPIC_ID] and fleet.state(number).state == "deleting"
+
+
 def test_a_process_that_ends_undecided_closes_its_request(fleet: SmallFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     fleet.admin.moving = {TOPIC_ID}
@@ -672,6 +690,23 @@ def test_what_a_running_process_saw_cancelled_stays_so_in_a_store_that_fell_back
         path.unlink()
     running.round()
     assert fleet.admin.sent == [] and TOPIC_ID in fleet.admin.living
+
+
+def test_a_cancellation_in_the_place_of_a_lost_decision_counts_for_a_running_process_too(fleet: SmallFleet) -> None:
+    """The store fell back to before the decision; then somebody cancelled, and was not told that it is too late."""
+    number = fleet.request(topics=(fleet.topic(),))
+    fleet.admin.says = "TIMEOUT"
+    process, running = fleet.process(), fleet.process("running")
+    process.round()
+    running.round()
+    sent = len(fleet.admin.sent)
+    fleet.place(number, "decision.json").unlink()
+    other = fleet.process("other")
+    assert other.cancel(other.reader.read().filed[number]).decision == "cancelled"
+    fleet.admin.says = None
+    process.round()
+    running.round()
+    assert len(fleet.admin.sent) == sent and TOPIC_ID in fleet.admin.living
 
 
 def test_what_a_running_process_saw_disabled_stays_so_in_a_store_that_fell_back(fleet: SmallFleet) -> None:
