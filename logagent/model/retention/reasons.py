@@ -239,10 +239,12 @@ class _Log:
         self.breaches = self._breaches() if self.deletes else []
 
     def explained(self) -> Iterator[Group]:
-        going, blocked, date = True, False, self.now_ms
+        going, follows, blocked, date = True, True, False, self.now_ms
         for i, s in enumerate(self.segments):
-            due = self._due(i) if going else None
-            going = due is not None and due.reason in GOING
+            due = self._due(i) if follows else None
+            going = going and due is not None and due.reason in GOING
+            # Past its retention all the same, and behind one whose copy is delayed.
+            follows = due is not None and due.reason in (*GOING, Reason.COPY_DELAYED)
             found = due if due is not None else self._waits(i) if self.deletes else self._kept(s)
             if going:
                 yield self._group(s, found)
