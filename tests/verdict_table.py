@@ -50,6 +50,7 @@ def image(cluster_id: str = CLUSTER, **changes: Any) -> AssignmentImage:
     if topics is None:
         topics = [Topic(name, id_, {0: partition}) for name, id_, partition in TOPICS]
     usual: dict[str, Any] = {"source": Source.KRAFT_LOG, "cluster_id": cluster_id, "at_ms": IMAGE_AT, "complete": True}
+    usual["metadata_version"] = NEWEST_METADATA_VERSION
     usual["known_until_ms"] = changes.get("at_ms", IMAGE_AT)
     return make_image(topics, AssignmentImage(**(usual | changes)))
 

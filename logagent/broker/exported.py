@@ -309,7 +309,7 @@ def _head(image: AssignmentImage) -> dict[str, Any]:
         "known_until": rfc3339(min(image.known_until_ms, image.at_ms)),
         "source": str(_source(image)),
         "offset": image.offset,
-        "metadata_version": image.metadata_version,
+        "metadata_version": image.highest_metadata_version,
     }
 
 

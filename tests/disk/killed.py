@@ -112,6 +112,7 @@ def assignments(root: Path, *topics: Topic) -> list[str]:
             known_until_ms=now_ms,
             complete=True,
             offset=100,
+            metadata_version=21,
         ),
     )
     write_assignments(str(root / "assignments.json"), image)

@@ -100,6 +100,7 @@ def make(root: Path, things: Sequence[Thing]) -> Mess:
             known_until_ms=now_ms,
             complete=True,
             brokers={n: BrokerRegistration(n, (), fenced=False) for n in (NODE, OTHER)},
+            metadata_version=21,
         ),
     )
     write_assignments(str(mess.assignments), image)

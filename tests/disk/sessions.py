@@ -128,6 +128,7 @@ def write_topic_elsewhere(file: Path, now_ms: int, node: int = 3) -> None:
             at_ms=at_ms,
             known_until_ms=at_ms,
             complete=True,
+            metadata_version=21,
         ),
     )
     write_assignments(str(file), image)

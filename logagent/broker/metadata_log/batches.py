@@ -26,6 +26,7 @@ from logagent.files.safe_open import INDEX, opened_regular
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CHECKED_FROM = 21
 _CODEC = 0x07
+_TIMESTAMP_TYPE = 0x08
 _CONTROL = 0x20
 
 
@@ -79,6 +80,11 @@ class RecordBatch:
         return bool(self._attributes & _CONTROL)
 
     @property
+    def unknown_attributes(self) -> int:
+        """Those that Kafka does not use in its metadata log, and that may change what the records are."""
+        return int(self._attributes) & ~(_CODEC | _TIMESTAMP_TYPE | _CONTROL)
+
+    @property
     def crc(self) -> int:
         return int(self._crc)
 
@@ -103,7 +109,9 @@ class RecordBatch:
             end = start + length
             if length < 0 or end > len(data):
                 raise RecordDefect(f"a record at byte {position} claims {length} bytes")
-            # Skip one byte of attributes, which are unused so far.
+            # One byte of attributes, which are unused so far.
+            if data[start]:
+                raise NotUnderstood(f"a record at byte {position} has attributes ({data[start]})")
             _, position = _varint(data, start + 1)
             delta, position = _varint(data, position)
             key, position = _bytes(data, position, end)
@@ -200,6 +208,10 @@ class Batch(NamedTuple):
             raise UnreadableError(f"{where} counts {self.raw.records_count} records")
         if self.raw.compressed:
             raise UnreadableError(f"{where} is compressed, which Kafka does not do in this log")
+        if self.raw.unknown_attributes:
+            raise NotUnderstood(
+                f"{where} has attributes that no batch of this log has ({self.raw.unknown_attributes:#x})"
+            )
         expected = self.base_offset
         try:
             for offset, key, value in self.raw.records():

@@ -515,6 +515,7 @@ def _image(
             leader_epoch=state.times.last_epoch,
             offset=state.end,
             metadata_version=state.replay.metadata_version,
+            earlier_metadata_version=state.replay.earlier_metadata_version,
             untested=untested_features(state.replay.features),
             brokers=_by_our_clock(state.replay.brokers, clock_ahead_ms(state.times, state.written_ms)),
             uncommitted=frozenset(what for what, at in state.replay.removals.items() if at >= committed),

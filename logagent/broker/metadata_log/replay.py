@@ -47,7 +47,8 @@ class Replay:
     """The state after the records applied so far.
 
     `removals` maps a topic id, or (topic id, partition) for a partition that lost a replica, to the offset at
-    which that happened; in a transaction, to the offset of its end. `features`: the finalised level of each.
+    which that happened; in a transaction, to the offset of its end. `features`: the finalised level of each;
+    `earlier_metadata_version`: the highest that `metadata.version` had before that.
     `resigns_since` is the offset from which `metadata.version` is one whose leaders resign without a majority.
     `time_ms`: that of the batch that is being applied, None in a snapshot. `topic_configs`, `broker_configs`: of the
     settings that matter here, or may (`is_not_considered`), by name, the value by topic, and by node id ("" for all
@@ -64,6 +65,7 @@ class Replay:
     )
     removals: dict[str | tuple[str, int], int] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
+    earlier_metadata_version: int | None = None
     resigns_since: int | None = None
     zk_migration: bool = False
     time_ms: int | None = None
@@ -128,6 +130,8 @@ class Replay:
         return self.features.get("metadata.version")
 
     def _feature(self, offset: int, record: FeatureLevel) -> None:
+        if record.name == "metadata.version" and (before := self.metadata_version) is not None:
+            self.earlier_metadata_version = max(before, self.earlier_metadata_version or before)
         self.features[record.name] = level = record.level
         if record.name != "metadata.version":
             return

@@ -123,8 +123,9 @@ class AssignmentImage:
     `uncommitted`: topic ids, and (topic id, partition) pairs, whose removal (or loss of a replica) is on disk but not
     known to be committed. `open_transaction`: the log ends within a metadata transaction, whose records are not in
     here. `gone_ids`: topic ids that are known to have lived in this cluster and were removed; None if nothing is
-    remembered of that. `leader_epoch`: that of the log's newest batch. `untested`: its features whose name or level
-    was never tested (`levels.untested_features`).
+    remembered of that. `leader_epoch`: that of the log's newest batch. `earlier_metadata_version`: the highest
+    that the log had before its present one, since its snapshot. `untested`: its features whose name or level was never
+    tested (`levels.untested_features`).
     """
 
     source: Source
@@ -137,6 +138,7 @@ class AssignmentImage:
     nodes: frozenset[int] = frozenset()
     offset: int | None = None
     metadata_version: int | None = None
+    earlier_metadata_version: int | None = None
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
     uncommitted: frozenset[str | tuple[str, int]] = frozenset()
     origin: str = ""
@@ -160,10 +162,20 @@ class AssignmentImage:
     @property
     def untested_because(self) -> str | None:
         """Why only the removals in it prove anything (`levels`); None if all of it does."""
-        if self.metadata_version is None or self.metadata_version <= NEWEST_METADATA_VERSION:
+        highest = self.highest_metadata_version
+        if highest is None:
+            of_log = Source.KRAFT_LOG in (self.source, self.exported_from)
+            return "it does not say which metadata.version it has" if of_log else None
+        if highest <= NEWEST_METADATA_VERSION:
             return None
-        newest = NEWEST_METADATA_VERSION
-        return f"its metadata.version is {self.metadata_version}, the newest tested one is {newest}"
+        number = f"is {highest}" if highest == self.metadata_version else f"was {highest} for some of its records"
+        return f"its metadata.version {number}, the newest tested one is {NEWEST_METADATA_VERSION}"
+
+    @property
+    def highest_metadata_version(self) -> int | None:
+        """The highest level at which something in it was written; None if none is known."""
+        levels = (self.metadata_version, self.earlier_metadata_version)
+        return max((level for level in levels if level is not None), default=None)
 
     @property
     def topic_count(self) -> int:

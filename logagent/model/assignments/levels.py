@@ -4,7 +4,8 @@ The number is a sign: `metadata.version` 12 (3.6-IV0) changed what a shrunken IS
 (KAFKA-15021). So a level counts as known only once its release was tested: one log was replayed through Kafka's own
 `MetadataDelta`, and the image was ours. Above that, and however well every record was understood, only what a record
 says once and for all is proven: that a topic id was removed. Who is a replica, where, since when and in sync with whom
-is then asked of a broker by id.
+is then asked of a broker by id. So it is if only some of the records are of such a level (it was lowered since), and if
+the level is not known.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from logagent.model.records import LogDoubt
 NEWEST_METADATA_VERSION: Final = 34
 """4.5-IV0, the newest `metadata.version` that Kafka 4.4.0 knows (it formats with 33, 4.4-IV2)."""
 
+_METADATA_VERSION = "metadata.version"
 # `org.apache.kafka.server.common.Feature` of 4.4.0; those before it are a part of it.
 _NEWEST_LEVELS: Final[Mapping[str, int]] = {
-    "metadata.version": NEWEST_METADATA_VERSION,
+    _METADATA_VERSION: NEWEST_METADATA_VERSION,
     "kraft.version": 1,
     "transaction.version": 2,
     "group.version": 1,
@@ -40,7 +42,8 @@ def doubt_of(untested_because: str | None, untested: Sequence[str], *, asks_brok
     hint = _what_helps(newer=True, asks_brokers=asks_brokers)
     if untested_because is not None:
         what = "the metadata log on this host proves only that topics were deleted or created anew"
-        return LogDoubt("removals", f"{what}: {'; '.join(untested) or untested_because}", hint)
+        others = (feature for feature in untested if not feature.startswith(f"its {_METADATA_VERSION} "))
+        return LogDoubt("removals", f"{what}: {'; '.join((untested_because, *others))}", hint)
     if untested:
         says = (
             f"the metadata log on this host is of a cluster with features that were not tested: {'; '.join(untested)}"
@@ -61,7 +64,7 @@ def _what_helps(*, newer: bool, asks_brokers: bool) -> str:
 
 def untested_features(levels: Mapping[str, int]) -> tuple[str, ...]:
     """The finalised features whose name or level was not tested, each in words; `metadata.version` first."""
-    ordered = sorted(levels.items(), key=lambda feature: (feature[0] != "metadata.version", feature[0]))
+    ordered = sorted(levels.items(), key=lambda feature: (feature[0] != _METADATA_VERSION, feature[0]))
     return tuple(_in_words(name, level) for name, level in ordered if not 0 <= level <= _NEWEST_LEVELS.get(name, -1))
 
 
@@ -69,4 +72,4 @@ def _in_words(name: str, level: int) -> str:
     newest = _NEWEST_LEVELS.get(name)
     if newest is None:
         return f"the feature {name} is not known"
-    return f"its {name} is {level}, the newest tested {newest}"
+    return f"its {name} is {level}, the newest tested one is {newest}"

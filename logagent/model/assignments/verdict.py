@@ -30,23 +30,25 @@ has an id that does not live, its name lives under another id           orphan, 
 (**) Neither as a replica nor, if the image is complete, as a registered broker, so that directories on a drained
 broker are decided.
 
-(***) no-assignments, if the image has a `metadata.version` that was not tested (`levels`).
+(***) no-assignments, if the image has a `metadata.version` that was not tested (`levels`), or had one since its
+snapshot, or is of a metadata log that does not say which.
 
 (+) needs proof of absence: a complete image, or the id in `absent_by_id`; otherwise unknown, no-assignments.
 (-) needs a complete image, as only that shows that a name does not live; otherwise unknown, no-assignments.
 (*) and (+) then become unknown if one of these is true, in this order:
 
 - the topic is internal: internal
-- the image ends within a transaction, or (only what has (*) without (+)) has a `metadata.version` that was not tested:
-  no-assignments
+- the image ends within a transaction, or (only what has (*) without (+)) may have a `metadata.version` that was not
+  tested (***): no-assignments
 - the removal is on disk but not known to be committed, and the id is not in `absent_by_id`: uncommitted
 - the directory is younger than what the image can know (both its times are later): stale-assignments
 
 A directory id never proves an orphan: brokers correct the metadata to where the log is, and living replicas may
 have reserved ids. "Living replica" means in `replicas`, which contains old and new ones during a reassignment.
-Mirrors `LogManager.isStrayKraftReplica` (Kafka 3.7 to 4.3), with two deviations to the safe side: no topic id and a
-missing partition of a living topic are strays to Kafka, unknown to us. And one on purpose: Kafka asks only for the id,
-so it loads a copy that somebody made under another name (`cp -a orders-0 orders-backup-0`) and never writes it again.
+Mirrors `LogManager.isStrayReplica` (once `isStrayKraftReplica`; Kafka 3.7 to 4.4), with two deviations to the safe
+side: no topic id and a missing partition of a living topic are strays to Kafka, unknown to us. And one on purpose:
+Kafka asks only for the id, so it loads a copy that somebody made under another name (`cp -a orders-0 orders-backup-0`)
+and never writes it again.
 """
 
 from __future__ import annotations

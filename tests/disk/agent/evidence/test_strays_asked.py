@@ -41,6 +41,7 @@ def assign(host: Host, session: Session, topic: str, node: int = THIS_NODE, part
             at_ms=now_ms,
             known_until_ms=now_ms,
             complete=True,
+            metadata_version=21,
         ),
     )
     write_assignments(str(host.assignments), image)

@@ -174,6 +174,7 @@ class Host:
                 known_until_ms=at,
                 complete=True,
                 offset=self.cluster.offset + 100,
+                metadata_version=21,
             ),
         )
         write_assignments(str(self.root / "exported.json"), image)

@@ -58,6 +58,7 @@ def assign(host: Host, node: int) -> None:
             at_ms=now_ms,
             known_until_ms=now_ms,
             complete=True,
+            metadata_version=21,
         ),
     )
     write_assignments(str(host.assignments), image)

@@ -170,7 +170,12 @@ def clean_up(host: Host, pick: Pick) -> None:
     image = make_image(
         [HERE],
         AssignmentImage(
-            source=Source.KRAFT_LOG, cluster_id=CLUSTER_ID, at_ms=now_ms, known_until_ms=now_ms, complete=True
+            source=Source.KRAFT_LOG,
+            cluster_id=CLUSTER_ID,
+            at_ms=now_ms,
+            known_until_ms=now_ms,
+            complete=True,
+            metadata_version=21,
         ),
     )
     write_assignments(str(host.root / "assignments.json"), image)

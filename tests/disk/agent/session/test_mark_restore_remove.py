@@ -173,6 +173,7 @@ def test_a_stray_takes_no_entries_of_the_log_that_lives_beside_it(root: Path) ->
                 at_ms=now_ms,
                 known_until_ms=now_ms,
                 complete=True,
+                metadata_version=21,
             ),
         )
         session.assignments = Assignments(usable=[image], mode_known=True)

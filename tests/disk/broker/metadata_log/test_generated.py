@@ -312,10 +312,13 @@ def test_a_snapshot_that_is_not_understood_is_not_passed_over_for_an_older_one(t
     ("levels", "untested"),
     [
         ({"metadata.version": NEWEST_METADATA_VERSION, "kraft.version": 1, "share.version": 2}, []),
-        ({"metadata.version": 99, "transaction.version": 2}, ["its metadata.version is 99, the newest tested 34"]),
+        (
+            {"metadata.version": 99, "transaction.version": 2},
+            ["its metadata.version is 99, the newest tested one is 34"],
+        ),
         (
             {"share.version": 3, "tiered.version": 1, "metadata.version": 33},
-            ["its share.version is 3, the newest tested 2", "the feature tiered.version is not known"],
+            ["its share.version is 3, the newest tested one is 2", "the feature tiered.version is not known"],
         ),
     ],
 )

@@ -109,9 +109,18 @@ def named_by_own_log(*endpoints: Endpoint, offset: int = 100) -> Assignments:
     """What a stopped host's metadata log knows: itself, and node 2 that listens there."""
     own = BrokerRegistration(1, (), True, (Endpoint("PLAINTEXT", "127.0.0.1", 1, "PLAINTEXT"),))
     image = make_image(
-        [], AssignmentImage(source=Source.KRAFT_LOG, cluster_id="c", at_ms=0, known_until_ms=0, complete=True,
-        offset=offset, brokers={1: own, 2: BrokerRegistration(2, (), False, endpoints)},
-    ))  # fmt: skip
+        [],
+        AssignmentImage(
+            source=Source.KRAFT_LOG,
+            cluster_id="c",
+            at_ms=0,
+            known_until_ms=0,
+            complete=True,
+            offset=offset,
+            metadata_version=21,
+            brokers={1: own, 2: BrokerRegistration(2, (), False, endpoints)},
+        ),
+    )
     return Assignments(own_log=image, stopped_broker=StoppedBroker(1, "c", offset, 5, stopped_ms=NOW - 600_000))
 
 

@@ -286,7 +286,14 @@ def of_log(at_ms: int, *topics: Topic) -> AssignmentImage:
     """What a metadata log says that ends then."""
     return make_image(
         topics,
-        AssignmentImage(source=Source.KRAFT_LOG, cluster_id="ours", at_ms=at_ms, known_until_ms=at_ms, complete=True),
+        AssignmentImage(
+            source=Source.KRAFT_LOG,
+            cluster_id="ours",
+            at_ms=at_ms,
+            known_until_ms=at_ms,
+            complete=True,
+            metadata_version=21,
+        ),
     )
 
 

@@ -33,6 +33,7 @@ def image(
             known_until_ms=at_ms,
             complete=True,
             brokers={1: BrokerRegistration(1, registered)},
+            metadata_version=21,
         ),
     )
 

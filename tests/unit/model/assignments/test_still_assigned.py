@@ -19,7 +19,9 @@ LONG = "t" * 240
 def image(*topics: tuple[str, int, tuple[int, ...]], offset: int = 10, at_ms: int = 1000) -> AssignmentImage:
     """Topics of one partition: name, number of the id, replicas."""
     made = [Topic(name, id_of(number), {0: PartitionAssignment(nodes)}) for name, number, nodes in topics]
-    of = AssignmentImage(Source.KRAFT_LOG, "cluster", at_ms, at_ms, complete=True, offset=offset, leader_epoch=1)
+    of = AssignmentImage(
+        Source.KRAFT_LOG, "cluster", at_ms, at_ms, complete=True, offset=offset, leader_epoch=1, metadata_version=21
+    )
     return make_image(made, of)
 
 

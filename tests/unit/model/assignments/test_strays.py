@@ -78,7 +78,10 @@ def test_a_name_that_was_cut_is_the_living_topics_of_its_id() -> None:
     assert stray.truncated and stray.topic != long
     topic = Topic(long, TOPIC_ID, {0: PartitionAssignment((1,))})
     image = make_image(
-        [topic], AssignmentImage(source=Source.KRAFT_LOG, cluster_id="c", at_ms=0, known_until_ms=0, complete=True)
+        [topic],
+        AssignmentImage(
+            source=Source.KRAFT_LOG, cluster_id="c", at_ms=0, known_until_ms=0, complete=True, metadata_version=21
+        ),
     )
     was = before_stray(stray, None, image)
     assert (was.kind, was.topic) == (Kind.CURRENT, long)

@@ -47,6 +47,7 @@ def image(**changes: Any) -> AssignmentImage:
         "at_ms": NOW - 500,
         "known_until_ms": NOW - 500,
         "complete": True,
+        "metadata_version": NEWEST_METADATA_VERSION,
         **changes,
     }
     return make_image(of.pop("topics", topics), AssignmentImage(**of))
@@ -249,6 +250,16 @@ def test_above_the_tested_levels_only_removals_are_proven(level: int) -> None:
     lives = ruled(directory("lives", LIVES), ahead)
     assert outcome(lives) == ASSIGNED and lives.last_copy is None
     assert Claim.OTHERS_IN_SYNC not in {held.claim for held in lives.proof}
+    # A lower one since leaves what was written before; one that is not known may be any.
+    for doubted, says in (
+        (replace(image(), earlier_metadata_version=level), f"was {level}"),
+        (image(metadata_version=None), "does not say"),
+    ):
+        moved = ruled(directory("moved", MOVED), doubted)
+        assert outcome(moved) == ("unknown", "no-assignments") and says in (moved.detail or "")
+        assert outcome(ruled(directory("gone", GONE), doubted)) == ("orphan", "topic-absent")
+    asked = image(metadata_version=None, source=Source.ADMIN, complete=False)
+    assert outcome(ruled(directory("moved", MOVED), asked)) == ("orphan", "not-a-replica")
     tested = replace(ahead, metadata_version=NEWEST_METADATA_VERSION)
     assert outcome(ruled(directory("moved", MOVED), tested)) == ("orphan", "not-a-replica")
     assert ruled(directory("lives", LIVES), tested).last_copy is False

@@ -321,7 +321,14 @@ def test_not_what_a_broker_had_begun_to_remove_unless_its_log_start_had_moved(
 def image(*topics: Topic) -> AssignmentImage:
     return make_image(
         topics,
-        AssignmentImage(source=Source.KRAFT_LOG, cluster_id=CLUSTER, at_ms=NOW, known_until_ms=NOW, complete=True),
+        AssignmentImage(
+            source=Source.KRAFT_LOG,
+            cluster_id=CLUSTER,
+            at_ms=NOW,
+            known_until_ms=NOW,
+            complete=True,
+            metadata_version=21,
+        ),
     )
 
 
