@@ -87,6 +87,17 @@ def kind_of(mode: int) -> str | None:
     return next((name for test, name in _KINDS if test(mode)), "not a file")
 
 
+NOWHERE: Final = "a symlink that leads nowhere"
+
+
+def leads_nowhere(name: Name, dir_fd: int | None = None) -> bool:
+    """Whether `name`, which could not be found, is a symlink all the same."""
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def open_regular(
     name: Name, limit: FileLimit, *, dir_fd: int | None = None, follow: bool = False, flags: int = os.O_RDONLY
 ) -> int:

@@ -38,6 +38,7 @@ from logagent.host.log_dir.start_inspection import (
     has_metadata_log,
     links_and_leftovers,
     path_problem,
+    places_of_files,
     read_meta_file,
     room_of,
 )
@@ -104,7 +105,7 @@ def emptied_strays(session: Session) -> tuple[Emptied, ...]:
 def _emptied_in(log_dir: OpenLogDir, strays: Sequence[PartitionDir]) -> list[Emptied]:
     with log_dir.acting("read", LOG_START_OFFSET):
         try:
-            starts = read_checkpoint(log_dir.fd, LOG_START_OFFSET) or {}
+            starts = read_checkpoint(log_dir.fd, LOG_START_OFFSET, follow=True) or {}
         except UnreadableError:
             # Another finding reports this: the log dir goes offline, and nothing in it is loaded.
             return []
@@ -437,7 +438,7 @@ class LogDirInspector:
             dir_links=links,
             followed_ids=followed_topic_ids(log_dir.fd, self._unread_ids(log_dir.path, links)),
             odd_files=tuple(partitions.odd_files),
-            load_faults=tuple(partitions.load_faults),
+            load_faults=(*places_of_files(log_dir.fd), *partitions.load_faults),
             denied=tuple(partitions.denied),
             not_seen=tuple(partitions.not_seen),
             leftovers=tuple(leftovers),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 from logagent.errors import UnreadableError
-from logagent.files.safe_open import CHECKPOINT, opened_regular, read_open
+from logagent.files.safe_open import CHECKPOINT, NOWHERE, leads_nowhere, opened_regular, read_open
 from logagent.files.whole_file import replacement
 from logagent.model.naming.dir_names import parse_int, parse_long
 from logagent.model.records import TopicPartition
@@ -91,13 +91,14 @@ def render_checkpoint(entries: Mapping[TopicPartition, int]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def read_checkpoint(dir_fd: int, name: str) -> Entries | None:
+def read_checkpoint(dir_fd: int, name: str, *, follow: bool = False) -> Entries | None:
     """The entries of the checkpoint `name` in the log dir `dir_fd`; None if there is no such file.
 
-    Raises UnreadableError (also for anything but a regular file; never follows a symlink or blocks) and OSError from
-    the disk. Call this before `rewrite_checkpoint` and journal what will be dropped.
+    Raises UnreadableError (also for anything but a regular file; never blocks) and OSError from the disk. Call this
+    before `rewrite_checkpoint` and journal what will be dropped. `follow`: follow a symlink, as the broker does; never
+    set when we act on the content.
     """
-    checkpoint = _read(dir_fd, name)
+    checkpoint = _read(dir_fd, name, follow=follow)
     return None if checkpoint is None else checkpoint[0]
 
 
@@ -156,12 +157,14 @@ def _replace(
         file.write(content)
 
 
-def _read(dir_fd: int, name: str) -> tuple[Entries, os.stat_result] | None:
+def _read(dir_fd: int, name: str, *, follow: bool = False) -> tuple[Entries, os.stat_result] | None:
     try:
-        with opened_regular(name, CHECKPOINT, dir_fd=dir_fd) as fd:
+        with opened_regular(name, CHECKPOINT, dir_fd=dir_fd, follow=follow) as fd:
             opened = os.fstat(fd)
             data = read_open(fd, name, CHECKPOINT)
     except FileNotFoundError:
+        if follow and leads_nowhere(name, dir_fd):
+            raise UnreadableError(f"{name} is {NOWHERE}") from None
         return None
     try:
         return parse_checkpoint(data), opened

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
+from logagent.broker.files.log_extent import LEADER_EPOCH_CHECKPOINT
 from logagent.broker.files.segment_files import LOG, OFFSET_INDEX, TIME_INDEX, last_index_entry, segment_bases
 from logagent.errors import UnreadableError
-from logagent.files.safe_open import INDEX, SEGMENT, opened_regular
+from logagent.files.safe_open import INDEX, NOWHERE, SEGMENT, opened_regular
 from logagent.model.check.start_facts import LoadFault, LoadFile
 
 TXN_INDEX: Final = ".txnindex"
@@ -31,16 +32,16 @@ _WINDOW = 1 << 16
 
 
 def load_faults(
-    dir_fd: int, files: Collection[str], folders: Collection[str], *, clean: bool, log_start: Callable[[], int]
+    dir_fd: int, files: Collection[str], others: Mapping[str, str], *, clean: bool, log_start: Callable[[], int]
 ) -> Iterator[LoadFault]:
-    """What is wrong in the open partition directory `dir_fd`, which has these `files` and `folders`. `clean`: its log
-    dir has the clean-shutdown marker, beside which nothing is recovered. `log_start`: the checkpointed log start offset
-    (0: none). Raises OSError only if the disk fails."""
+    """What is wrong in the open partition directory `dir_fd`, which has these regular `files`, and `others` with what
+    they are. `clean`: its log dir has the clean-shutdown marker, beside which nothing is recovered. `log_start`: the
+    checkpointed log start offset (0: none). Raises OSError only if the disk fails."""
     bases = segment_bases(files)
-    for name in sorted(folders):
-        file = _place(dir_fd, name, files, bases, log_start)
+    for name, what in sorted(others.items()):
+        file = _place(dir_fd, name, what, files, bases, log_start)
         if file is not None:
-            yield LoadFault(file, name, "it is a directory")
+            yield LoadFault(file, name, f"it is {what}")
     if clean and bases and bases[-1] + OFFSET_INDEX in files:
         position = _no_batch_at(dir_fd, bases[-1])
         if position is not None:
@@ -52,12 +53,12 @@ def load_faults(
 
 
 def _place(
-    dir_fd: int, name: str, files: Collection[str], bases: list[str], log_start: Callable[[], int]
+    dir_fd: int, name: str, what: str, files: Collection[str], bases: list[str], log_start: Callable[[], int]
 ) -> LoadFile | None:
-    """Whether a start needs a file where there is a directory (PLACE), or a later moment would (AHEAD)."""
+    """Whether a start needs a file where there is something else (PLACE), or a later moment would (AHEAD)."""
     base, suffix = name[:20], name[20:]
-    if name == EPOCHS_BEING_WRITTEN:
-        return LoadFile.PLACE
+    if name == EPOCHS_BEING_WRITTEN or (name == LEADER_EPOCH_CHECKPOINT and what == NOWHERE):
+        return LoadFile.PLACE  # another kind of epoch file cannot be read, which is said
     numbered = base.isdigit() and base.isascii() and int(base) <= MOST_OFFSET
     if not numbered or suffix not in (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
         return None
@@ -66,7 +67,8 @@ def _place(
     elif suffix == SNAPSHOT:
         needed = bool(bases) and int(base) == _end_of(dir_fd, bases[-1]) > 0  # where a loaded log takes one
     else:
-        needed = base + LOG in files
+        # An index of aborted transactions is opened only if it is there.
+        needed = base + LOG in files and not (suffix == TXN_INDEX and what == NOWHERE)
     return LoadFile.PLACE if needed else LoadFile.AHEAD
 
 

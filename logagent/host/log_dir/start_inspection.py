@@ -6,14 +6,17 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from logagent.broker.files.checkpoint_files import (
     CHECKPOINTS,
+    CLEANER,
     LOG_START_OFFSET,
+    RECOVERY_POINT,
+    REPLICATION,
     TEMP_PREFIX,
     parse_epochs,
     read_checkpoint,
@@ -29,10 +32,19 @@ from logagent.broker.files.meta_properties import (
 from logagent.broker.process.lock import LOCK_FILE
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
-from logagent.files.safe_open import LEADER_EPOCHS, opened_directory, read_regular
+from logagent.files.safe_open import LEADER_EPOCHS, NOWHERE, kind_of, leads_nowhere, opened_directory, read_regular
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied, in_words
 from logagent.host.log_dir.log_dir import CLEAN_SHUTDOWN, OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
-from logagent.model.check.start_facts import CheckpointFault, Denied, LoadFault, MetaFile, MetaState, PathProblem, Room
+from logagent.model.check.start_facts import (
+    CheckpointFault,
+    Denied,
+    LoadFault,
+    LoadFile,
+    MetaFile,
+    MetaState,
+    PathProblem,
+    Room,
+)
 from logagent.model.naming.dir_names import METADATA_DIR, classify, parse_long
 from logagent.model.records import TopicPartition
 
@@ -88,13 +100,36 @@ def broken_checkpoints(dir_fd: int) -> dict[str, tuple[CheckpointFault, str]]:
     broken: dict[str, tuple[CheckpointFault, str]] = {}
     for name in CHECKPOINTS:
         try:
-            read_checkpoint(dir_fd, name)
+            read_checkpoint(dir_fd, name, follow=True)
         except UnreadableError as error:
             broken[name] = _fault(str(error)), str(error)
         except OSError as error:
             if error.errno not in _NOT_ALLOWED:
                 raise
     return broken
+
+
+# Files of a log dir, with what a link that leads nowhere and what a FIFO in their place do, as seen on real brokers.
+_PLACES: Mapping[str, tuple[LoadFile | None, LoadFile | None]] = {
+    LOCK_FILE: (LoadFile.PLACE, None),
+    CLEAN_SHUTDOWN: (None, LoadFile.PLACE),
+    f"{RECOVERY_POINT}.tmp": (LoadFile.PLACE, LoadFile.PLACE),
+    f"{LOG_START_OFFSET}.tmp": (LoadFile.PLACE, LoadFile.PLACE),
+    f"{REPLICATION}.tmp": (LoadFile.PLACE, LoadFile.AHEAD),
+    f"{CLEANER}.tmp": (LoadFile.AHEAD, LoadFile.AHEAD),
+}
+
+
+def places_of_files(dir_fd: int) -> list[LoadFault]:
+    """What is no file where the broker needs one beside the partition directories. A directory is left out: it has no
+    partition's name, which is said."""
+    found = []
+    for name, (nowhere, fifo) in _PLACES.items():
+        what = _kind_at(dir_fd, name)
+        file = nowhere if what == NOWHERE else fifo
+        if what not in (None, "a directory") and file is not None:
+            found.append(LoadFault(file, name, f"it is {what}"))
+    return found
 
 
 def broken_epochs(dir_fd: int, names: Iterable[str]) -> dict[str, tuple[CheckpointFault, str]]:
@@ -231,18 +266,18 @@ class PartitionDirs:
         status = os.stat(name, dir_fd=self._log_dir.fd)
         self.denied += denied(self._user, self._log_dir.fd, name, path, status, READ | WRITE | SEARCH)
         with opened_directory(name, dir_fd=self._log_dir.fd, follow=True) as fd:
-            folders = _folders(fd)
-            files = [file for file in os.listdir(fd) if file not in folders]
+            others = _no_files(fd)
+            files = [file for file in os.listdir(fd) if file not in others]
             for file in files:
                 self._file(fd, path, name, file)
             start = partial(self._log_start, name)
-            faults = load_faults(fd, frozenset(files), folders, clean=self._clean, log_start=start)
+            faults = load_faults(fd, frozenset(files), others, clean=self._clean, log_start=start)
             self.load_faults += [replace(fault, name=f"{name}/{fault.name}") for fault in faults]
 
     def _log_start(self, name: str) -> int:
         if self._starts is None:
             try:
-                self._starts = read_checkpoint(self._log_dir.fd, LOG_START_OFFSET) or {}
+                self._starts = read_checkpoint(self._log_dir.fd, LOG_START_OFFSET, follow=True) or {}
             except UnreadableError:
                 self._starts = {}  # another finding reports this
         parsed = classify(name)
@@ -265,9 +300,26 @@ class PartitionDirs:
             self.denied += denied(self._user, dir_fd, file, f"{path}/{file}", status, wants)
 
 
-def _folders(dir_fd: int) -> set[str]:
+def _no_files(dir_fd: int) -> dict[str, str]:
+    """What is no regular file, with what it is."""
     with os.scandir(dir_fd) as entries:
-        return {entry.name for entry in entries if _is_dir(entry)}
+        return {entry.name: what for entry in entries if (what := _no_file(entry, dir_fd)) is not None}
+
+
+def _no_file(entry: os.DirEntry[str], dir_fd: int) -> str | None:
+    return None if entry.is_file(follow_symlinks=False) else _kind_at(dir_fd, entry.name)
+
+
+def _kind_at(dir_fd: int, name: str) -> str | None:
+    """What `name` is, or leads to; None if that is a regular file, is not there, or cannot be seen from here."""
+    try:
+        return kind_of(os.stat(name, dir_fd=dir_fd).st_mode)
+    except FileNotFoundError:
+        return NOWHERE if leads_nowhere(name, dir_fd) else None
+    except OSError as error:
+        if error.errno in OFFLINE_ERRNOS:
+            raise
+        return None
 
 
 def _is_odd(file: str) -> bool:

@@ -38,7 +38,7 @@ settings-not-compared       warning   >= 4.1.0     the settings of topics could 
 other-directory-id          fatal     >= 3.9.0     the only voter of a dynamic quorum has another `directory.id` (KRaft)
 no-quorum                   fatal     all          no `controller.quorum.bootstrap.servers` and no voters (KRaft)
 broken-segment              fatal     all          no batch at the end of a log, beside a clean-shutdown marker [9]
-not-a-file                  fatal     all          a directory where a start needs a file of a partition [10]
+not-a-file                  fatal     all          a directory, FIFO or dangling symlink where a start needs a file [10]
 broken-epochs               fatal     all          a partition's `leader-epoch-checkpoint` that Kafka cannot read
 reserved-broker-id          fatal     < 4.0.0      `broker.id` above `reserved.broker.max.id` (ZooKeeper)
 no-broker-id                fatal     < 4.0.0      no `broker.id`, and none is generated (ZooKeeper)
@@ -312,7 +312,7 @@ def _broken_epochs(path: str, fault: CheckpointFault, error: str) -> Finding:
     )
 
 
-_MOVE_OUT = "with the broker stopped, move it out of the partition directory"
+_MOVE_OUT = "with the broker stopped, move it out of the log dir"
 
 
 def _load_fault(log_dir: str, fault: LoadFault) -> Finding:
@@ -332,12 +332,10 @@ def _load_fault(log_dir: str, fault: LoadFault) -> Finding:
             )
             return fatal("broken-segment", path, says, hint, releases=Releases(since=ABORTED_VERSIONS))
         case LoadFile.PLACE:
-            says = f"{fault.error}, and the broker needs a file there: it takes the log dir offline"
+            says = f"{fault.error}, and the broker needs a file there: it takes the log dir offline, or waits for ever"
             return fatal("not-a-file", path, says, _MOVE_OUT)
         case LoadFile.AHEAD:
-            says = (
-                f"{fault.error} with the name of a segment's file: once the broker needs that, the log dir goes offline"
-            )
+            says = f"{fault.error} with the name of a file of the broker's: once it needs that, the log dir is offline"
             return warning("not-a-file", path, says, _MOVE_OUT)
 
 

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from logagent.model.assignments.image import RESERVED_DIRECTORY_IDS
 from logagent.model.check.start_facts import MetaState, Mode, PathProblem, StartFacts, StartLogDirFacts
@@ -60,6 +61,16 @@ def _configured_text(facts: StartFacts) -> Iterator[Finding]:
             "list each log dir once",
             releases=Releases(before=STRICT_LISTS),
         )
+    for item, others in _spellings(items).items():
+        if len(others) > 1:
+            yield fatal(
+                "duplicate-log-dir",
+                where,
+                f"log.dirs lists {item} as {' and as '.join(others)}: the broker does not start",
+                "list each log dir once",
+                # For a controller only the directory id matters.
+                releases=Releases(since=DIRECTORY_IDS) if facts.server.controller_only else ALL,
+            )
     for item in dict.fromkeys(items):
         if item and not item.startswith("/"):
             yield warning(
@@ -68,6 +79,14 @@ def _configured_text(facts: StartFacts) -> Iterator[Finding]:
                 f"log.dirs: {item} is relative to the working directory of whoever starts the broker",
                 "make it an absolute path",
             )
+
+
+def _spellings(items: Iterable[str]) -> dict[str, list[str]]:
+    """By path as Java reads it (`File` drops repeated slashes and one at the end), how it is spelled."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for item in dict.fromkeys(item for item in items if item):
+        found[re.sub("/+", "/", item).rstrip("/") or "/"].append(item)
+    return found
 
 
 def _pairs(log_dirs: Sequence[StartLogDirFacts], controller_only: bool) -> Iterator[Finding]:

@@ -155,8 +155,9 @@ class StartLevels:
 
 
 class LoadFile(StrEnum):
-    """What a broker fails on when it loads a partition directory. TAIL: bytes behind the last batch. ABORTED: the index
-    of aborted transactions. PLACE: a directory where it needs a file. AHEAD: a directory where it will need one."""
+    """What a broker fails on when it loads a log dir. TAIL: bytes behind the last batch. ABORTED: the index of aborted
+    transactions. PLACE: something else (a directory, a symlink that leads nowhere, a FIFO) where it needs a file.
+    AHEAD: the same where it will need one."""
 
     TAIL = "tail"
     ABORTED = "aborted"

@@ -7,6 +7,7 @@ everything. `python -m tests.broker.check` tries them all.
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -950,6 +951,109 @@ SEGMENTS = [
 ]
 
 
+# Files that are links, lead nowhere, or are something else.
+
+
+def linked_file(path: Path) -> None:
+    """The file is elsewhere, and whole."""
+    aside = path.parent.parent / f"aside-{path.name}"
+    shutil.move(path, aside)
+    path.symlink_to(aside)
+
+
+def leading_nowhere(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to("/nonexistent/x")
+
+
+def as_fifo(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def in_log_dir(name: str) -> Where:
+    return lambda disk: disk.partition().parent / name
+
+
+OFTEN_WRITTEN = {
+    "log.flush.offset.checkpoint.interval.ms": "1000",
+    "log.flush.start.offset.checkpoint.interval.ms": "1000",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
+    "log.initial.task.delay.ms": "500",
+}
+
+
+def written_often(do: Doing) -> Doing:
+    def both(disk: Disk) -> None:
+        disk.node.configure(OFTEN_WRITTEN)
+        do(disk)
+
+    return both
+
+
+OFFSETS = ("recovery-point", "log-start", "replication", "cleaner")
+AS_WRITTEN = (f"{FIRST}.log", f"{FIRST}.index", f"{FIRST}.timeindex", f"{RECORDS:020}.snapshot", "partition.metadata")
+NO_FILE = (*IN_FILES, "broken-checkpoint", "no-topic-id", "unparsable-name", "unformatted", "meta-properties-malformed")
+
+NO_FILES = [
+    *(Damage(f"a link for {name}", to(in_partition(name), linked_file), NO_FILE, BOTH) for name in AS_WRITTEN),
+    *(
+        Damage(f"a link to nowhere for {name}", to(in_partition(name), leading_nowhere), NO_FILE, BOTH)
+        for name in (*AS_WRITTEN, f"{FIRST}.txnindex", "leader-epoch-checkpoint", "leader-epoch-checkpoint.tmp")
+    ),
+    *(
+        Damage(f"a FIFO for {name}", to(in_partition(name), as_fifo), NO_FILE, BOTH)
+        for name in (f"{FIRST}.log", f"{FIRST}.index", f"{FIRST}.txnindex", "leader-epoch-checkpoint.tmp")
+    ),
+    *(
+        Damage(f"a link for the {name} checkpoint", to(in_log_dir(f"{name}-offset-checkpoint"), linked_file), (), BOTH)
+        for name in OFFSETS
+    ),
+    *(
+        Damage(
+            f"a link to nowhere for the {name} checkpoint",
+            to(in_log_dir(f"{name}-offset-checkpoint"), leading_nowhere),
+            NO_FILE,
+            BOTH,
+            to(in_log_dir(f"{name}-offset-checkpoint"), removed),
+        )
+        for name in OFFSETS
+    ),
+    *(
+        Damage(
+            f"a link to nowhere for the {name} checkpoint as it is written",
+            written_often(to(in_log_dir(f"{name}-offset-checkpoint.tmp"), leading_nowhere)),
+            NO_FILE,
+            BOTH,
+            to(in_log_dir(f"{name}-offset-checkpoint.tmp"), removed),
+            patience=10,
+        )
+        for name in OFFSETS
+    ),
+    *(
+        Damage(f"a link to nowhere for {name}", to(in_log_dir(name), leading_nowhere), NO_FILE, BOTH)
+        for name in (".lock", CLEAN, "meta.properties")
+    ),
+    *(
+        Damage(f"a directory for {name}", to(in_log_dir(name), as_directory), NO_FILE, BOTH)
+        for name in (".lock", "meta.properties", "replication-offset-checkpoint", "replication-offset-checkpoint.tmp")
+    ),
+    Damage(
+        "a FIFO for the clean-shutdown marker",
+        to(in_log_dir(CLEAN), as_fifo),
+        NO_FILE,
+        cure=to(in_log_dir(CLEAN), removed),
+    ),
+    Damage("a log dir with a slash at its end", lambda d: d.log_dirs(f"{d.d1}/", f"{d.root}//d2"), (), BOTH),
+    Damage(
+        "a log dir with and without a slash at its end",
+        lambda d: d.log_dirs(d.d1, d.d2, f"{d.d1}/"),
+        ("duplicate-log-dir",),
+        ("combined", "zookeeper", "controller"),
+    ),
+]
+
+
 def reserved(number: int, where: Where) -> Doing:
     return _meta_edit(
         lambda disk: where(disk) / "meta.properties",
@@ -1092,7 +1196,7 @@ TWICE = [
     Damage("a log dir at another path", moves, (), ("combined",), versions=SINCE_IDS),
 ]
 
-CORPUS = [*DYNAMIC_QUORUM, *METADATA, *PLACES, *CONTROLLERS, *PARTITIONS, *IDS, *SEGMENTS, *RESERVED, *TWICE]
+CORPUS = [*DYNAMIC_QUORUM, *METADATA, *PLACES, *CONTROLLERS, *PARTITIONS, *IDS, *SEGMENTS, *NO_FILES, *RESERVED, *TWICE]
 
 QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "quorum-state zeroed": frozenset({(NEWEST, "combined")}),
@@ -1104,6 +1208,8 @@ QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "zeros at the end of a log": frozenset({(NEWEST, "combined")}),
     "txnindex of a later version": frozenset({(NEWEST, "combined"), ("4.3.1", "combined")}),
     "a directory for leader-epoch-checkpoint.tmp": frozenset({(NEWEST, "combined")}),
+    "a link for the replication checkpoint": frozenset({(NEWEST, "combined")}),
+    "a link to nowhere for the replication checkpoint as it is written": frozenset({("4.3.1", "combined")}),
     "directory.id 99 of a log dir": frozenset({("3.9.1", "combined")}),
     "a link to the same partition": frozenset({("4.3.1", "combined")}),
     "a linked partition.metadata": frozenset({("4.3.1", "combined")}),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from logagent.broker.files.load_faults import load_faults
 from logagent.host.linux.access import owner_of
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.log_dir.start_inspection import PartitionDirs
+from logagent.host.log_dir.start_inspection import PartitionDirs, _no_files
 
 FIRST = "0" * 20
 
@@ -29,9 +29,9 @@ LOG = batch(0, 5) + batch(5, 5)
 def faults(path: Path, *, clean: bool = True, log_start: int = 0) -> list[tuple[str, str]]:
     fd = os.open(path, os.O_RDONLY)
     try:
-        folders = {p.name for p in path.iterdir() if p.is_dir()}
-        files = {p.name for p in path.iterdir()} - folders
-        found = load_faults(fd, files, folders, clean=clean, log_start=lambda: log_start)
+        others = _no_files(fd)
+        files = {p.name for p in path.iterdir()} - others.keys()
+        found = load_faults(fd, files, others, clean=clean, log_start=lambda: log_start)
         return [(fault.file.value, fault.name) for fault in found]
     finally:
         os.close(fd)
@@ -113,6 +113,34 @@ def test_a_directory_is_a_fault_where_a_start_needs_a_file(path: Path, name: str
     (path / name).unlink(missing_ok=True)
     (path / name).mkdir()
     assert faults(path) == ([(file, name)] if file is not None else [])
+
+
+NOWHERE_AND_FIFOS = [
+    (f"{FIRST}.index", "place", "place"),
+    (f"{FIRST}.txnindex", "ahead", "place"),
+    ("leader-epoch-checkpoint.tmp", "place", "place"),
+    ("leader-epoch-checkpoint", "place", None),
+    (f"{10:020}.snapshot", "place", "place"),
+    (f"{FIRST}.log.swap", None, None),
+    ("partition.metadata", None, None),
+]
+
+
+@pytest.mark.parametrize(("name", "nowhere", "fifo"), NOWHERE_AND_FIFOS)
+def test_so_is_a_link_that_leads_nowhere_or_a_fifo(
+    path: Path, name: str, nowhere: str | None, fifo: str | None
+) -> None:
+    """A linked file is a file; an epoch file or topic id that cannot be read is another finding."""
+    aside = path.parent / "aside"
+    aside.write_bytes((path / name).read_bytes() if (path / name).exists() else b"")
+    places: list[tuple[str | None, str | None]] = [(str(aside), None), ("/nonexistent/x", nowhere), (None, fifo)]
+    for target, file in places:
+        (path / name).unlink(missing_ok=True)
+        if target is not None:
+            (path / name).symlink_to(target)
+        else:
+            os.mkfifo(path / name)
+        assert faults(path) == ([(file, name)] if file is not None else []), target
 
 
 @pytest.mark.parametrize(("start", "file"), [(0, "ahead"), (7, "place")])

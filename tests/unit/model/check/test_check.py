@@ -402,6 +402,8 @@ CONFIGS: list[tuple[str, Version, list[tuple[str, str]]]] = [
     ("/d1,,/d2", (4, 1, 0), []),
     ("/d1,/d2,/d1", (4, 1, 0), [("fatal", "duplicate-log-dir")]),
     ("/d1,/d2,/d1", NEW, []),
+    ("/d1,/d2,/d1/", NEW, [("fatal", "duplicate-log-dir")]),
+    ("/d1/,//d2", NEW, []),
     ("/d1,d2", NEW, [("warning", "relative-log-dir")]),
 ]
 
