@@ -81,7 +81,7 @@ def test_two_machines_with_one_name_are_found_within_one_date(told: Told, name: 
 
 @pytest.mark.parametrize(
     ("name", "finding"),
-    zip(ONCE_EACH, ("unknown-host", "perhaps-two-machines", None), strict=True),
+    [*zip(ONCE_EACH, ("unknown-host", "perhaps-two-machines", None), strict=True)],
 )
 def test_one_snapshot_of_each_is_found_where_anything_tells_and_said_where_nothing_does(
     told: Told, name: str, finding: str | None
