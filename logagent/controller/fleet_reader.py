@@ -24,7 +24,7 @@ from logagent.store.control import UNREADABLE, Control
 from logagent.store.first_design import first_requests
 from logagent.store.publications import FleetPublications
 from logagent.store.records import LARGEST_COUNT, LONGEST_WORDS, RequestedTopic, moment, parsed
-from logagent.store.requests import SEND_WITHIN, Filed, RequestFolder
+from logagent.store.requests import SEND_WITHIN, Filed, NodeOwner, RequestFolder
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 from logagent.store.tree import StoredFile
 
@@ -32,6 +32,8 @@ RUNNERS = "runners"
 REFUTED_BY_BROKERS = 20
 """Brokers are asked where no agent answers; up to so many also where one does, and can refute it."""
 COPIES_HEARD = timedelta(hours=1)
+MOST_OWNERS = 10_000
+"""So many nodes' owners a request lists: no cluster has more."""
 _MOST_RUNNERS = 100
 
 
@@ -93,6 +95,10 @@ class Setting:
     wrote: set[str] = field(default_factory=set)
 
 
+_Read = Seen | tuple[Answer, frozenset[int]] | str | None
+"""A file of a node: what it has seen, an answer and whose it is, or why it is neither."""
+
+
 @dataclass(slots=True)
 class FleetReader:
     """Looks again and again; what cannot have changed is not read twice."""
@@ -101,7 +107,7 @@ class FleetReader:
     folder: RequestFolder = field(init=False)
     heard: FleetPublications = field(init=False)
     answers: Answers = field(init=False)
-    _files: dict[tuple[int, str], tuple[tuple[float, int], Seen | Answer | str | None]] = field(default_factory=dict)
+    _files: dict[tuple[int, str], tuple[tuple[float, int], _Read]] = field(default_factory=dict)
     _snapshots: dict[int, tuple[str, frozenset[str], SnapshotSeen]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,7 +120,7 @@ class FleetReader:
         """Everything that is seen now. Raises ServiceUnreachable: an unreadable store is never an empty one."""
         now = self.setting.clock()
         filed = self.folder.read()
-        agents, answers, unreadable = self._of_agents(set(filed))
+        agents, answers, disowned, unreadable = self._of_agents(filed)
         self.heard.read(now)
         open_topics = [f for f in filed.values() if _is_open(f, now)]
         return Sightings(
@@ -127,43 +133,57 @@ class FleetReader:
             self._cluster(open_topics, answers),
             self._runners(),
             tuple(first_requests(self.setting.control, self.setting.keys)),
+            disowned,
         )
 
     def _of_agents(
-        self, numbers: Collection[str]
-    ) -> tuple[dict[int, AgentSeen], dict[tuple[str, int], Answer], dict[int, str]]:
-        """The seen files and the answers to these requests; what is none hides no other. Unchanged files are not read
-        again."""
+        self, filed: Mapping[str, Filed]
+    ) -> tuple[dict[int, AgentSeen], dict[tuple[str, int], Answer], dict[tuple[str, int], str], dict[int, str]]:
+        """The seen files and the answers to these requests that count, and why others do not; what is none hides no
+        other. Unchanged files are not read again."""
         agents: dict[int, AgentSeen] = {}
         answers: dict[tuple[str, int], Answer] = {}
+        disowned: dict[tuple[str, int], str] = {}
         unreadable: dict[int, str] = {}
+        requests = {number: f.request for number, f in filed.items() if f.request is not None}
         for node in self.answers.nodes():
             try:
-                files = self.answers.files(str(node))
+                files, owner = self.answers.files(str(node)), self.answers.owner(node)
             except UNREADABLE as error:
                 unreadable[node] = str(error)
                 continue
+            whose = dict.fromkeys(requests, frozenset() if owner is None else frozenset((owner,)))
             for file in files:
                 number = file.name.removesuffix(".json")
-                if file.name != SEEN and number not in numbers:
+                if file.name != SEEN and number not in requests:
                     continue
                 read = self._read(node, file, number)
                 if isinstance(read, Seen):
                     agents[node] = AgentSeen(read, datetime.fromtimestamp(file.modified, UTC))
-                elif isinstance(read, Answer):
-                    answers[number, node] = read
+                elif isinstance(read, tuple):
+                    answers[number, node] = read[0]
+                    whose[number] |= read[1]
                 elif file.name == SEEN:
                     unreadable[node] = read or "it is gone"
-        return agents, answers, unreadable
+            for number, request in requests.items():
+                why = request.why_not_from(node, whose[number])
+                if why is not None:
+                    disowned[number, node] = why
+                    answers.pop((number, node), None)
+        return agents, answers, disowned, unreadable
 
-    def _read(self, node: int, file: StoredFile, number: str) -> Seen | Answer | str | None:
+    def _read(self, node: int, file: StoredFile, number: str) -> _Read:
         key, stamp = (node, file.name), (file.modified, file.bytes)
         before = self._files.get(key)
         if before is not None and before[0] == stamp:
             return before[1]
+        read: _Read
         try:
-            read: Seen | Answer | str | None
-            read = self.answers.seen(node) if file.name == SEEN else self.answers.answer(node, number)
+            if file.name == SEEN:
+                read = self.answers.seen(node)
+            else:
+                answer, owners = self.answers.answer_by(node, number)
+                read = None if answer is None else (answer, owners)
         except (NotSigned, ValueError, *UNREADABLE) as error:
             read = str(error)
         self._files[key] = stamp, read
@@ -215,7 +235,8 @@ class FleetReader:
         live = [row for row in rows if row["row"] == "dir" and row["kind"] in ("current", "future")]
         current = frozenset((row["topic_id"], row["partition"]) for row in live if row["topic_id"] is not None)
         unread = frozenset(row["topic"] for row in live if row["topic_id"] is None)
-        shown = SnapshotSeen(publications.taken_at, current, offline or (() if log_dirs else ("all",)), unread)
+        shown = SnapshotSeen(publications.taken_at, current, offline or (() if log_dirs else ("all",)), unread,
+                             frozenset(publications.owners))  # fmt: skip
         self._snapshots[node] = publications.stem, wanted, shown
         return shown
 
@@ -240,6 +261,17 @@ class FleetReader:
                 if named and node in in_sync.get(key, ()):
                     found.setdefault(key, set()).add(node)
         return found
+
+    def owners(self, nodes: Collection[int]) -> tuple[NodeOwner, ...] | None:
+        """Who writes for each node now: the owner of its answers, else that of its newest snapshot; these nodes first,
+        as far as a request can list them. None where the store has no owners. Raises ServiceUnreachable."""
+        if not self.answers.has_owners():
+            return None
+        self.heard.read(self.setting.clock())
+        found = {node: owners.pop() for node, p in self.heard.nodes.items() if len(owners := {*p.owners}) == 1}
+        found |= self.answers.owners()
+        listed = sorted(found, key=lambda node: (node not in nodes, node))[:MOST_OWNERS]
+        return tuple(NodeOwner(node, found[node]) for node in listed)
 
     def sizes(self, topic_ids: Collection[str]) -> dict[str, int]:
         """What is allocated by each of these topics in the newest snapshots, where each row says so: no more than a

@@ -26,12 +26,14 @@ class AgentSeen:
 @dataclass(frozen=True, slots=True)
 class SnapshotSeen:
     """A node's newest snapshot: its directories that a broker loads, by (topic id, partition); `offline`: log dirs that
-    it does not show; `unread`: the topic names under which it has directories whose topic id could not be read."""
+    it does not show; `unread`: the topic names under which it has directories whose topic id could not be read;
+    `owners`: the user ids that it belongs to."""
 
     taken_at: datetime
     current: frozenset[tuple[str, int]]
     offline: tuple[str, ...] = ()
     unread: frozenset[str] = frozenset()
+    owners: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,8 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class Sightings:
-    """Everything that one look has seen. `answers`: by (request id, node id). `unreadable`: seen files that are none,
-    by node id, and why."""
+    """Everything that one look has seen. `answers`: by (request id, node id), those that count; `disowned`: why a
+    node's do not. `unreadable`: seen files that are none, by node id, and why."""
 
     at: datetime
     filed: Mapping[str, Filed]
@@ -90,3 +92,4 @@ class Sightings:
     cluster: ClusterSeen = field(default_factory=ClusterSeen)
     runners: tuple[Runner, ...] = ()
     first: tuple[FirstRequest, ...] = ()
+    disowned: Mapping[tuple[str, int], str] = field(default_factory=dict)

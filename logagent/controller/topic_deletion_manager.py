@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from functools import cache
 from typing import NamedTuple, TypeVar
 
-from logagent.controller.sightings import BrokerLogs, Sightings
+from logagent.controller.sightings import BrokerLogs, Sightings, SnapshotSeen
 from logagent.store.answers import Answer, DirectoryAnswer, TopicAnswer
 from logagent.store.contract import CLOCKS_APART
 from logagent.store.records import RequestedTopic, instant, moment
@@ -229,8 +229,7 @@ class TopicDeletionManager:
             self._everywhere(progress, replicas, Reason(progress.waits), (_R.OFFLINE,))
             return progress
         progress.result = "deleted"
-        assert decision is not None
-        self._hosts(progress, replicas, moment(decision.at), answers)
+        self._hosts(progress, replicas, filed, answers)
         return progress
 
     def _replicas(
@@ -292,13 +291,13 @@ class TopicDeletionManager:
         self,
         progress: TopicProgress,
         replicas: Mapping[int, set[int]],
-        decided_at: datetime,
+        filed: Filed,
         answers: Mapping[int, TopicAnswer],
     ) -> None:
         """After the cluster has deleted the topic: what each host still has of it."""
         left: Counter[int] = Counter()
         for node, partitions in replicas.items():
-            host = self._replica_state(progress, node, decided_at, answers.get(node))
+            host = self._replica_state(progress, node, filed, answers.get(node))
             for partition in partitions:
                 there = host.live is None or partition in host.live
                 if not there:
@@ -322,7 +321,7 @@ class TopicDeletionManager:
         progress.partitions[PartitionStateMachine.state_after(_P.ONLINE, *steps)] += len(numbers)
 
     def _replica_state(
-        self, topic: TopicProgress, node: int, decided_at: datetime, answer: TopicAnswer | None
+        self, topic: TopicProgress, node: int, filed: Filed, answer: TopicAnswer | None
     ) -> _ReplicaState:
         """What a node has of a deleted topic, by the best source there is."""
         hosts, two = self.seen.hosts.get(node), self._two_hosts(node)
@@ -353,6 +352,11 @@ class TopicDeletionManager:
         if logs is not None and not logs.offline and not listed:
             return _ReplicaState()
         snapshot = hosts.snapshot if hosts is not None else None
+        disowned = self._disowned(filed, node, snapshot)
+        if disowned is not None:
+            return _ReplicaState(None, disowned)
+        assert filed.decision is not None
+        decided_at = moment(filed.decision.at)
         if snapshot is not None and snapshot.taken_at > decided_at:
             if node in self._shown.get(topic.topic_id, {}):
                 hint = "its broker deletes or renames it when it starts"
@@ -375,6 +379,22 @@ class TopicDeletionManager:
         return Reason(
             f"two hosts claim node id {node}: {' and '.join(hosts[:2])}", "stop the one that is not the broker's"
         )
+
+    def _disowned(self, filed: Filed, node: int, snapshot: SnapshotSeen | None = None) -> Reason | None:
+        """Why nothing in the store counts of this node: its answers, or the snapshot, are somebody else's."""
+        assert filed.request is not None
+        why = self.seen.disowned.get((filed.request_id, node))
+        if why is None and snapshot is not None:
+            why = filed.request.why_not_from(node, snapshot.owners)
+        if why is None:
+            return None
+        topics = filed.request.kind == "topics"
+        hint = (
+            f"what broker {node} itself says counts, once it is up"
+            if topics
+            else "see whose agent that is; request it again from a report of today"
+        )
+        return Reason(why, hint, "owner")
 
     def _offline(self, node: int) -> str | None:
         agent_seen = self.seen.agents.get(node)
@@ -447,9 +467,9 @@ class TopicDeletionManager:
             reason = Reason(why, answer.hint, answer.claim, next_try_at=answer.next_try_at)
             return ReplicaStateMachine.state_after(_R.ONLINE, *path), reason
         agent_seen = self.seen.agents.get(d.node_id)
-        two = self._two_hosts(d.node_id)
-        if two is not None:
-            return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), two
+        held = self._two_hosts(d.node_id) or self._disowned(filed, d.node_id)
+        if held is not None:
+            return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), held
         if agent_seen is not None and agent_seen.written >= self.seen.at - self.silent_after:
             if agent_seen.seen.refuses:
                 reason = Reason(

@@ -4,19 +4,21 @@
 Both are replaced as a whole and carry the time at which they were written.
 
 Beside `control/`, not below it: whoever may write there could remove a cancellation, and an agent, which has no key,
-must never need to. Answers are not signed: whoever may write into the folder of a node speaks for it. So nothing in
-them permits anything, and they carry nothing that others wrote.
+must never need to. Answers are not signed, so nothing in them permits anything, and they carry nothing that others
+wrote. Where the store has owners, an answer counts only from the user that the node's folder belonged to when the
+request was made (`Request.why_not_from`); elsewhere whoever may write into the folder of a node speaks for it.
 """
 
 from __future__ import annotations
 
 import io
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from logagent.files.safe_open import MIB
-from logagent.store.control import CONTROL_FILE, Control, TooLarge
+from logagent.store.control import CONTROL_FILE, UNREADABLE, Control, TooLarge
 from logagent.store.records import (
     LONGEST_WORDS,
     AgentId,
@@ -151,28 +153,59 @@ class Answers(Control):
             content = _content(ANSWER_SCHEMA, replace(answer, directories=clipped))
         self._put(answer.node_id, f"{answer.request_id}.json", content)
 
+    def owner(self, node_id: int) -> int | None:
+        """The user id that the node's folder belongs to; None if it has none, or the store has no owners."""
+        folder = str(node_id)
+        with self._opened(folder) as store, suppress(FileNotFoundError):
+            return store.owner(self._path(folder))
+        return None
+
+    def has_owners(self) -> bool:
+        """Whether the store tells users apart. Raises ServiceUnreachable."""
+        with self._opened("") as store:
+            return store.owner([]) is not None
+
+    def owners(self) -> dict[int, int]:
+        """The owners of the nodes' folders. Raises ServiceUnreachable."""
+        found = {}
+        for node in self.nodes():
+            with suppress(*UNREADABLE):
+                owner = self.owner(node)
+                if owner is not None:
+                    found[node] = owner
+        return found
+
     def seen(self, node_id: int) -> Seen | None:
         """The node's seen file; None if it has none."""
-        found = self._read(node_id, SEEN, SEEN_SCHEMA, Seen)
+        found, owners = self._read(node_id, SEEN, SEEN_SCHEMA, Seen)
+        if len(owners) > 1:
+            raise NotSigned("it belongs to another user than its folder")
         if found is not None and (found.cluster_id, found.node_id) != (self.cluster_id, node_id):
             raise NotSigned("it belongs to another node")
         return found
 
     def answer(self, node_id: int, request_id: str) -> Answer | None:
-        """The node's answer to a request; None if it has none."""
-        found = self._read(node_id, f"{request_id}.json", ANSWER_SCHEMA, Answer)
+        """The node's answer to a request, whoever wrote it; None if it has none."""
+        return self.answer_by(node_id, request_id)[0]
+
+    def answer_by(self, node_id: int, request_id: str) -> tuple[Answer | None, frozenset[int]]:
+        """The node's answer to a request, and the user ids that the file and its folder belong to."""
+        found, owners = self._read(node_id, f"{request_id}.json", ANSWER_SCHEMA, Answer)
         ours = (self.cluster_id, node_id, request_id)
         if found is not None and (found.cluster_id, found.node_id, found.request_id) != ours:
             raise NotSigned("it belongs to another node or request")
-        return found
+        return found, owners
 
-    def _read(self, node_id: int, name: str, schema: str, kind: type[T]) -> T | None:
-        content = self.read(str(node_id), name)
-        if content is None:
-            return None
+    def _read(self, node_id: int, name: str, schema: str, kind: type[T]) -> tuple[T | None, frozenset[int]]:
+        folder = str(node_id)
+        with self._opened(folder) as store:
+            try:
+                content, owners = store.read_owned([*self._path(folder), name], CONTROL_FILE)
+            except FileNotFoundError:
+                return None, frozenset()
         if not content.startswith(_head(schema)):
             raise NotSigned(f"it is not a {schema}")
-        return decode(kind, content)
+        return decode(kind, content), owners
 
     def _put(self, node_id: int, name: str, content: bytes) -> None:
         if len(content) > CONTROL_FILE.max_bytes:

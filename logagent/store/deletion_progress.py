@@ -52,7 +52,7 @@ def deletion_progress(store: str, cluster_id: str, keys: tuple[PublicKey, ...], 
     nodes = answers.nodes()
     for filed in RequestFolder(Control(store, cluster_id), keys).read().values():
         if _is_shown(filed, now):
-            _add(filed, dict(_answers(answers, nodes, filed.request_id)), topics)
+            _add(filed, dict(_answers(answers, nodes, filed)), topics)
     return [_row(cluster_id, name, topic) for name, topic in sorted(topics.items()) if topic.marked]
 
 
@@ -63,11 +63,13 @@ def _is_shown(filed: Filed, now: datetime) -> bool:
     return request is not None and not ended and now - moment(request.at) <= SHOWN
 
 
-def _answers(answers: Answers, nodes: list[int], number: str) -> Iterator[tuple[int, Answer]]:
+def _answers(answers: Answers, nodes: list[int], filed: Filed) -> Iterator[tuple[int, Answer]]:
+    """Those that count."""
+    assert filed.request is not None
     for node in nodes:
         with suppress(NotSigned, ValueError, *UNREADABLE):
-            answer = answers.answer(node, number)
-            if answer is not None:
+            answer, owners = answers.answer_by(node, filed.request_id)
+            if answer is not None and filed.request.why_not_from(node, owners) is None:
                 yield node, answer
 
 

@@ -119,6 +119,12 @@ class ObjectTree:
                 raise UnreadableError(f"{self.uri}/{'/'.join(names)}: {limit.what} of {found.meta['size']} bytes")
             return bytes(found.bytes())
 
+    def read_owned(self, names: Sequence[str], limit: FileLimit) -> tuple[bytes, frozenset[int]]:
+        return self.read(names, limit), frozenset()
+
+    def owner(self, folder: Sequence[str]) -> int | None:
+        return None
+
     def put(
         self, names: Sequence[str], source: IO[bytes], beat: Callable[[], None] = lambda: None, *, keyed: bool = False
     ) -> None:

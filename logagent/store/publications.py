@@ -87,6 +87,8 @@ class HostPublications:
     folder: tuple[str, ...]
     stem: str
     hosts: dict[str, datetime] = field(default_factory=dict)
+    owners: set[int] = field(default_factory=set)
+    """The user ids that the newest one and its folder belong to; none where the store has no owners."""
 
 
 @dataclass(slots=True)
@@ -192,7 +194,8 @@ class FleetPublications:
         if (*folder, stem) in self._read:
             return True
         try:
-            read = parse_json(store.read([*folder, file.name], MANIFEST_FILE))
+            content, owners = store.read_owned([*folder, file.name], MANIFEST_FILE)
+            read = parse_json(content)
         except FileNotFoundError:
             return False
         except (ValueError, UnreadableError):
@@ -205,9 +208,10 @@ class FleetPublications:
         at, known = datetime.fromtimestamp(file.modified, UTC), self.nodes.get(node_id)
         taken_at = taken_at_of(read.get("at"), at)
         if known is None:
-            known = self.nodes[node_id] = HostPublications(node_id, at, at, taken_at, folder, stem)
+            known = self.nodes[node_id] = HostPublications(node_id, at, at, taken_at, folder, stem, owners={*owners})
         elif is_newer(When(taken_at, at), When(known.taken_at, known.arrived_at), self.window):
             known.arrived_at, known.taken_at, known.folder, known.stem = at, taken_at, folder, stem
+            known.owners = {*owners}
         if known.stem == stem:
             self._tell_of_clock(node_id, taken_at)
         known.at = max(at, known.at)
@@ -260,9 +264,13 @@ class FleetPublications:
         where = "/".join((*heard.folder, heard.stem))
         try:
             with open_store(self.store) as store:
-                yield from snapshot_lines(
-                    lambda stem: store.read([*heard.folder, stem + DATA], SNAPSHOT_FILE), heard.stem
-                )
+
+                def read(stem: str) -> bytes:
+                    content, owners = store.read_owned([*heard.folder, stem + DATA], SNAPSHOT_FILE)
+                    heard.owners |= owners
+                    return content
+
+                yield from snapshot_lines(read, heard.stem)
         except OSError as error:
             raise ServiceUnreachable(f"{where}: {error.strerror or error}") from error
         except UnreadableError as error:

@@ -110,8 +110,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeOwner:
+    """The user who wrote for a node when a request was made: the owner of its folder."""
+
+    node_id: Node
+    uid: Count
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """What an operator asked for: immutable."""
+    """What an operator asked for: immutable. `owners`: who may answer, by node; None where the store has no owners."""
 
     cluster_id: ClusterId
     kind: Kind
@@ -124,6 +132,21 @@ class Request:
     topics: tuple[RequestedTopic, ...] = ()
     directories: tuple[RequestedDirectory, ...] = ()
     parts: tuple[Part, ...] = ()
+    owners: tuple[NodeOwner, ...] | None = None
+
+    def why_not_from(self, node_id: int, uids: AbstractSet[int]) -> str | None:
+        """Why an answer or a snapshot of this node that belongs to these users (file and folder) does not count: it is
+        not of the one whose folder it was when the request was made."""
+        if self.owners is None or not uids:
+            return None
+        then = next((o.uid for o in self.owners if o.node_id == node_id), None)
+        if then is None:
+            return f"no agent of node {node_id} had written to the store when this was requested"
+        others = sorted(uids - {then})
+        if not others:
+            return None
+        what = f"what is in the store for node {node_id}"
+        return f"{what} belonged to user {then} when this was requested, and is user {others[0]}'s now"
 
     def why_not_deleted(self, at: datetime) -> str | None:
         """Why a decision to delete that is made at this time does not count: whoever asks decides, at once."""

@@ -44,6 +44,12 @@ class SharedStore(Protocol):
     def read(self, names: Sequence[str], limit: FileLimit) -> bytes:
         """Read a whole file. Raises FileNotFoundError, and UnreadableError if it is too big or not a regular file."""
 
+    def read_owned(self, names: Sequence[str], limit: FileLimit) -> tuple[bytes, frozenset[int]]:
+        """`read`, with the user ids that the file and its folder belong to; none in an object store."""
+
+    def owner(self, folder: Sequence[str]) -> int | None:
+        """The user id that a folder belongs to, None in an object store. Raises FileNotFoundError."""
+
     def exists(self, names: Sequence[str]) -> bool:
         """Whether anything has this name."""
 

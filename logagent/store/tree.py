@@ -7,9 +7,9 @@ nothing is removed that was not listed as a regular file of ours.
 
 Modes are set explicitly, so that hosts with different user ids and umasks can share a store: every directory gets the
 permission bits of the root; files get its read bits and are writable by their owner only. What others may write to is
-sticky, as `/tmp` is: 3770 with a common group, or 1777. Else whoever may write could rename what is others'. The
-control folder is closed in either case: whoever makes it shares it with their own primary group and with nobody else
-(`KEY_HOLDERS`).
+sticky, as `/tmp` is: 3770 with a common group, or 1777. Else whoever may write could rename what is others'. A node's
+own folders are for its agent's user alone. The control folder is closed in either case: whoever makes it shares it with
+their own primary group and with nobody else (`KEY_HOLDERS`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import IO, NamedTuple, Self
 
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as dir_walk
-from logagent.files.safe_open import FileLimit, read_regular
+from logagent.files.safe_open import FileLimit, opened_regular, read_open
 from logagent.files.whole_file import create_file, fsync_directory, whole_file
-from logagent.store.contract import is_plain
+from logagent.store.contract import as_node, is_plain
 
 MARKER = ".logagent-store"
 MARKER_CONTENT = json.dumps({"schema": "logagent.store/1"}).encode() + b"\n"
@@ -85,21 +85,24 @@ class StoreTree:
         with ExitStack() as stack:
             here = self.fd
             for depth, name in enumerate(names):
-                here = self._enter(here, name, depth, keyed=keyed) if create else self._open(here, name)
+                here = self._enter(here, names[: depth + 1], keyed=keyed) if create else self._open(here, name)
                 stack.callback(os.close, here)
             yield here
 
     def _open(self, parent: int, name: str) -> int:
         return os.open(name, _DIRECTORY, dir_fd=parent)
 
-    def _enter(self, parent: int, name: str, depth: int, *, keyed: bool) -> int:
+    def _enter(self, parent: int, names: Sequence[str], *, keyed: bool) -> int:
+        top, name = names[0], names[-1]
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=parent)
             made = os.open(name, _DIRECTORY, dir_fd=parent)
             try:
                 # Independent of the umask: the next host has another user id.
                 mode = self.directory_mode
-                if keyed and depth == 0:
+                if top in (LANDING, ANSWERS) and len(names) > 2 and as_node(name) is not None:
+                    mode &= ~0o022  # nobody but its node's agent has anything to write there
+                if keyed and len(names) == 1:
                     with suppress(PermissionError):  # an export that squashes users has one group for all of them
                         os.fchown(made, -1, os.getegid())
                 if keyed:
@@ -144,14 +147,22 @@ class StoreTree:
         return None
 
     def read(self, names: Sequence[str], limit: FileLimit) -> bytes:
+        return self.read_owned(names, limit)[0]
+
+    def read_owned(self, names: Sequence[str], limit: FileLimit) -> tuple[bytes, frozenset[int]]:
         *above, name = names
         with self.directory(above) as parent:
             try:
-                return read_regular(name, limit, dir_fd=parent)
+                with opened_regular(name, limit, dir_fd=parent) as fd:
+                    return read_open(fd, name, limit), frozenset((os.fstat(fd).st_uid, os.fstat(parent).st_uid))
             except OSError as error:
                 if error.errno in _NO_FILE_OF_OURS:
                     raise UnreadableError(f"{name} is not a regular file") from error
                 raise
+
+    def owner(self, folder: Sequence[str]) -> int | None:
+        with self.directory(folder) as fd:
+            return os.fstat(fd).st_uid
 
     def exists(self, names: Sequence[str]) -> bool:
         *above, name = names

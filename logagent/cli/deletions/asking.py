@@ -134,8 +134,11 @@ def _make_request(
     setting = deletions.setting
     assert setting.key is not None
     lasts = SEND_WITHIN if plan.kind == "topics" else LIFETIME
-    request = Request(plan.cluster_id, plan.kind, plan_id, who(), instant(at), instant(at + lasts), token_hex(16),
-                      words, plan.topics, plan.directories)  # fmt: skip
+    nodes = {n for t in plan.topics for p in t.partitions for n in p.replicas} | {d.node_id for d in plan.directories}
+    request = Request(
+        plan.cluster_id, plan.kind, plan_id, who(), instant(at), instant(at + lasts), token_hex(16), words, plan.topics,
+        plan.directories, owners=deletions.reader.owners(nodes),
+    )  # fmt: skip
     # Validate first what every reader will validate: a report can contain anything.
     decode(Request, encode(request))
     setting.control.prepare()

@@ -17,6 +17,7 @@ from logagent.store.landing_files import Claim
 from logagent.store.shared import check_store, init_store
 from logagent.store.tree import MARKER, StoreTree
 from tests.needs import need_root
+from tests.real_users import User, reachable_folder
 
 AT = datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
 SNAPSHOT = Claim("20261122T010203000Z-7", "snapshot", "cluster", 7, "host7", AT)
@@ -70,36 +71,27 @@ def test_what_lies_at_the_temporary_name_is_replaced_not_followed(store: Path, t
     ]
 
 
-def test_hosts_with_other_user_ids_share_a_day(store: Path, tmp_path: Path) -> None:
+def test_hosts_with_other_user_ids_share_a_day() -> None:
     """Whoever comes first makes the folders of the day; his umask is not the others'."""
     need_root()
-    store.chmod(0o1777)
-    (store / "landing").chmod(0o1777)
-    os.chmod(tmp_path, 0o755)
-    for parent in tmp_path.parents:
-        if parent.stat().st_uid == 0 and not parent.stat().st_mode & stat.S_IXOTH:
-            parent.chmod(parent.stat().st_mode | 0o055)
-    for number, uid in enumerate((4001, 4002)):
-        spool = tmp_path / f"spool-{uid}"
-        spool.mkdir()
-        os.chown(spool, uid, uid)
-        child = os.fork()
-        if child == 0:
-            try:
-                os.umask(0o077)
-                os.setgid(uid)
-                os.setuid(uid)
-                claim = Claim(f"s-{uid}", "snapshot", "cluster", number, "h", AT)
-                _send(store, claim, spool)
+    with reachable_folder() as folder:
+        store = folder / "store"
+        store.mkdir()
+        store.chmod(0o1777)
+        init_store(str(store))
+        for number, uid in enumerate((4001, 4002)):
+            spool = folder / f"spool-{uid}"
+            spool.mkdir()
+            os.chown(spool, uid, uid)
+            with User(uid, uid).acting():
+                _send(store, Claim(f"s-{uid}", "snapshot", "cluster", number, "h", AT), spool)
                 _send(store, Claim(f"k-1-t-{number}", "assignments", "cluster", None, "h", AT), spool)
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, uid
-    day = store / "landing" / "cluster" / "2026-11-22"
-    assert {p.name for p in day.iterdir()} == {"0", "1", "assignments"}
-    assert stat.S_IMODE(day.stat().st_mode) == 0o1777
-    assert {stat.S_IMODE(p.stat().st_mode) for p in day.rglob("*.gz")} == {0o644}
+        day = store / "landing" / "cluster" / "2026-11-22"
+        assert {p.name for p in day.iterdir()} == {"0", "1", "assignments"}
+        assert stat.S_IMODE(day.stat().st_mode) == 0o1777
+        assert {stat.S_IMODE(p.stat().st_mode) for p in day.rglob("*.gz")} == {0o644}
+        own = {name: stat.S_IMODE((day / name).stat().st_mode) & 0o022 for name in ("0", "1", "assignments")}
+        assert own == {"0": 0, "1": 0, "assignments": 0o022}, "nobody publishes into the folder of another node"
 
 
 def test_a_manifest_that_proves_nothing_keeps_nobody_from_publishing(store: Path, tmp_path: Path) -> None:

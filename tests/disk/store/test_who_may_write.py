@@ -7,14 +7,14 @@ import os
 import shlex
 import stat
 import subprocess
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from logagent.cli.main import run
-from logagent.errors import ConfigError
+from logagent.errors import ConfigError, ServiceUnreachable
 from logagent.store.answers import Answers, Seen
 from logagent.store.control import Control
 from logagent.store.records import instant
@@ -24,7 +24,7 @@ from logagent.store.signing import PrivateKey
 from tests.disk.conftest import run as command
 from tests.disk.conftest import unmount
 from tests.needs import need_command, need_root
-from tests.real_users import User, open_the_way
+from tests.real_users import User, reachable_folder
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 KEY = PrivateKey("ops", b"\x01" * 32)
@@ -35,12 +35,12 @@ NEVER = Request(CLUSTER, "topics", "0" * 16, "ops", "2026-11-21T00:00:00.000Z", 
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store() -> Iterator[Path]:
     need_root()
-    made = tmp_path / "store"
-    made.mkdir()
-    open_the_way(made)
-    return made
+    with reachable_folder() as folder:
+        made = folder / "store"
+        made.mkdir()
+        yield made
 
 
 def shared(store: Path, mode: int) -> Path:
@@ -71,69 +71,77 @@ def test_what_others_may_write_to_is_made_sticky(store: Path, had: int, has: int
 @pytest.mark.parametrize("mode", [0o3770, 0o1777])
 def test_nobody_renames_what_another_has_in_the_store(store: Path, mode: int) -> None:
     init_store(str(shared(store, mode)))
-    AGENT.does(lambda: looks(1, store))
-    OPERATOR.does(lambda: Control(store, CLUSTER).prepare())
-    for taken in (store / "control", store / "answers", store / "landing", store / "answers" / CLUSTER / "1"):
-        with pytest.raises(AssertionError, match="PermissionError"):
-            OTHER.does(partial(taken.rename, taken.with_name("aside")))
-    for closed in (store / "control", store / "control" / CLUSTER, store / "answers" / CLUSTER / "1" / "seen.json"):
-        with pytest.raises(AssertionError, match="PermissionError"):
-            OTHER.does((closed / "x").mkdir if closed.is_dir() else closed.unlink)
+    with AGENT.acting():
+        looks(1, store)
+    with OPERATOR.acting():
+        Control(store, CLUSTER).prepare()
+    answers = store / "answers" / CLUSTER / "1"
+    with OTHER.acting():
+        for taken in (store / "control", store / "answers", store / "landing", answers):
+            with pytest.raises(PermissionError):
+                taken.rename(taken.with_name("aside"))
+        for closed in (store / "control", store / "control" / CLUSTER):
+            with pytest.raises(PermissionError):
+                (closed / "x").mkdir()
+        with pytest.raises(PermissionError):
+            (answers / "seen.json").unlink()
 
 
 @pytest.mark.parametrize("who", [OPERATOR, User(0, 0)], ids=["operator", "root"])
 def test_a_store_in_which_others_may_rename_is_refused_with_what_mends_it(store: Path, who: User) -> None:
     init_store(str(shared(store, 0o2770)))
-    AGENT.does(lambda: looks(1, store))
+    with AGENT.acting():
+        looks(1, store)
     for folder in (store, store / "landing", store / "answers", store / "answers" / CLUSTER):
         folder.chmod(0o2770)
-
-    def refused() -> str:
-        with pytest.raises(ConfigError, match="are not sticky") as raised:
-            Control(store, CLUSTER).prepare()
-        return raised.value.hint or ""
-
-    hint = who.does(refused)
+    with who.acting(), pytest.raises(ConfigError, match="are not sticky") as raised:
+        Control(store, CLUSTER).prepare()
+    hint = raised.value.hint or ""
     assert hint.startswith("chmod 3770 ") and not (store / "control").exists()
     subprocess.run(["sh", "-ec", hint], check=True)  # as pasted
-    assert who.does(lambda: Control(store, CLUSTER).prepare())
+    with who.acting():
+        assert Control(store, CLUSTER).prepare()
     assert mode_of(store) == mode_of(store / "answers" / CLUSTER) == 0o3770
 
 
 def test_who_may_not_change_the_mode_is_told_what_its_owner_runs(
-    store: Path, capfd: pytest.CaptureFixture[str]
+    store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shared(store, 0o2770)
-    assert OPERATOR.does(lambda: run(["fleet", "init", "--store", str(store)])) == ConfigError.exit_status
-    told = capfd.readouterr().err
+    with OPERATOR.acting():
+        assert run(["fleet", "init", "--store", str(store)]) == ConfigError.exit_status
+    told = capsys.readouterr().err
     assert f"hint: chmod 3770 {shlex.quote(str(store))}" in " ".join(told.split()), told
     assert list(store.iterdir()) == []
     store.chmod(0o3770)
-    assert OPERATOR.does(lambda: run(["fleet", "init", "--store", str(store)])) == 0
+    with OPERATOR.acting():
+        assert run(["fleet", "init", "--store", str(store)]) == 0
 
 
 def test_key_holders_share_the_control_folder_by_their_group(store: Path) -> None:
     """The first one makes it, with its primary group; who is in the group writes there, and no other user."""
     init_store(str(shared(store, 0o1777)))
-    number = OPERATOR.does(lambda: write_request(Control(store, CLUSTER), NEVER, KEY))
+    control = Control(store, CLUSTER)
+    with OPERATOR.acting():
+        number = write_request(control, NEVER, KEY)
     assert (mode_of(store / "control"), (store / "control").stat().st_gid) == (0o2775, KEY_HOLDERS)
-    assert COLLEAGUE.does(lambda: Control(store, CLUSTER).prepare())
-    assert COLLEAGUE.does(lambda: Control(store, CLUSTER).create(f"requests/{number}", "decision.json", b""))
-    with pytest.raises(AssertionError, match="Permission denied"):
-        OTHER.does(lambda: Control(store, CLUSTER).prepare())
+    with COLLEAGUE.acting():
+        assert control.prepare() and control.create(f"requests/{number}", "decision.json", b"")
+    with OTHER.acting(), pytest.raises(ServiceUnreachable, match="Permission denied"):
+        control.prepare()
 
 
-def test_an_export_that_has_one_user_and_one_group_for_all_takes_a_request(store: Path, tmp_path: Path) -> None:
+def test_an_export_that_has_one_user_and_one_group_for_all_takes_a_request(store: Path) -> None:
     """Its server changes no group."""
     need_command("bindfs")
     os.chown(store, 4000, 4000)
-    point = tmp_path / "mnt"
+    point = store.with_name("mnt")
     point.mkdir()
     command("bindfs", "-o", "allow_other", "--force-group=4000", "--chgrp-deny", store, point)
     try:
-        someone = User(4000, KEY_HOLDERS)
-        someone.does(lambda: init_store(str(point)))
-        assert someone.does(lambda: write_request(Control(point, CLUSTER), NEVER, KEY))
-        assert someone.does(lambda: Control(point, CLUSTER).prepare())
+        with User(4000, KEY_HOLDERS).acting():
+            init_store(str(point))
+            assert write_request(Control(point, CLUSTER), NEVER, KEY)
+            assert Control(point, CLUSTER).prepare()
     finally:
         unmount(point)

@@ -15,7 +15,7 @@ import pytest
 from logagent.agent.requests.memory import RequestMemory
 from logagent.store.records import instant
 from logagent.store.requests import Outcome, write_outcome
-from tests.disk.agent.requests.requested_host import CLUSTER, KEY, ORPHAN, STRANGER, STRAY, RequestedHost
+from tests.disk.agent.requests.requested_host import ASSIGNED, CLUSTER, KEY, ORPHAN, STRANGER, STRAY, RequestedHost
 
 
 @pytest.fixture
@@ -38,6 +38,22 @@ def test_a_cancellation_that_was_removed_or_rolled_back_revives_nothing(host: Re
     backup.rename(host.store)
     host.minute(restart=True)
     assert untouched(host) and number in (seen := host.answers.seen(3).ended), seen  # type: ignore[union-attr]
+
+
+def test_a_cancellation_that_is_gone_before_we_see_it_permits_no_more_than_was_asked(host: RequestedHost) -> None:
+    """Where everybody can remove files of the store: what is listed, on our own proof, and nothing for good."""
+    number = host.request(host.row(ORPHAN), host.row(ASSIGNED, kind="orphan"), approvals=("only-copy", "limit"))
+    host.decide(number, "cancelled")
+    host.place(number, "decision.json").unlink()
+    others = host.host.find("invoices"), host.host.find("ledger")
+    host.minute()
+    assert sorted(host.results(number)) == [("done", "quarantined"), ("refused", "assigned")] and host.is_quarantined()
+    assert (host.host.find("invoices"), host.host.find("ledger")) == others
+    host.decide(number, "cancelled")
+    host.minute()
+    host.restore()
+    host.minute()
+    assert untouched(host)
 
 
 @pytest.mark.parametrize("what", ["cancelled", "dropped", "expired", "delete"])
