@@ -241,6 +241,7 @@ def _start_facts(
         assigned=_assigned(session),
         gone=orphans,
         wrong_directory=wrong,
+        homeless=_homeless(session, seen, {key: rulings[key].last_copy for key in wrong}),
         open_exchanges=session.open_exchanges(),
         emptied=emptied_strays(session),
         overrides=_overrides(session.target.config, facts.log_dirs.values()),
@@ -326,6 +327,23 @@ def _assigned(session: Session) -> frozenset[TopicPartition]:
         for number, partition in topic.partitions.items()
         if node_id in partition.replicas
     )
+
+
+def _homeless(
+    session: Session, seen: Iterable[StartLogDirFacts], last_copies: Mapping[DirKey, bool | None]
+) -> frozenset[DirKey]:
+    """Of these directories, the ones that may be the only copy, and are assigned to the id of no log dir here."""
+    image, node_id = session.assignments.shown, session.log_dirs.cluster.node_id
+    if image is None or node_id is None:
+        return frozenset()
+    ids = {s.meta.directory_id for s in seen}
+    found = set()
+    for d in session.of_kind(Kind.CURRENT):
+        topic = image.by_name.get(d.topic or "") if last_copies.get(d.key, False) is not False else None
+        partition = topic.partitions.get(-1 if d.partition is None else d.partition) if topic is not None else None
+        if partition is not None and partition.directory_of(node_id) not in (None, *ids):
+            found.add(d.key)
+    return frozenset(found)
 
 
 def _health(s: StartLogDirFacts, probes: Mapping[str, ProbeResult]) -> LogDirHealth:

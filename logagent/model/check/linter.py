@@ -26,6 +26,7 @@ future-name-too-long        info      all          a name too long for `-future`
 linked-partition            info      all          a partition directory that is a symlink
 undecodable-name            info      all          a name that is not UTF-8
 wrong-directory             info      all          the cluster expects the partition in another log dir
+wrong-directory             warning   all          the same, none here has its id: perhaps no leader after a start
 duplicate-log-dir           fatal     all [2]      one directory listed twice, by name or through a symlink
 nested-log-dir              fatal     all          a log dir or `metadata.log.dir` inside a log dir
 stray-metadata-log          fatal     all          `__cluster_metadata-0` outside `metadata.log.dir` (KRaft) [5]
@@ -180,13 +181,28 @@ def _one(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterato
             releases=Releases(KRAFT_SINCE, SETS_ASIDE_SINCE),
         )
     wrong = facts.wrong_directory.get(d.key)
-    if wrong is not None:
+    if wrong is not None and d.key in facts.homeless:
+        yield _homeless(d, wrong)
+    elif wrong is not None:
         yield info(
             "wrong-directory",
             _path(d),
             f"the cluster expects this partition in another log dir ({wrong})",
             "nothing to do: the broker reports where the log is when it starts; logagent never acts on it",
         )
+
+
+def _homeless(d: PartitionDir, wrong: str) -> Finding:
+    """Observed on 3.7.0, 3.9.1, 4.3.1 and 4.4.0, on some starts only: the partition gets no leader when the broker is
+    unfenced, and the broker's report of where it is comes too late for that, and elects none. The next start does."""
+    return warning(
+        "wrong-directory",
+        _path(d),
+        f"no log dir here has the directory.id that the cluster expects this partition in ({wrong}), and no other"
+        " replica is known to be in sync: after a start it may have no leader until the broker is restarted once more",
+        "if a directory.id was changed or a log dir left log.dirs by mistake, put it back; otherwise see after"
+        " the start (kafka-topics.sh --describe --unavailable-partitions), and restart the broker if it is listed",
+    )
 
 
 def _not_as_a_broker_writes_it(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:

@@ -257,7 +257,8 @@ class StartFacts:
 
     user: the broker's user, in words. assigned: the partitions of this broker by name, empty if unknown. gone: (log
     dir, name) of directories that a KRaft broker will set aside because of their topic id. wrong_directory: (log dir,
-    name) of directories that are assigned to another log dir, with the detail of the verdict. open_exchanges: paths of
+    name) of directories that are assigned to another log dir, with the detail of the verdict. homeless: those of them
+    that may be the only copy, and are assigned to a `directory.id` that no log dir here has. open_exchanges: paths of
     what an interrupted `restore --replace` displaced, with the name it had before. overrides: settings in force that
     are not in the configuration. failed_marks: directories that the broker could not mark for deletion since its last
     start, with the log that says so. about_to_start: any holder of a log dir prevents the start.
@@ -273,6 +274,7 @@ class StartFacts:
     assigned: AbstractSet[TopicPartition] = frozenset()
     gone: AbstractSet[DirKey] = frozenset()
     wrong_directory: Mapping[DirKey, str] = field(default_factory=dict)
+    homeless: AbstractSet[DirKey] = frozenset()
     open_exchanges: Mapping[str, str] = field(default_factory=dict)
     emptied: tuple[Emptied, ...] = ()
     overrides: tuple[Override, ...] = ()

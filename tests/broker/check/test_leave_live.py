@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.broker.check.starts import TOPIC, Outcome, Prepared, outcome
+from tests.broker.check.tried import checked
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent
 from tests.broker.rig.jars import kafka_jars, version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.versions import versions
+from tests.long_form import FULL
 
 # What the scripts of Kafka's bin/ run.
 SCRIPTS = {
@@ -103,3 +107,23 @@ def run_line(node: KafkaNode, line: str) -> str:
     """A command line as it was printed, with this broker's address."""
     script, *arguments = shlex.split(line.replace("HOST:PORT", node.bootstrap))
     return kafka_jars(node.version, tools=True).run(SCRIPTS[script], *arguments)
+
+
+@pytest.mark.skipif(not FULL, reason="four releases, two starts each: LOGAGENT_TESTS_FULL=1")
+@pytest.mark.parametrize("version", ["3.7.0", "3.9.1", "4.3.1", "4.4.0"])
+def test_what_was_moved_by_hand_is_served_at_the_latest_after_a_second_start(tmp_path: Path, version: str) -> None:
+    """Whether the first start serves it is a race within the broker; check says that it may not."""
+    prepared = Prepared(tmp_path, version, "combined")
+    try:
+        with prepared.disk() as disk:
+            old, new = disk.partition().parent, disk.other(disk.partition())
+            for directory in old.glob(f"{TOPIC}-*"):
+                shutil.move(directory, new)
+            disk.log_dirs(new)
+            found = [f["severity"] for f in checked(disk, version) if f["code"] == "wrong-directory"]
+            assert found and set(found) == {"warning"}
+            assert outcome(disk) in (Outcome.STARTS, Outcome.UNSERVED)
+            disk.node.stop()
+            assert outcome(disk) is Outcome.STARTS
+    finally:
+        prepared.close()

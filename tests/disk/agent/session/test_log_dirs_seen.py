@@ -286,6 +286,21 @@ def test_nothing_is_said_of_one_whose_partitions_are_elsewhere(host: CliHost) ->
     assert host.run("scan", "--json").json["forgotten_log_dirs"] == []
 
 
+@pytest.mark.parametrize(("in_sync", "severity"), [({3}, "warning"), ({1, 2, 3}, "info")])
+def test_but_what_is_assigned_to_an_id_that_no_log_dir_has_may_have_no_leader(
+    host: CliHost, in_sync: set[int], severity: str
+) -> None:
+    """Moved by hand before the log dir left, or the `directory.id` was changed."""
+    assigned(host, in_sync=in_sync)
+    assert findings(host.run("check", "--json"), "wrong-directory") == []
+    for directory in host.d2.glob("*-[0-9]"):
+        if not (host.d1 / directory.name).exists():
+            shutil.move(directory, host.d1)
+    assert {f["severity"] for f in findings(host.run("check", "--json"), "wrong-directory")} == {"info"}
+    lose(host)
+    assert {f["severity"] for f in findings(host.run("check", "--json"), "wrong-directory")} == {severity}
+
+
 def test_nor_of_one_at_another_path(host: CliHost) -> None:
     shutil.move(host.d2, host.disk / "moved")
     host.set_property(f"log.dirs={host.d1},{host.disk}/moved")

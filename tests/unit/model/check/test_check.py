@@ -663,6 +663,8 @@ def test_an_open_exchange_is_reported_with_the_name_that_came_back() -> None:
 def test_a_wrong_directory_is_only_reported() -> None:
     found = facts(dirs=(directory("orders-0"),), wrong_directory={("/d1", "orders-0"): "it is assigned to /d2"})
     assert said(found) == [("info", "wrong-directory", "/d1/orders-0")]
+    homeless = replace(found, homeless=frozenset(found.wrong_directory))
+    assert said(homeless) == [("warning", "wrong-directory", "/d1/orders-0")]
 
 
 def test_what_a_kraft_broker_before_3_7_deletes_is_reported() -> None:
