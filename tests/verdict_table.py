@@ -140,6 +140,7 @@ TABLE = (
     Line("a copy with an internal name", "__transaction_state", LIVES, INTERNAL),
     Line("a partition that a living topic does not have", "lives", LIVES, NO_ASSIGNMENTS, partition=7),
     Line("assigned", "lives", LIVES, ASSIGNED),
+    Line("assigned, not as the first replica", "lives", LIVES, ASSIGNED, node_id=2, directory_id=ELSEWHERE),
     Line("assigned, future", "lives", LIVES, ASSIGNED, kind=Kind.FUTURE),
     Line("assigned, internal", "__consumer_offsets", OFFSETS, ASSIGNED, node_id=2),
     Line("in its directory", "lives", LIVES, ASSIGNED, _placed(HERE, ELSEWHERE), **PLACED),

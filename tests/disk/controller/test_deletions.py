@@ -234,6 +234,8 @@ def test_replicas_that_came_after_the_request_belong_to_the_decision(fleet: Smal
     fleet.admin.living[TOPIC_ID] = replace(fleet.topic((1, 2, 3)), partitions=(RequestedPartition(0, (1, 2, 3)),))
     process = fleet.process()
     process.round()
+    # Before any snapshot or answer of node 3 shows it.
+    assert sorted(m.node_id for t in fleet.progress(number) for m in t.missing) == [1, 2, 3]
     fleet.minute()
     process.round()
     assert sorted(m.node_id for t in fleet.progress(number) for m in t.missing) == [1, 2, 3]
