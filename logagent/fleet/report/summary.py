@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -121,6 +121,11 @@ def warnings_of(
     unread = sum(row.get("health") == "offline" for row in scope.log_dirs)
     if unread:
         found.append(f"{unread} log dirs are offline: what is on them is not counted, and not called missing")
+    if shared := counted_twice(choice, scope.log_dirs):
+        found.append(
+            f"{shared} file systems are shared by several brokers of one machine: what is used and free there counts"
+            " once for each of them"
+        )
     found += _not_compared(replicas)
     found += _disagreements(differ)
     reasons = Counter(row["reason"] for row in scope.quarantine)
@@ -130,6 +135,19 @@ def warnings_of(
     if not tables["growth"]["rows"]:
         found.append("growth needs two dates on which the same hosts reported")
     return found
+
+
+def counted_twice(choice: Choice, log_dirs: Iterable[Row]) -> int:
+    """How many file systems have log dirs of several nodes: one boot has one device of a number. Within a node they
+    count once (`tables.store.by_file_system`)."""
+    boots = {(host["cluster_id"], host["node_id"]): host.get("boot_id") for host in choice.counting}
+    nodes: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
+    for row in log_dirs:
+        node = row["cluster_id"], row["node_id"]
+        boot, device = boots.get(node), row.get("device")
+        if boot is not None and device is not None and row.get("used") is not None:
+            nodes[boot, device].add(node)
+    return sum(len(each) > 1 for each in nodes.values())
 
 
 def _unknown(choice: Choice) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from logagent.fleet.report.summary import counted_twice
 from logagent.fleet.report.usage import total
+from logagent.fleet.tables.choice import Choice, Row
 from logagent.fleet.tables.store import by_file_system
 
 
@@ -40,3 +42,22 @@ def test_without_a_device_every_log_dir_counts() -> None:
 def test_an_offline_log_dir_shares_nothing() -> None:
     gone = log_dir("/b", 5, 0) | dict.fromkeys(("size", "used", "free", "current", "unexplained"))
     assert sums(by_file_system([gone, log_dir("/a", 5, 400)])) == [1000, 700, 300, 400, 300]
+
+
+def test_brokers_of_one_machine_on_one_file_system_are_counted() -> None:
+    """Its size, used and free bytes are in the figures of each: that is said."""
+
+    def host(node: int, boot: str | None) -> Row:
+        return {"cluster_id": "c", "node_id": node, "counts": True, "boot_id": boot}
+
+    def place(node: int, device: int | None, used: int | None = 1) -> Row:
+        return {"cluster_id": "c", "node_id": node, "log_dir": f"/d{node}", "device": device, "used": used}
+
+    def shared(*places: Row, boots: tuple[str | None, ...] = ("a", "a")) -> int:
+        return counted_twice(Choice([host(n + 1, boot) for n, boot in enumerate(boots)], []), places)
+
+    assert shared(place(1, 7), place(2, 7)) == 1
+    assert shared(place(1, 7), place(1, 7)) == 0, "of one node: it counts once"
+    assert shared(place(1, 7), place(2, 8)) == shared(place(1, 7), place(2, 7, None)) == 0
+    assert shared(place(1, 7), place(2, 7), boots=("a", "b")) == 0, "another machine has another device 7"
+    assert shared(place(1, 7), place(2, 7), boots=(None, None)) == 0
