@@ -42,6 +42,8 @@ def test_every_figure_has_its_remainder() -> None:
         (("answers", "risk", "pace_unknown"), 3, "in 30 days 0 (3 log dirs not known)"),
         (("answers", "reclaim", "barred"), 4096, "; blocked until something is fixed 4.00 KiB"),
         (("tables", "undecided", "rows"), 5, "; 5 directories undecided"),
+        (("tables", "duplicates", "rows"), 1, "; 1 partition in two log dirs of a host"),
+        (("warnings",), ["1 files or rows were not taken"], "3 clusters; 1 warning, see the page"),
     ):
         short = deepcopy(document)
         *above, last = path

@@ -282,7 +282,8 @@ def brief(report: Report) -> str:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    yield f"Kafka disks, {moment(report['as_of'])}, {plural(len(report['clusters']), 'cluster')}"
+    known = f"; {plural(len(report['warnings']), 'warning')}, see the page" if report["warnings"] else ""
+    yield f"Kafka disks, {moment(report['as_of'])}, {plural(len(report['clusters']), 'cluster')}{known}"
     if nobody_reported(report):
         yield "No host reported: nothing is known."
         return
@@ -328,10 +329,12 @@ def _risks(report: Report, risk: Mapping[str, Any]) -> Iterator[str]:
             f"{plural(only['dirs'], 'orphan')} ({size(only['bytes'])}) without another copy{undecided}"
         )
         yield from _not_compared(report)
+    rows = report["tables"]["duplicates"]["rows"]
+    twice = f"; {plural(rows, 'partition')} in two log dirs of a host" if rows else ""
     unpaced = f" ({plural(risk['pace_unknown'], 'log dir')} not known)" if risk["pace_unknown"] else ""
     yield (
         f"Log dirs: full in 7 days {exact(risk['full_soon'])}, in 30 days {exact(risk['full_later'])}{unpaced}, "
-        f"offline {exact(risk['offline'])}, read-only {exact(risk['read_only'])}, full {exact(risk['full'])}"
+        f"offline {exact(risk['offline'])}, read-only {exact(risk['read_only'])}, full {exact(risk['full'])}{twice}"
     )
 
 
