@@ -9,6 +9,7 @@ from logagent.agent.check.leave import ask_leave
 from logagent.cli.host_session import read_assignments, session_of, take_inventory
 from logagent.cli.options import Call
 from logagent.cli.render import dump, human_bytes, table
+from logagent.cli.streams import whoever_reads
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.files.whole_file import whole_file
 from logagent.model.assignments.image import AssignmentImage
@@ -33,10 +34,11 @@ def check_leave(call: Call, log_dir: str, file: str | None) -> None:
         config = session.target.config
     if not answer.may_leave:
         call.record_status(Exit.REFUSED)
-    if call.json:
-        dump(document)
-    else:
-        _show(call, answer)
+    with whoever_reads(call.say, lambda: call.record_status(Exit.FAILED)):
+        if call.json:
+            dump(document)
+        else:
+            _show(call, answer)
     if answer.cordon is not None and not call.json:
         call.say(f"first, so that no new partition comes: {answer.cordon}")
     if file is not None:

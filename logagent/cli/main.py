@@ -14,7 +14,8 @@ import click
 from logagent import __version__
 from logagent.cli import completion
 from logagent.cli.options import RUN_AS_BROKER
-from logagent.cli.render import did_you_mean, forget_stdout, visible
+from logagent.cli.render import did_you_mean, visible
+from logagent.cli.streams import forget_stdout, secure_streams
 from logagent.errors import ConfigError, Exit, JournalError, LogAgentError, NotPermitted, UsageError
 
 if TYPE_CHECKING:
@@ -104,14 +105,18 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
-    sys.exit(run(arguments))
+    secure_streams()
+    status = run(arguments)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        forget_stdout()  # or Python would end with 120
+    sys.exit(status)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status. Messages go to stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if sys.stdout is None:  # closed (`>&-`): nobody wants it, and no file of a log dir may become descriptor 1
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if arguments is None and completion.VARIABLE in os.environ:
         return completion.answer(cli, os.environ[completion.VARIABLE])
     try:

@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from logagent.cli import completion
-from logagent.cli.render import folded_at_words, forget_stdout, visible
+from logagent.cli.render import folded_at_words, visible
+from logagent.cli.streams import forget_stdout
 from logagent.errors import ConfigError, Exit, LogAgentError, NotPermitted, UsageError, worst
 
 if TYPE_CHECKING:
@@ -110,11 +110,10 @@ class Call:
         """A message for the operator, on stderr: stdout is for results.
 
         Always one line, whatever names from a disk it contains; a terminal gets it `folded` at words if it has nothing
-        in it to paste. A closed stderr must not stop work halfway.
+        in it to paste.
         """
         lines = folded_at_words(message) if folded and sys.stderr.isatty() else visible(message)
-        with suppress(BrokenPipeError):  # nobody reads it
-            click.echo(lines, err=True)
+        click.echo(lines, err=True)
 
     def detail(self, message: str) -> None:
         if self.verbose:

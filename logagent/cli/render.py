@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import accumulate, zip_longest
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -43,12 +41,6 @@ def dump_rows(rows: Iterable[Any], *, before: str = "[", after: str = "\n]") -> 
     for number, row in enumerate(rows):
         sys.stdout.write(("\n" if number == 0 else ",\n") + json.dumps(row, ensure_ascii=True))
     sys.stdout.write(f"{after}\n")
-
-
-def forget_stdout() -> None:
-    """Discard what is still buffered for stdout: it cannot be written."""
-    with suppress(OSError):  # a test's stdout has no descriptor, and then nothing is buffered for one
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def visible(text: str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +21,7 @@ from logagent.cli.host_session import (
 from logagent.cli.options import Call
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
+from logagent.cli.streams import said_on_stderr
 from logagent.errors import Exit
 from logagent.host.log_dir.calls import Stop, never
 from logagent.model.facts import Facts
@@ -58,22 +57,11 @@ def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
         done = carry_out(call, session, make_plan(session, facts), execute=execute)
         note_health(call, facts)
     set_status(call, done.plan, done.execution)
-    with closing_said(call, done.plan, done.document):
+    with said_on_stderr(call.say, closing(done.plan, done.document)):
         if call.json:
             dump(done.document)
         else:
             show_plan(call, done)
-
-
-@contextmanager
-def closing_said(call: Call, plan: Plan, document: PlanDoc) -> Iterator[None]:
-    """Where stdout cannot be written (a full disk, a reader that has gone), what was done is said on stderr."""
-    try:
-        yield
-        sys.stdout.flush()
-    except OSError:
-        call.say(closing(plan, document))
-        raise
 
 
 def carry_out(

@@ -32,20 +32,19 @@ def export(call: Call, file: str) -> None:
     """Write the assignments to FILE or stdout (with --json to both), for a host that cannot read them itself (there:
     --assignments FILE)."""
     image, now = _image(call, for_others=True)
+    if file != "-":
+        if Path(file).is_dir():
+            raise UsageError(f"{file} is a directory", hint="give a file name")
+        try:
+            write_assignments(file, image)
+        except OSError as e:
+            raise LogAgentError(f"cannot write {file}: {e.strerror}") from e
+        call.say(
+            f"{image.topic_count} topics, {image.partition_count} partitions, {human_ms(image.age_ms(now))} old: {file}"
+        )
     if file == "-" or call.json:
         sys.stdout.buffer.writelines(document_pieces(image))
         sys.stdout.buffer.flush()
-    if file == "-":
-        return
-    if Path(file).is_dir():
-        raise UsageError(f"{file} is a directory", hint="give a file name")
-    try:
-        write_assignments(file, image)
-    except OSError as e:
-        raise LogAgentError(f"cannot write {file}: {e.strerror}") from e
-    call.say(
-        f"{image.topic_count} topics, {image.partition_count} partitions, {human_ms(image.age_ms(now))} old: {file}"
-    )
 
 
 @assignments.command()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,12 @@ from logagent.cli.fleet_job import (
     value_of,
 )
 from logagent.cli.render import dump
+from logagent.cli.streams import said_on_stderr
 from logagent.errors import ConfigError, LogAgentError, UsageError
 from logagent.store.shared import init_store
 
 if TYPE_CHECKING:
+    from logagent.fleet.ingest.ingest import Ingested
     from logagent.fleet.tables.store import Store
 
 
@@ -58,7 +61,9 @@ def init(store: str) -> None:
         problem = f"{store} cannot be turned into a fleet store: {error.strerror or error}"
         hint = "mount or create the directory first" if isinstance(error, FileNotFoundError) else None
         raise LogAgentError(problem, hint=hint) from error
-    click.echo(f"{store} is a fleet store" if made else f"{store} is a fleet store already")
+    what = f"{store} is a fleet store" if made else f"{store} is a fleet store already"
+    with said_on_stderr(tell, what):
+        click.echo(what)
 
 
 @fleet.command()
@@ -82,12 +87,19 @@ def ingest(store: str, out: str | None, **given: Any) -> None:
         done = ingest_dates(opened, wanted, say=say, warn=tell, pinned=pinned)
         content, place = (None, None) if out is None or asked is None else _reported(opened, out, say, asked)
         trimmed = [] if keep is None else trim_landing(opened, (now - keep).date(), say=say, warn=tell)
-    if given["as_json"]:
-        dates = [d.document() for d in done]
-        document = {"schema": "logagent.fleet-ingest/1", "dates": dates, "trimmed": list(map(str, trimmed))}
-        dump(document | ({} if place is None else {"report": place}))
-        _need_hosts(content, share)
-        return
+    done_all = f"{len(done)} dates are ingested" + ("" if place is None else f", and reported: {place}/index.html")
+    with _hosts_needed(content, share), said_on_stderr(tell, done_all):
+        if given["as_json"]:
+            dates = [d.document() for d in done]
+            document = {"schema": "logagent.fleet-ingest/1", "dates": dates, "trimmed": list(map(str, trimmed))}
+            dump(document | ({} if place is None else {"report": place}))
+        else:
+            _show_ingested(done, trimmed)
+            if content is not None and place is not None:
+                show_summary(content, place)
+
+
+def _show_ingested(done: Sequence[Ingested], trimmed: Sequence[date]) -> None:
     if not done:
         click.echo("nothing new in landing")
     for one in done:
@@ -97,9 +109,6 @@ def ingest(store: str, out: str | None, **given: Any) -> None:
         )
     for gone in trimmed:
         click.echo(f"{gone}: removed from landing")
-    if content is not None and place is not None:
-        show_summary(content, place)
-    _need_hosts(content, share)
 
 
 @fleet.command()
@@ -116,23 +125,27 @@ def report(store: str, out: str, brief: bool, **given: Any) -> None:
     values = _asked(given) | {"day": value_of("--date", given["day"]), "commit": value_of("--commit", given["commit"])}
     with run_job(store, given, small=has_little_to_report(store)) as (opened, say):
         content, place = _reported(opened, out, say, values)
-    if given["as_json"]:
-        dump(content)
-    elif brief:
-        from logagent.fleet.page.document import brief as lines
+    with _hosts_needed(content, share), said_on_stderr(tell, f"the report is written: {place}/index.html"):
+        if given["as_json"]:
+            dump(content)
+        elif brief:
+            from logagent.fleet.page.document import brief as lines
 
-        click.echo(f"{lines(content)}{place}/index.html")
-    else:
-        show_summary(content, place)
-    _need_hosts(content, share)
+            click.echo(f"{lines(content)}{place}/index.html")
+        else:
+            show_summary(content, place)
 
 
-def _need_hosts(content: dict[str, Any] | None, share: float | None) -> None:
-    """Raises `TooFewHosts`; after everything was written and printed."""
-    if content is not None:
-        from logagent.fleet.job import need_hosts
+@contextmanager
+def _hosts_needed(content: dict[str, Any] | None, share: float | None) -> Iterator[None]:
+    """Raises `TooFewHosts` once everything was written and printed, also where nobody reads that."""
+    try:
+        yield
+    finally:
+        if content is not None:
+            from logagent.fleet.job import need_hosts
 
-        need_hosts(content, share)
+            need_hosts(content, share)
 
 
 def _asked(given: dict[str, Any]) -> dict[str, Any]:
@@ -194,8 +207,9 @@ def archive(folder: str) -> None:
     from logagent.fleet.submit import write_archive
 
     packed, main_file = (quote(str(path)) for path in write_archive(Path(folder)))
-    click.echo(f"spark-submit --master URL --py-files {packed} {main_file} ingest --store STORE")
-    click.echo(f"spark-submit --master URL --py-files {packed} {main_file} report --store STORE --out DIR")
+    with said_on_stderr(tell, f"written: {packed} and {main_file}"):
+        click.echo(f"spark-submit --master URL --py-files {packed} {main_file} ingest --store STORE")
+        click.echo(f"spark-submit --master URL --py-files {packed} {main_file} report --store STORE --out DIR")
 
 
 def _order_keys() -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import mmap
 import shlex
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +27,8 @@ from logagent.cli.host_session import note_health, read_assignments, say_where_t
 from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.plan_documents import finding_row
 from logagent.cli.render import dump, human_bytes
-from logagent.cli.run_plan import Done, carry_out, set_status, show_plan
+from logagent.cli.run_plan import Done, carry_out, closing, set_status, show_plan
+from logagent.cli.streams import said_on_stderr, whoever_reads
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.host.linux.child import work_in_child
 from logagent.model.check.log_dirs import SPACE_CODES
@@ -151,10 +153,20 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
     except TimeoutError:
         result = _Result(skipped=f"the budget of {budget} was spent while {step.text()}", status=call.status)
     call.record_status(result.status)
-    fatal = _report(call, result)
+    fatal = [f for f in result.findings if f["severity"] == "fatal"]
     if strict and any(finding not in result.settled for finding in fatal):
         call.record_status(Exit.CHECK_FATAL)
+    # A full disk behind stdout keeps no broker from starting, nor does a reader that has gone let one start.
+    with whoever_reads(call.say), _done_said(call, result):
+        if result.done is not None and not call.json:
+            show_plan(call, result.done)
+    _say(call, result, fatal)
     if call.json:
+        _dump(call, result, allowed, started)
+
+
+def _dump(call: Call, result: _Result, allowed: float, started: float) -> None:
+    with whoever_reads(call.say), _done_said(call, result):
         dump(
             {
                 "schema": "logagent.prestart/1",
@@ -183,21 +195,21 @@ def _allowed_seconds(budget: str) -> float:
     return allowed
 
 
-def _report(call: Call, result: _Result) -> list[FindingDoc]:
-    """For a person; returns the fatal findings."""
-    if result.done is not None and not call.json:
-        show_plan(call, result.done)
+def _done_said(call: Call, result: _Result) -> AbstractContextManager[None]:
+    done = result.done
+    return nullcontext() if done is None else said_on_stderr(call.say, closing(done.plan, done.document))
+
+
+def _say(call: Call, result: _Result, fatal: Iterable[FindingDoc]) -> None:
     for note in result.notes:
         call.say(f"prestart: {note}")
     if result.skipped is not None:
         call.say(f"prestart: {result.skipped}")
         if result.hint is not None:
             call.say(f"  hint: {result.hint}")
-    fatal = [f for f in result.findings if f["severity"] == "fatal"]
     for finding in fatal:
         what = "start only once this plan is carried out" if finding in result.settled else "not start"
         call.say(f"the broker would {what}: {finding['path']}: {finding['says']} ({finding['hint']})")
-    return fatal
 
 
 def _working_seconds(allowed: float) -> float:

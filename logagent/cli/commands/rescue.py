@@ -24,7 +24,8 @@ from logagent.cli.host_session import (
 from logagent.cli.options import Call, common, includes_internal, or_dry_run, reads_assignments
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, show_line, table
-from logagent.cli.run_plan import closing_said, say_how_it_ends, set_status, show_refusals, show_waiting
+from logagent.cli.run_plan import closing, say_how_it_ends, set_status, show_refusals, show_waiting
+from logagent.cli.streams import said_on_stderr
 from logagent.errors import Exit, UsageError
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Execution
@@ -392,7 +393,7 @@ def _report(call: Call, session: Session, facts: Facts, offered: Rescue, executi
     set_status(call, plan, execution)
     if executed and offered.missing:
         call.record_status(Exit.REFUSED)
-    with closing_said(call, plan, document):
+    with said_on_stderr(call.say, closing(plan, document)):
         if call.json:
             dump(document)
         else:

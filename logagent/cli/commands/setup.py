@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import nullcontext
 
 import click
 
@@ -12,6 +13,7 @@ from logagent.agent.config import DEFAULT_CONFIG
 from logagent.agent.setup.setup import Setup, plan_setup, start, verify, write
 from logagent.cli.options import or_dry_run
 from logagent.cli.render import visible
+from logagent.cli.streams import whoever_reads
 from logagent.errors import NotPermitted
 from logagent.host.state.state_dir import make_as_root
 
@@ -48,7 +50,8 @@ def setup(name: str | None, execute: bool, prestart: bool, yes: bool) -> None:
     if os.geteuid() != 0:
         raise NotPermitted("setup needs root", hint="sudo logagent setup")
     made = plan_setup(name, prestart=prestart)
-    _show(made)
+    with whoever_reads(_say) if execute else nullcontext():
+        _show(made)
     unasked = verify(made)
     _say("systemd-analyze verify has no complaints" if unasked is None else f"not verified: {unasked}")
     changed = not made.service.is_in_place or made.names_it is not None

@@ -20,13 +20,14 @@ from logagent.cli.deletions.running import cancel as cancel_request
 from logagent.cli.deletions.running import run_rounds
 from logagent.cli.options import Call, common, gathered, options, or_dry_run
 from logagent.cli.render import dump
+from logagent.cli.streams import said_on_stderr
 from logagent.controller.deletion_plan import Dropped, plan_directories, plan_topics
 from logagent.controller.deletions import Deletions
 from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError, UsageError
 from logagent.model.assignments.verdict import ORPHAN_REASONS
 from logagent.model.planning.proposals import compile_topics
 from logagent.settings import parse_duration, parse_size
-from logagent.store.signing import generate
+from logagent.store.signing import PrivateKey, generate
 
 
 def topic_regex(text: str) -> re.Pattern[str]:
@@ -263,6 +264,11 @@ def keygen(call: Call, file: Path, key_id: str | None) -> None:
         raise UsageError(f"{file} exists already; keys are never overwritten") from None
     except OSError as error:
         raise LogAgentError(f"{file} cannot be written: {error.strerror or error}") from error
+    with said_on_stderr(call.say, f"{file} has the private key; its public line: {key.public()}"):
+        _show_key(call, key, file)
+
+
+def _show_key(call: Call, key: PrivateKey, file: Path) -> None:
     if call.json:
         names = {"key_id": key.key_id, "public_key": key.public(), "private_key_file": str(file)}
         dump({"schema": "logagent.key/1", **names})

@@ -75,8 +75,6 @@ def cancel(call: Call, given: str, options: Mapping[str, Any]) -> None:
         raise UsageError(f"request {filed.request_id} is {state.state} already")
     counts = deletions.cancel(filed)
     seen = deletions.reader.read()
-    if call.json:
-        dump(progress_document(seen, deletions, filed.request_id))
     if counts.decision == "delete":
         call.say(
             f"too late for the topics: they were to be deleted since {counts.at}; hosts that have not acted yet stop"
@@ -85,6 +83,8 @@ def cancel(call: Call, given: str, options: Mapping[str, Any]) -> None:
         call.say(f"request {filed.request_id} is {counts.decision}")
     for line in _what_is_gone([a for (number, _), a in seen.answers.items() if number == filed.request_id]):
         call.say(line)
+    if call.json:
+        dump(progress_document(seen, deletions, filed.request_id))
 
 
 def _named(seen: Sightings, given: str) -> Filed:

@@ -8,11 +8,12 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.cli_host import FREELY, NO_LIMITS, CliHost
+from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
 from tests.terminal import on_a_terminal, plain
 
 
@@ -56,17 +57,87 @@ def test_what_is_done_is_done_whoever_listens(host: CliHost) -> None:
     assert len(host.find("orders-", "-delete")) == 3 + 3  # orders-2019 had three
 
 
-@pytest.mark.parametrize("form", [(), ("--json",)])
-@pytest.mark.parametrize(("stdout", "status"), [("/dev/full", 1), ("&-", 3)])
-def test_what_was_done_is_said_where_stdout_cannot_be_written(
-    host: CliHost, stdout: str, status: int, form: tuple[str, ...]
-) -> None:
-    command = host.arguments("delete", "--topic", "orders|__consumer_offsets", *FREELY, "--execute", *form)
-    words = shlex.join([sys.executable, "-m", "logagent", *command])
-    done = subprocess.run(["sh", "-c", f"{words} >{stdout}"], stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == status and "Traceback" not in done.stderr, done.stderr
-    assert "3 of 3 done" in done.stderr or (form and status == 3), done.stderr
-    assert len(host.find("orders-", "-delete")) == 3 + 3
+DUE_NOW = {**ALL_DUE, **NO_LIMITS, "cleanup.min_age": "0s", "cleanup.sightings": 1}
+MARKED = ("delete", "--topic", "orders|__consumer_offsets", *FREELY, "--execute")
+ACTS: dict[str, tuple[str, ...]] = {
+    "delete": MARKED,
+    "cleanup": ("cleanup", "--execute"),
+    "rescue": ("rescue", "--execute"),
+    "restore": ("restore", "orders-1", "--retention-will-delete", "--execute"),
+    "prestart": ("prestart", "--budget", "30s"),
+}
+# How stdout and stderr are lost, and what that makes of the exit status of what was done.
+LOST: dict[str, Callable[[int], int]] = {
+    ">/dev/full": lambda _: 1,
+    "2>&1 | head -c 0": lambda status: status,
+    "<&- >&- 2>&-": lambda status: status,
+}
+
+
+def in_a_shell(arguments: Sequence[str], redirected: str) -> subprocess.CompletedProcess[str]:
+    words = f"{shlex.join([sys.executable, '-m', 'logagent', *arguments])} {redirected}; exit ${{PIPESTATUS[0]}}"
+    return subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=120, check=False)
+
+
+def ready(tmp_path: Path, command: str) -> CliHost:
+    host = CliHost(tmp_path)
+    if command == "restore":
+        host.run(*MARKED)
+    elif command != "delete":
+        host.with_assignments(**DUE_NOW)
+    return host
+
+
+@pytest.mark.parametrize("command", ACTS)
+def test_what_is_done_does_not_depend_on_any_stream(tmp_path: Path, command: str) -> None:
+    """Nor does its exit status, and Python's own 120 is never seen: not even where nobody listens at all."""
+    host = ready(tmp_path / "whole", command)
+    whole = in_a_shell(host.arguments(*ACTS[command]), "")
+    assert "done" in whole.stderr, whole.stderr
+    left = len(host.find(""))
+    lost = {**LOST, "2>/dev/full": LOST["<&- >&- 2>&-"]} if command == "delete" else LOST
+    for number, (redirected, status) in enumerate(lost.items()):
+        host = ready(tmp_path / str(number), command)
+        ran = in_a_shell(host.arguments(*ACTS[command], *(["--json"] if number % 2 else [])), redirected)
+        # A broker waits for prestart, and never for a disk behind its stdout.
+        expected = whole.returncode if command == "prestart" else status(whole.returncode)
+        assert ran.returncode == expected, (redirected, ran.stderr)
+        assert "Traceback" not in ran.stderr
+        if redirected == ">/dev/full":
+            assert re.search(r"\d+ of \d+ done", ran.stderr) and "No space left on device" in ran.stderr, ran.stderr
+        assert len(host.find("")) == left, redirected
+
+
+def test_a_closed_stream_is_no_file_of_a_log_dir(host: CliHost) -> None:
+    """Descriptors 0 to 2 would be the next files that are opened."""
+    program = "import os, sys; from logagent.cli.streams import secure_streams; secure_streams()\n"
+    program += "fd = os.open(sys.argv[1], os.O_RDONLY); print('written to stdout', file=sys.stdout, flush=True)\n"
+    program += "sys.exit(0 if fd > 2 else 1)"
+    words = shlex.join([sys.executable, "-c", program, str(host.properties)])
+    for closed in (">&-", "<&-", "2>&-", "<&- >&- 2>&-"):
+        assert subprocess.run(["bash", "-c", f"{words} {closed}"], capture_output=True, check=False).returncode == 0
+
+
+def test_strict_stops_the_start_whoever_reads_why(host: CliHost) -> None:
+    """A log dir that a broker does not start with."""
+    (host.d1 / "lost and found").mkdir()
+    command = host.arguments("prestart", "--strict", "--budget", "30s")
+    for redirected in ("", ">&-", ">/dev/full", "2>&1 | head -c 0", "<&- >&- 2>&-"):
+        assert in_a_shell(command, redirected).returncode == 6, redirected
+
+
+def test_a_file_is_written_before_anybody_has_to_read(host: CliHost, tmp_path: Path) -> None:
+    host.with_assignments()
+    out, key = tmp_path / "exported.json", tmp_path / "key"
+    command = ["assignments", *host.arguments("export", str(out), "--json")]
+    for redirected in (">&-", ">/dev/full", "| head -c 0"):
+        ran = in_a_shell(command, redirected)
+        assert out.exists() and str(out) in ran.stderr and ran.returncode == (redirected == ">/dev/full"), ran.stderr
+        out.unlink()
+        ran = in_a_shell(["topics", "keygen", str(key), "--key-id", "ops"], redirected)
+        assert ran.returncode == (redirected == ">/dev/full") and key.exists(), ran.stderr
+        assert redirected == ">&-" or f"{key} has the private key; its public line: ops:" in ran.stderr, ran.stderr
+        key.unlink()
 
 
 def test_output_that_cannot_be_written_is_an_error(host: CliHost) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import subprocess
 import sys
 import time
@@ -71,6 +72,16 @@ def test_it_shows_writes_and_keeps(host: DoctorHost) -> None:
     assert "already in place" in host.logagent("setup", "--execute").err
     assert [p.name for p in host.path(PLACE).parent.iterdir()] == [os.path.basename(PLACE)]
     assert host.logagent("setup", user="kafka").status == Exit.PERMISSION
+
+
+def test_it_is_written_whoever_reads_the_plan(host: DoctorHost) -> None:
+    """`setup --execute | head -1` ended with 0, and nothing was written."""
+    words = shlex.join(host.logagent_command("setup", "--execute"))
+    for redirected in ("| head -c 0", ">/dev/full", "<&- >&-"):
+        ran = host.run("bash", "-c", f"{words} {redirected}; exit ${{PIPESTATUS[0]}}", check=False)
+        assert ran.returncode == 0 and "\nwritten\n" in ran.stderr and "Traceback" not in ran.stderr, ran.stderr
+        assert host.path(TOML).exists()
+        host.path(PLACE).unlink()
 
 
 def test_what_it_writes_is_sound_and_leaves_the_service_exposed_by_2_0_at_most(host: DoctorHost) -> None:
