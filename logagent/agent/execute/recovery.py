@@ -32,7 +32,7 @@ from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.remove import unmark_dirs
 from logagent.host.state.journal import CheckpointEntry, Entry, Intent, Journal
 from logagent.model.naming.dir_names import is_unique
-from logagent.model.planning.queue import RemovalIntent
+from logagent.model.planning.queue import Contents
 from logagent.model.records import ActionKind, Outcome, PartitionDir, TopicPartition
 
 
@@ -94,8 +94,7 @@ class _Disks:
         exchanged = (self.at(place, name) for place, name in intent.names if name in self.exchanged)
         if any(d is not None and d.inode not in self.inodes for d in exchanged):
             return True
-        # A partition may be in two log dirs: its topic id alone does not say which of them is meant.
-        if any(self.sign(intent, place, name) > _Sign.TOPIC_ID for place in self.dirs for _, name in intent.names):
+        if any(self.sign(intent, place, name) for place in self.dirs for _, name in intent.names):
             return True
         return not all(d.path in quarantine or d.has(META_PROPERTIES) for d in dirs)
 
@@ -201,8 +200,8 @@ def _settle_removal(
     says that something is missing stays in the journal: a copy (`cp -r`), or `chmod u-s`, has taken the mark away."""
     if d is None:
         return Outcome.DONE, "interrupted: the directory no longer exists"
-    had = RemovalIntent(intent.files, intent.bytes, intent.segments, intent.log_bytes)
-    if had.left_all(d) and (not d.removal_started or _took_mark_back(intent, d, log_dir, stop)):
+    had = Contents(intent.files, intent.bytes, intent.segments, intent.log_bytes)
+    if had.are_all_in(d) and (not d.removal_started or _took_mark_back(intent, d, log_dir, stop)):
         return None
     return Outcome.YIELDED, "interrupted: the rest stays queued"
 

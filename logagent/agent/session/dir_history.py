@@ -9,7 +9,7 @@ from logagent.host.state.journal import Entry, Journal
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.assignments.verdict import Reason
 from logagent.model.naming.dir_names import classify, is_unique
-from logagent.model.planning.queue import NO_REMOVALS, Mark, RemovalIntent, RemovalIntents
+from logagent.model.planning.queue import NO_REMOVALS, Contents, Mark, RemovalIntent, RemovalIntents
 from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir
 from logagent.settings import CleanupSettings
 
@@ -43,7 +43,8 @@ def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[DirKey, Mark]:
                 # What was proven about its topic id then says nothing about another id. Releases that did not note
                 # `files` proved too much: from a metadata log that was rolled back, or left over from a migration.
                 reason=i.reason if d.topic_id == i.topic_id and i.files is not None else None,
-                files_with_bit=i.files if i.removal_started and _is_taken_name(i.name) else None,
+                had=Contents(i.files, i.bytes, i.segments, i.log_bytes),
+                had_bit=i.removal_started is True and _is_taken_name(i.name),
                 request=_request_of(entry) if not is_of_copy else None,
                 is_of_copy=is_of_copy,
                 intact=i.closed_cleanly is True and not any(e.intent.action is ActionKind.MARK for e in chain),

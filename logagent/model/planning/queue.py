@@ -26,18 +26,16 @@ from logagent.model.records import DirKey, PartitionDir
 
 
 @dataclass(frozen=True, slots=True)
-class RemovalIntent:
-    """One removal that was meant, and what the directory had then: `log_bytes` in the `.log` files of `segments`.
-    `files`, `segments`, `log_bytes`: None in journals of earlier releases. `is_of_copy`: it was meant for a directory
-    of the same unique name and another inode: this one is a copy of it, or the other way round."""
+class Contents:
+    """What a directory had when it was renamed, or its removal was meant: `log_bytes` in the `.log` files of
+    `segments`. `files`, `segments`, `log_bytes`: None in journals of earlier releases."""
 
     files: int | None
     bytes: int
     segments: int | None = None
     log_bytes: int | None = None
-    is_of_copy: bool = False
 
-    def has_taken(self, d: PartitionDir) -> bool:
+    def have_shrunk(self, d: PartitionDir) -> bool:
         """Whether segments are missing since, whose `.log` a removal takes first, or files where there was none. Other
         files a broker drops when it loads a stray (`.deleted`, snapshots of producers). Sizes alone prove it only where
         no number is known: a broker that stops shortens the indexes of what it has loaded."""
@@ -45,13 +43,21 @@ class RemovalIntent:
             return d.segments < self.segments
         return d.files < self.files if self.files is not None else d.bytes < self.bytes
 
-    def left_all(self, d: PartitionDir) -> bool:
+    def are_all_in(self, d: PartitionDir) -> bool:
         """Whether nothing was removed since: no segment, and no byte of one, as a removal shortens large files before
         it unlinks them. Nothing else counts: a broker that loads the directory stretches and rebuilds indexes, adds
         snapshots of producers and drops old ones, and drops what ends in `.deleted`."""
         if self.segments and self.log_bytes is not None:
             return self.segments <= d.segments and self.log_bytes == d.segment_bytes
         return self.files == d.files and self.bytes == d.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalIntent(Contents):
+    """One removal that was meant, and what the directory had then. `is_of_copy`: it was meant for a directory of the
+    same unique name and another inode: this one is a copy of it, or the other way round."""
+
+    is_of_copy: bool = False
 
 
 RemovalIntents = Mapping[DirKey, Sequence[RemovalIntent]]
@@ -69,25 +75,32 @@ def removal_has_started(d: PartitionDir, intents: RemovalIntents) -> bool:
     """Whether part of `d` is gone because we removed it: the mark that comes before the first unlink, an intent of this
     journal (`intents`, by log dir and name), and fewer files than then. Not of a copy: that waits like any other."""
     meant = (intent for intent in intents.get(d.key, ()) if not intent.is_of_copy)
-    return d.removal_started and any(intent.has_taken(d) for intent in meant)
+    return d.removal_started and any(intent.have_shrunk(d) for intent in meant)
 
 
-def why_not_whole(d: PartitionDir, intents: RemovalIntents, *, files_with_bit: int | None) -> NotWhole | None:
-    """Why `d` may not be restored; None if it may. What this journal meant to remove counts without the mark, too: a
-    copy (`cp -r`) has none. files_with_bit: how many files it had when we took its current name, if it had that mode
-    bit already (else None): then no removal has set it."""
+_COPY_WHAT_IS_LEFT = (
+    "it cannot be made whole again: copy what is left of it elsewhere before its removal goes on, if that may be the"
+    " only copy"
+)
+
+
+def why_not_whole(d: PartitionDir, intents: RemovalIntents, mark: Mark | None) -> NotWhole | None:
+    """Why `d` may not be restored; None if it may. What this journal meant to remove, or had set aside (`mark`), counts
+    without the mark of a removal, too: a copy (`cp -r`) has none, and a journal that was put back may be older than the
+    removal. With that mark it is whole only if no removal has set it."""
     meant = intents.get(d.key, ())
-    if meant and all(intent.left_all(d) for intent in meant):
-        return None
-    if meant:
+    if meant and not all(intent.are_all_in(d) for intent in meant):
         most = max(intent.files or 0 for intent in meant)
-        started = any(intent.has_taken(d) for intent in meant)
+        started = any(intent.have_shrunk(d) for intent in meant)
         left = f"{d.files} of {most} files are left" if started else "some of its records may be gone"
-        hint = "it cannot be made whole again: copy what is left of it elsewhere before its removal goes on"
-        return NotWhole(f"its removal has started: {left}", f"{hint}, if that may be the only copy")
-    if files_with_bit is not None and d.files >= files_with_bit:
+        return NotWhole(f"its removal has started: {left}", _COPY_WHAT_IS_LEFT)
+    if mark is not None and mark.lacks_some(d):
+        had = f"{mark.had.segments} segments with {mark.had.log_bytes} bytes" if mark.had is not None else "more"
+        now = f"{d.segments} with {d.segment_bytes}"
+        return NotWhole(f"it had {had} when it was set aside, and has {now}: some was removed", _COPY_WHAT_IS_LEFT)
+    if meant or not d.removal_started:
         return None
-    if not d.removal_started:
+    if mark is not None and mark.had_bit and mark.had is not None and mark.had.are_all_in(d):
         return None
     return NotWhole(
         "it has the mark that its removal has started (the set-user-ID bit), and this journal knows of no removal: some"
@@ -110,10 +123,10 @@ class Mark:
     dir that it was quarantined from (its path then), if it was moved to another directory. `reason`: why it was an
     orphan then, if it still has the same topic id. `intact`: the broker had stopped cleanly before the rename, and it
     never had a `-delete` name since. `request`: the id of the fleet's request that renamed it and may remove it under
-    this name, in report mode too (None once that has ended). `files_with_bit`: how many files it had when we took its
-    current name, if it had the mode bit then that marks the start of a removal. `is_of_copy`: the directory has this
-    unique name, and not the inode that was renamed. It is a copy of that one: it can be restored like it, and for its
-    removal nothing of this counts (`for_removal`).
+    this name, in report mode too (None once that has ended). `had`: what was in it at its first rename. `had_bit`: we
+    took its current name, and it had the mode bit then that marks the start of a removal. `is_of_copy`: the directory
+    has this unique name, and not the inode that was renamed. It is a copy of that one: it can be restored like it, and
+    for its removal nothing of this counts (`for_removal`).
     """
 
     at_ms: int
@@ -125,8 +138,18 @@ class Mark:
     reason: str | None = None
     intact: bool = False
     request: str | None = None
-    files_with_bit: int | None = None
+    had: Contents | None = None
+    had_bit: bool = False
     is_of_copy: bool = False
+
+    def lacks_some(self, d: PartitionDir) -> bool:
+        """Whether segments are missing since its first rename, or bytes of them. After a crash a broker that loads it
+        cuts off what is torn at the end; after a clean stop nothing, and never everything."""
+        had = self.had
+        if had is None or not had.segments or had.log_bytes is None:
+            return False
+        is_shorter = d.segment_bytes < had.log_bytes and (self.intact or d.segment_bytes == 0)
+        return had.have_shrunk(d) or is_shorter
 
 
 def for_removal(marks: Mapping[DirKey, Mark]) -> dict[DirKey, Mark]:

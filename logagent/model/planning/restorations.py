@@ -51,7 +51,7 @@ def home_of(d: PartitionDir, mark: Mark | None, facts: Facts) -> str | None:
 def _cannot_restore(d: PartitionDir, name: str | None, mark: Mark | None, intents: RemovalIntents) -> Refusal | None:
     if d.kind not in (Kind.STRAY, Kind.DELETE) or d.partition is None:
         return Refusal.of(d, "policy", f"it is a {d.kind.value} dir", "only -stray and -delete dirs can be restored")
-    not_whole = why_not_whole(d, intents, files_with_bit=mark.files_with_bit if mark is not None else None)
+    not_whole = why_not_whole(d, intents, mark)
     if not_whole is not None:
         return Refusal.of(d, "journal", not_whole.fact, not_whole.hint, claim=Claim.WHOLE)
     if d.segments == 0:

@@ -18,7 +18,7 @@ from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 from tests.disk.agent.daemon.test_daemon_directories import cycles
-from tests.disk.failing import format_log_dir, partition
+from tests.disk.failing import GONE_ID, format_log_dir, of_gone_topic, partition
 from tests.disk.sessions import SETTINGS, Host
 from tests.hosts import HEX
 from tests.needs import need_root
@@ -100,6 +100,22 @@ def test_disks_that_changed_places_settle_nothing(journal: Journal, disks: list[
     with mounted(disk, point), mounted(other, other_point):
         assert recovered(journal, point, other_point) == [Outcome.SKIPPED]
     assert offsets(disk) == {ORDERS: 500}
+
+
+def test_copies_of_disks_that_changed_places_settle_nothing(journal: Journal, disks: list[tuple[Path, Path]]) -> None:
+    """There only its topic id tells that the directory is in the other log dir."""
+    (disk, point), (other, other_point) = disks
+    (entry,) = map(journal.with_checkpoint_entries, journal.unsettled())
+    journal.withdraw([entry.id])
+    of_gone_topic(disk / "orders-0")
+    journal.begin([replace(entry.intent, topic_id=GONE_ID)], 1)
+    copy = disk.with_name("copy")
+    subprocess.run(["cp", "-a", disk, copy], check=True)
+    with mounted(other, point), mounted(copy, other_point):
+        assert recovered(journal, point, other_point) == [None]
+    with mounted(copy, point), mounted(other, other_point):
+        assert recovered(journal, point, other_point) == [Outcome.SKIPPED]
+    assert offsets(copy) == {ORDERS: 500}
 
 
 def test_what_is_gone_from_its_own_disk_is_settled(journal: Journal, disks: list[tuple[Path, Path]]) -> None:

@@ -102,6 +102,29 @@ def test_a_removal_that_has_started_cannot_be_undone(host: CliHost) -> None:
     assert gone.status == 2 and f"no directory {name}" in gone.err
 
 
+@pytest.mark.parametrize("broker_came", [False, True])
+@pytest.mark.parametrize("segments", [1, 2])
+def test_nor_one_whose_removal_neither_mark_nor_journal_knows(host: CliHost, segments: int, broker_came: bool) -> None:
+    """The journal was put back from before the removal, and a copy (`cp -r`) has no mark: what it had when it was set
+    aside is known all the same."""
+    path = host.d1 / "shipments-0"
+    for later in sorted(path.glob("*.log"))[segments:]:
+        for file in path.glob(f"{later.stem}.*"):
+            file.unlink()
+    delete(host, "--partition", "shipments-0", *FREELY, "--quarantine")
+    (name,) = host.find("shipments-0.", "-stray")
+    for file in (host.d1 / name).glob(f"{0:020d}.*"):
+        file.unlink()
+    if broker_came and segments == 1:  # it makes an empty one
+        (host.d1 / name / f"{0:020d}.log").touch()
+    refused = host.run("restore", "--json", name, "--retention-will-delete", "--execute")
+    assert refused.status == 3 and set(refused.guards()) == {name}, refused.out
+    (refusal,) = refused.json["refusals"]
+    assert "chmod" not in refusal["hint"] and host.find("shipments-0.", "-stray") == [name]
+    if segments > 1 or broker_came:
+        assert refusal["guard"] == "journal" and "when it was set aside" in refusal["fact"]
+
+
 def test_nor_one_that_the_broker_had_started(host: CliHost) -> None:
     """It renames every segment to `.deleted` before it unlinks the first, and was killed in between: what came back
     began with the second segment."""

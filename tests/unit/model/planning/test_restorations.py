@@ -12,7 +12,14 @@ from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import rename_uuid
 from logagent.model.planning.first_check import FirstCheck
 from logagent.model.planning.plan import Proposal, Refusal
-from logagent.model.planning.queue import NO_REMOVALS, Mark, RemovalIntent, RemovalIntents, removal_has_started
+from logagent.model.planning.queue import (
+    NO_REMOVALS,
+    Contents,
+    Mark,
+    RemovalIntent,
+    RemovalIntents,
+    removal_has_started,
+)
 from logagent.model.planning.restorations import CopyRead, Owner, RestoreOptions, Wanted, restorations
 from logagent.model.records import ActionKind, DirKey, Health, Identity, Kind, PartitionDir
 from tests.hosts import CLUSTER, DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
@@ -198,12 +205,45 @@ def test_files_that_a_broker_makes_or_drops_are_no_removal(files: int, segments:
 
 def test_a_mark_that_it_had_under_its_own_name_says_nothing() -> None:
     """`chmod -R ug+s` on a log dir, and a day later the directory was set aside."""
-    found = directory(STRAY, removal_started=True)
-    mark = Mark(NOW, "orders", old_name="orders-0", files_with_bit=4)
+    found = directory(STRAY, removal_started=True, segments=2)
+    had = Contents(files=5, bytes=1000, segments=2, log_bytes=1000)
+    mark = Mark(NOW, "orders", old_name="orders-0", had=had, had_bit=True)
     (p,), _ = restored([found], marks={DirKey(LOG_DIR, STRAY): mark})
-    assert p.new_name == "orders-0"
-    _, (refusal,) = restored([found], marks={DirKey(LOG_DIR, STRAY): replace(mark, files_with_bit=5)})
-    assert refusal.guard == "journal", "another state dir's removal took one"
+    assert p.new_name == "orders-0", "a broker that loaded it dropped a file"
+    for more in (replace(had, segments=3), replace(had, log_bytes=1001)):
+        _, (refusal,) = restored([found], marks={DirKey(LOG_DIR, STRAY): replace(mark, had=more)})
+        assert refusal.guard == "journal", "another state dir's removal took some"
+
+
+@pytest.mark.parametrize(
+    ("had", "intact", "is_whole"),
+    [
+        (Contents(files=4, bytes=1000, segments=1, log_bytes=1000), True, True),
+        (Contents(files=4, bytes=3000, segments=3, log_bytes=1000), False, False),
+        # After a crash a broker that loads it cuts off what is torn.
+        (Contents(files=4, bytes=1001, segments=1, log_bytes=1001), False, True),
+        (Contents(files=4, bytes=1001, segments=1, log_bytes=1001), True, False),
+        # Releases before this one did not note it.
+        (Contents(files=None, bytes=1001), True, True),
+        (None, True, True),
+    ],
+)
+def test_what_it_had_when_it_was_set_aside_tells_without_mark_and_without_intent(
+    had: Contents | None, intact: bool, is_whole: bool
+) -> None:
+    """A copy without the mode bit, and a journal from before the removal: half of it was served, "done"."""
+    marks = {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0", had=had, intact=intact)}
+    accepted, refusals = restored([directory(STRAY, segments=1)], marks=marks)
+    assert (len(accepted), len(refusals)) == ((1, 0) if is_whole else (0, 1))
+    assert all(r.guard == "journal" and "when it was set aside" in r.fact for r in refusals)
+
+
+def test_of_a_log_that_was_set_aside_and_is_empty_now_all_was_removed() -> None:
+    """A broker that loads a stray without segments makes one."""
+    had = Contents(files=4, bytes=1000, segments=1, log_bytes=1000)
+    marks = {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0", had=had)}
+    _, (refusal,) = restored([directory(STRAY, segments=1, bytes=0)], marks=marks)
+    assert refusal.guard == "journal"
 
 
 def test_a_mark_that_nobody_knows_sends_nobody_to_a_replica() -> None:
