@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kafka import TopicPartition
 
 from logagent.host.log_dir.started_mark import is_started, mark_started
 from logagent.host.state.journal import Journal
@@ -23,6 +26,7 @@ from tests.broker.evidence.test_orphans_live import logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.versions import versions
+from tests.long_form import long_form
 
 VERSIONS = versions("4.3.1", "3.9.1", "3.5.2", "2.5.1")
 NO_LIMITS = {"LOGAGENT_CLEANUP__MAX_FRACTION": "1.0", "LOGAGENT_CLEANUP__MAX_DIRS": "100"}
@@ -102,41 +106,90 @@ def test_after_chmod_on_everything_what_was_set_aside_comes_back_with_every_reco
         subprocess.run(["chmod", "-R", "ug-s", *map(str, node.log_dirs)], check=True)
 
 
-@pytest.mark.parametrize("version", versions("4.3.1", "3.9.1", "4.4.0"))
+@pytest.mark.parametrize(
+    ("version", "after_a_crash", "copy"),
+    [(v, *each) for each, several in (
+        ((False, "cp -r"), versions("4.3.1", "3.9.1", "4.4.0")),
+        ((True, "tar"), versions("3.9.1", "4.3.1", "4.4.0")),
+    ) for v in several],
+)  # fmt: skip
 def test_after_a_killed_batch_of_removals_and_a_start_the_untouched_come_back_and_the_cut_do_not(
-    kafka: Callable[..., KafkaNode], version: str
+    kafka: Callable[..., KafkaNode], version: str, after_a_crash: bool, copy: str
 ) -> None:
-    """The broker stretches the indexes of the strays that it loads. Then everything is copied with `cp -r`, which has
-    neither the inodes nor the mark: a partition that had lost segments was served, and nobody said so."""
+    """The broker stretches the indexes of the strays that it loads, and writes a snapshot of producers into those that
+    it recovers after a crash. Then everything is copied, and the copy has neither the inodes nor (`cp -r`) the mark: a
+    partition that had lost segments was served, and nobody said so."""
     node = kafka(version, log_dirs=1).start()
     for topic in ("kept", "cut", "whole"):
         node.create_topic(topic, config={"segment.bytes": "1048576"})
     values = {topic: node.produce(topic, n=300, size=10_000) for topic in ("kept", "cut", "whole")}
-    node.stop()
+    node.kill() if after_a_crash else node.stop()
     (log_dir,) = node.log_dirs
     freely = ("--allow-assigned", "--even-last-copy")
     for topic in ("cut", "whole"):
         logagent(node, "delete", "--partition", f"{topic}-0", "--quarantine", *freely, "--execute", settings=NO_LIMITS)
     killed_batch(node, cut="cut")
     cut, whole = (next(log_dir.glob(f"{topic}-0.*-stray")) for topic in ("cut", "whole"))
-    indexes = sum(path.stat().st_size for path in whole.glob("*index"))
+    before = {path.name: path.stat().st_size for path in whole.iterdir()}
     node.start()
-    assert node.offline_dirs() == [] and sum(path.stat().st_size for path in whole.glob("*index")) > indexes + 1_000_000
+    after = {path.name: path.stat().st_size for path in whole.iterdir()}
+    assert node.offline_dirs() == [] and after != before, "the broker has changed something in it"
+    assert (len(after) > len(before)) is after_a_crash
     node.stop()
+    copied(log_dir, copy)
     replace_it = ("--replace", "--even-last-copy")  # the broker made both anew, empty
-    for path in (cut, whole):
-        path.rename(log_dir.parent / "original")
-        subprocess.run(["cp", "-r", log_dir.parent / "original", path], check=True)
-        path.chmod(0o755)
-        shutil.rmtree(log_dir.parent / "original")
     (refusal,) = logagent(node, "restore", cut.name, *replace_it, "--execute", allow=(3,))["refusals"]
     assert refusal["guard"] == "journal" and "its removal has started" in refusal["fact"]
+    assert "chmod" not in refusal["hint"] and "restore" not in refusal["hint"]
     restored = logagent(node, "restore", whole.name, *replace_it, "--execute")["actions"]
     assert {a["outcome"] for a in restored} == {"done"}
     node.start()
     assert node.offline_dirs() == []
     for topic in ("kept", "whole"):
         assert [r.value for r in node.read_all(topic)] == values[topic]
+
+
+@long_form
+@pytest.mark.parametrize("version", ("4.3.1", "3.9.1", "4.4.0"))
+def test_a_plan_comes_back_from_a_copy_with_its_log_start_offsets(
+    kafka: Callable[..., KafkaNode], version: str
+) -> None:
+    """`delete` was killed right before it noted what it had done, and `cp -a` gave everything other inodes: otherwise
+    `restore --plan` does not know its directories, and deleted records show again."""
+    node = kafka(version, log_dirs=1).start()
+    for topic in ("kept", "orders"):
+        node.create_topic(topic)
+    values = node.produce("orders", n=200)
+    node.ask(lambda admin: admin.delete_records({TopicPartition("orders", 0): 150}))
+    assert [r.value for r in node.read_all("orders")] == values[150:]
+    node.stop()
+    (log_dir,) = node.log_dirs
+    freely = ("--allow-assigned", "--even-last-copy")
+    taken = logagent(
+        node, "delete", "--partition", "orders-0", "--quarantine", *freely, "--execute", settings=NO_LIMITS
+    )
+    with closing(sqlite3.connect(node.root / "state" / "journal.db")) as journal, journal:
+        journal.execute("UPDATE actions SET outcome=NULL, finished_at_ms=NULL")
+    copied(log_dir, "cp -a")
+    restored = logagent(node, "restore", "--plan", taken["plan_id"], "--execute")["actions"]
+    assert {a["outcome"] for a in restored} == {"done"}
+    node.start()
+    assert node.offline_dirs() == []
+    assert [r.value for r in node.read_all("orders")] == values[150:]
+
+
+def copied(log_dir: Path, how: str) -> None:
+    """The log dir comes to another disk: everything in it has another inode."""
+    original = log_dir.with_name("original")
+    log_dir.rename(original)
+    if how == "tar":
+        log_dir.mkdir()
+        packed = subprocess.run(["tar", "-C", original, "-c", "."], check=True, capture_output=True).stdout
+        # As nobody but root: without the mode bits that only root gets back.
+        subprocess.run(["tar", "-C", log_dir, "-x", "--no-same-permissions"], input=packed, check=True)
+    else:
+        subprocess.run([*how.split(), original, log_dir], check=True)
+    shutil.rmtree(original)
 
 
 def killed_batch(node: KafkaNode, cut: str) -> None:
