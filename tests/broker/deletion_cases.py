@@ -21,8 +21,8 @@ from pathlib import Path
 
 from logagent.model.naming.topic_ids import to_text
 from logagent.store.records import RequestedPartition, RequestedTopic
-from tests.broker.deletion_stage import NODES, PARTITIONS, Stage, approving
-from tests.broker.rig.ordered_cluster import OrderedCluster, current
+from tests.broker.deletion_stage import NODES, PARTITIONS, Stage
+from tests.broker.rig.ordered_cluster import OrderedCluster, approving, current
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Mode, Rig
 
@@ -246,7 +246,7 @@ def old_protocol(s: Stage) -> None:
 
 
 def names(s: Stage) -> None:
-    """Internal, unknown and underscored names are left out and said; `--timeout 0` answers as soon as it has decided."""
+    """Internal, unknown and underscored names are left out and said; `--timeout 0` decides and answers."""
     s.commit_an_offset()
     hidden, topic = s.create("_hidden"), s.create("at-once")
     before = s.cluster.topics()

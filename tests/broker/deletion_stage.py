@@ -22,7 +22,7 @@ from logagent.store.records import RequestedTopic, instant
 from logagent.store.requests import Request, write_request
 from logagent.store.signing import load_private_key
 from tests.broker.rig.cluster import Cluster
-from tests.broker.rig.ordered_cluster import OrderedCluster, current
+from tests.broker.rig.ordered_cluster import OrderedCluster, approving, current
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Mode, Rig
 
@@ -34,12 +34,6 @@ PROPERTIES = {
     "log.flush.start.offset.checkpoint.interval.ms": "1000",
     "log.retention.check.interval.ms": "5000",
 }
-
-
-def approving(plan: Any) -> list[str]:
-    """The option that approves a plan, word by word, as the plan names them."""
-    words = ",".join(dict.fromkeys(each["word"] for each in plan["approval"]["needed"]))
-    return ["--approve", f"{plan['plan_id']}:{words}"] if words else []
 
 
 class Stage:

@@ -19,9 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.broker.deletion_stage import approving
 from tests.broker.rig.cluster import Cluster
-from tests.broker.rig.ordered_cluster import OrderedCluster, current
+from tests.broker.rig.ordered_cluster import OrderedCluster, approving, current
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Mode, Rig
 

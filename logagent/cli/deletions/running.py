@@ -72,7 +72,8 @@ def cancel(call: Call, given: str, options: Mapping[str, Any]) -> None:
     filed = _named(seen, given)
     state = state_of(seen, deletions, filed.request_id)
     if filed.outcome is not None or (state.is_over and state.state != "done"):
-        raise UsageError(f"request {filed.request_id} is {state.state} already")
+        hint = "on each host `logagent restore` gives back what is still set aside" if state.state == "done" else None
+        raise UsageError(f"request {filed.request_id} is {state.state} already", hint=hint)
     counts = deletions.cancel(filed)
     seen = deletions.reader.read()
     if counts.decision == "delete":

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.deletion_stage import approving
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import ZooKeeperNode
-from tests.broker.rig.ordered_cluster import OrderedCluster, current
+from tests.broker.rig.ordered_cluster import ASKED, Backup, OrderedCluster, approving, current
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Rig
 from tests.broker.versions import versions
@@ -101,6 +100,31 @@ def test_the_last_topic_of_a_cluster_is_closed_by_any_process(
             return bool(ordered.status()["requests"][0]["state"] == "done")
 
         wait_until(complete, 180, "the request completes", interval=2)
+
+
+def test_a_cancelled_request_deletes_nothing_once_its_store_is_put_back(
+    kafka_cluster: Callable[..., KafkaCluster], tmp_path: Path
+) -> None:
+    """Its process was killed before it decided; the cancellation is lost. Three brokers, and what else can be lost:
+    `test_requests_withstand_live`."""
+    cluster = kafka_cluster("4.3.1", nodes=1).start()
+    ordered = OrderedCluster(tmp_path, {1: cluster.node(1)})
+    ordered.cluster = cluster
+    with ordered.daemons:
+        cluster.create_topic("orders")
+        cluster.produce("orders", n=10)
+        ordered.agent(1)
+        ordered.heard(1)
+        request = ordered.asked_and_killed("orders", ASKED)
+        backup = Backup(ordered.store)
+        assert ordered.topics("cancel", request["request_id"])[0] == 0
+        assert [r["state"] for r in ordered.status()["requests"]] == ["cancelled"]
+        backup.put_back()
+        for _ in range(3):
+            ordered.topics("run", "--once")
+        (known,) = ordered.status()["requests"]
+        assert known["state"] == "open" and "not decided" in known["why"], known
+        assert cluster.topics() == ["orders"] and len(cluster.read_all("orders")) == 10
 
 
 @long_form

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +49,10 @@ setattr(owner, name, killed)
 from logagent.cli.main import main
 main()
 """
+# Behind which call a process that asks is killed: the request is written, decided, sent to the cluster.
+ASKED = "logagent.cli.deletions.asking:write_request"
+DECIDED = "logagent.controller.deletions:decide"
+SENT = "logagent.cli.deletions.opening:Admin.delete_topics"
 
 
 class OrderedCluster:
@@ -111,12 +116,17 @@ class OrderedCluster:
                              capture_output=True, text=True, check=False)  # fmt: skip
         return ran.returncode, json.loads(ran.stdout) if ran.stdout else None, ran.stderr
 
-    def topics_killed(self, behind: str, command: str, *words: str) -> None:
-        """`logagent topics …` on the operator's machine, killed as soon as the call `behind` (module:name) returns."""
-        command_line = elsewhere("operator", KILLED, behind, "topics", command, *words, *self._place())
+    def asked_and_killed(self, topic: str, behind: str) -> Any:
+        """The request of a `topics delete` that was killed as soon as the call `behind` (module:name) returned."""
+        before = {r["request_id"] for r in self.status()["requests"]}
+        plan = self.topics("delete", "--topic", topic)[1]
+        words = ["delete", "--topic", topic, "--execute", *approving(plan), "--timeout", "2m"]
+        command_line = elsewhere("operator", KILLED, behind, "topics", *words, *self._place())
         environment = {**os.environ, **self._operator()}
         ran = subprocess.run(command_line, env=environment, capture_output=True, text=True, check=False)
         assert ran.returncode == -signal.SIGKILL, (ran.returncode, ran.stderr)
+        (request,) = [r for r in self.status()["requests"] if r["request_id"] not in before]
+        return request
 
     def _operator(self) -> dict[str, str]:
         return {SILENT_AFTER: self.silent_after, "LOGAGENT_ORDERS__KEYS": self.public}
@@ -164,6 +174,35 @@ def elsewhere(host: str, program: str, *words: str) -> list[str]:
     """`logagent` on a machine of that name."""
     namespace = ["unshare", "--uts"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--uts"]
     return [*namespace, sys.executable, "-c", program, host, *words]
+
+
+def approving(plan: Any) -> list[str]:
+    """The option that approves a plan, word by word, as the plan names them."""
+    words = ",".join(dict.fromkeys(each["word"] for each in plan["approval"]["needed"]))
+    return ["--approve", f"{plan['plan_id']}:{words}"] if words else []
+
+
+class Backup:
+    """A store as it is now, to be put back in one step: whoever writes to it goes on with what is there then."""
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        number = len(list(store.parent.glob("backup-*")))
+        self.made = store.parent / f"backup-{number}"
+        for _ in range(100):  # a file that is replaced meanwhile is copied the next time
+            try:
+                shutil.copytree(store, self.made, symlinks=True)
+                return
+            except shutil.Error:
+                shutil.rmtree(self.made)
+        raise AssertionError("the store could not be copied")
+
+    def put_back(self) -> None:
+        """What is lost takes its place."""
+        lost = self.made.with_name(f"lost-{self.made.name}")
+        self.store.rename(lost)
+        self.made.rename(self.store)
+        lost.rename(self.made)
 
 
 def current(node: KafkaNode, topic: str) -> list[str]:
