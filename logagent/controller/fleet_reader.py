@@ -263,13 +263,16 @@ class FleetReader:
         return found
 
     def owners(self, nodes: Collection[int]) -> tuple[NodeOwner, ...] | None:
-        """Who writes for each node now: the owner of its answers, else that of its newest snapshot; these nodes first,
-        as far as a request can list them. None where the store has no owners. Raises ServiceUnreachable."""
+        """Who writes for each node now, the answers and the newest snapshot; these nodes first, as far as a request can
+        list them. Left out is a node for which two do. None where the store has no owners. Raises
+        ServiceUnreachable."""
         if not self.answers.has_owners():
             return None
         self.heard.read(self.setting.clock())
-        found = {node: owners.pop() for node, p in self.heard.nodes.items() if len(owners := {*p.owners}) == 1}
-        found |= self.answers.owners()
+        whose = {node: {*p.owners} for node, p in self.heard.nodes.items()}
+        for node, owner in self.answers.owners().items():
+            whose.setdefault(node, set()).add(owner)
+        found = {node: owners.pop() for node, owners in whose.items() if len(owners) == 1}
         listed = sorted(found, key=lambda node: (node not in nodes, node))[:MOST_OWNERS]
         return tuple(NodeOwner(node, found[node]) for node in listed)
 

@@ -115,12 +115,11 @@ class Control:
         with self._opened(PROBES) as store:
             refuse_loose(self.store, store)
             for folder in ([CONTROL], [CONTROL, self.cluster_id], self._path("requests")):
-                why = store.open_to_others(folder)
-                if why is not None:
-                    where = "/".join(folder)
+                found = store.open_to_others(folder)
+                if found is not None:
+                    where, (why, hint) = "/".join(folder), found
                     raise ConfigError(
-                        f"{where} in {self.store} is not closed: {why}; there, decisions could be removed",
-                        hint=f"chgrp KEYHOLDERS {self.store}/{where}; chmod 2775 {self.store}/{where}",
+                        f"{where} in {self.store} is not closed: {why}; there, decisions could be removed", hint=hint
                     )
         name = f"{secrets.token_hex(16)}.json"
         first, second = self.create(PROBES, name, b"1"), self.create(PROBES, name, b"2")

@@ -146,7 +146,7 @@ class ObjectTree:
                 return False
         return True
 
-    def open_to_others(self, names: Sequence[str]) -> str | None:
+    def open_to_others(self, names: Sequence[str]) -> tuple[str, str] | None:
         return None
 
     def loose(self) -> dict[Path, int]:

@@ -141,7 +141,7 @@ class Request:
             return None
         then = next((o.uid for o in self.owners if o.node_id == node_id), None)
         if then is None:
-            return f"no agent of node {node_id} had written to the store when this was requested"
+            return f"nobody, or more than one user, wrote to the store for node {node_id} when this was requested"
         others = sorted(uids - {then})
         if not others:
             return None

@@ -66,9 +66,9 @@ class SharedStore(Protocol):
         """Create a file if its name is free; returns whether it was created. `keyed`: on a mounted store, the folders
         that are made for it are writable for key holders only, whatever the mode of the store."""
 
-    def open_to_others(self, names: Sequence[str]) -> str | None:
-        """Why others than key holders can write to a folder; None if they cannot, or if only the policy of an object
-        store says who can."""
+    def open_to_others(self, names: Sequence[str]) -> tuple[str, str] | None:
+        """Why others than key holders can write to a folder, and the command that ends it; None if they cannot, or if
+        only the policy of an object store says who can."""
 
     def remove_file(self, names: Sequence[str]) -> None:
         """Remove a file; it need not exist."""

@@ -21,12 +21,13 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import IO, NamedTuple, Self
 
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as dir_walk
 from logagent.files.safe_open import FileLimit, opened_regular, read_open
-from logagent.files.whole_file import create_file, fsync_directory, whole_file
+from logagent.files.whole_file import PART, create_file, fsync_directory, whole_file
 from logagent.store.contract import as_node, is_plain
 
 MARKER = ".logagent-store"
@@ -136,15 +137,29 @@ class StoreTree:
                 beat()
                 target.write(piece)
 
-    def open_to_others(self, names: Sequence[str]) -> str | None:
-        """Why others than key holders can write to a folder; None if they cannot, or if it does not exist yet."""
+    def open_to_others(self, names: Sequence[str]) -> tuple[str, str] | None:
+        path, group = quote(str(self.root.joinpath(*names))), os.getegid()
+        closed = f"chmod 755 {path}" if group == self.shared_group else f"chgrp {group} {path} && chmod 2775 {path}"
         with suppress(FileNotFoundError), self.directory(names) as fd:
             found = os.fstat(fd)
             if found.st_mode & 0o002:
-                return f"everybody may write to it (mode {stat.S_IMODE(found.st_mode):o})"
+                return f"everybody may write to it (mode {stat.S_IMODE(found.st_mode):o})", closed
             if found.st_mode & 0o020 and found.st_gid == self.shared_group:
-                return f"the group that the whole store is shared with may write to it (group {found.st_gid})"
+                return f"the group that the whole store is shared with may write to it (group {found.st_gid})", closed
+            # Nothing keeps root out of what somebody made before a key holder came.
+            if os.geteuid() == 0 and found.st_uid not in (0, os.fstat(self.fd).st_uid) and self._makes_files_of() == 0:
+                return f"it belongs to user {found.st_uid}", f"chown root {path}"
         return None
+
+    def _makes_files_of(self) -> int:
+        """The user that our files belong to here: an export may squash root to another."""
+        name = f".{os.urandom(16).hex()}{PART}"
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
+        try:
+            return os.fstat(fd).st_uid
+        finally:
+            os.close(fd)
+            os.unlink(name, dir_fd=self.fd)
 
     def read(self, names: Sequence[str], limit: FileLimit) -> bytes:
         return self.read_owned(names, limit)[0]

@@ -104,6 +104,37 @@ def test_a_store_in_which_others_may_rename_is_refused_with_what_mends_it(store:
     assert mode_of(store) == mode_of(store / "answers" / CLUSTER) == 0o3770
 
 
+def test_a_control_folder_that_somebody_made_before_is_refused_by_root_too(store: Path) -> None:
+    """Where a key holder who is not root cannot write at all, root could, and its decisions would be that user's."""
+    init_store(str(shared(store, 0o1777)))
+    with OTHER.acting():
+        for folder in (store / "control", store / "control" / CLUSTER):
+            folder.mkdir()
+            folder.chmod(0o2775)
+    control = Control(store, CLUSTER)
+    with OPERATOR.acting(), pytest.raises(ServiceUnreachable, match="Permission denied"):
+        control.prepare()
+    closed_as_told(control, "belongs to user 4009", times=2)
+
+
+@pytest.mark.parametrize("mode", [0o2770, 0o777])
+def test_a_control_folder_that_others_may_write_to_is_closed_as_told(store: Path, mode: int) -> None:
+    init_store(str(shared(store, 0o3770)))
+    control = Control(store, CLUSTER)
+    control.prepare()
+    os.chown(store / "control", -1, SHARED)
+    (store / "control").chmod(mode)
+    closed_as_told(control, "may write to it")
+
+
+def closed_as_told(control: Control, why: str, times: int = 1) -> None:
+    for _ in range(times):
+        with pytest.raises(ConfigError, match=why) as raised:
+            control.prepare()
+        subprocess.run(["sh", "-ec", raised.value.hint or "false"], check=True)  # as pasted
+    assert control.prepare()
+
+
 def test_who_may_not_change_the_mode_is_told_what_its_owner_runs(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,5 +174,21 @@ def test_an_export_that_has_one_user_and_one_group_for_all_takes_a_request(store
             init_store(str(point))
             assert write_request(Control(point, CLUSTER), NEVER, KEY)
             assert Control(point, CLUSTER).prepare()
+    finally:
+        unmount(point)
+
+
+def test_root_of_an_export_that_squashes_it_has_its_own_control_folder(store: Path) -> None:
+    """What it makes there is nobody's, and is its own all the same."""
+    need_command("bindfs")
+    store.chmod(0o1777)
+    point = store.with_name("mnt")
+    point.mkdir()
+    command("bindfs", "-o", "allow_other", "--create-for-user=65534", "--create-for-group=65534", store, point)
+    try:
+        init_store(str(point))
+        control = Control(point, CLUSTER)
+        assert control.prepare() and (store / "control").stat().st_uid == 65534
+        assert write_request(control, NEVER, KEY) and control.prepare()
     finally:
         unmount(point)

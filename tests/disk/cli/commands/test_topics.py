@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from logagent.store.signing import PrivateKey, load_private_key, public_key, ver
 from logagent.store.tree import StoreTree
 from tests.disk.controller.small_fleet import CLUSTER, NODES, TOPIC_ID, SmallFleet
 from tests.documents import assert_promised
+from tests.needs import need_root
 from tests.terminal import plain
 
 ORPHAN = ["cluster_id", "node_id", "host", "log_dir", "name", "topic", "topic_id", "partition", "reason", "allocated",
@@ -185,6 +187,21 @@ def test_without_the_clusters_word_every_directory_is_an_only_copy(
     plan = commands.purge("--execute", status=4)
     assert plan["directories"][0]["only_copy"] and commands.requests() == {}
     assert "the cluster's address is not known" in commands.said and "--bootstrap-server" in commands.said
+
+
+def test_a_request_lists_who_writes_for_each_node(commands: Commands) -> None:
+    """The owner of its answers and of its newest snapshot; a node for which two users write has none."""
+    for node in (1, 2, 3):
+        commands.fleet.agent(node)
+    for node in (2, 3):
+        commands.fleet.publish(node)
+    need_root()
+    os.chown(commands.store / "answers" / CLUSTER / "3", 4003, -1)
+    commands.write_report((1, 2))
+    request = commands.purge("--execute", "--timeout", "0")["request_id"]
+    asked = commands.requests()[request].request
+    assert asked is not None and asked.owners is not None
+    assert {o.node_id: o.uid for o in asked.owners} == {1: 0, 2: 0}
 
 
 def test_a_cancelled_request_is_over(commands: Commands) -> None:
