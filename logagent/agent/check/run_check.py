@@ -88,21 +88,21 @@ STATES = {
 }
 
 
-def emptied_strays(session: Session) -> tuple[Emptied, ...]:
-    """Strays whose log is not known to reach the log start offset recorded for their name, in the log dirs that can be
-    read."""
+def emptied_logs(session: Session, *kinds: Kind) -> tuple[Emptied, ...]:
+    """Strays whose log is not known to reach the log start offset recorded for their name, and current directories
+    whose log is known not to, in the log dirs that can be read."""
     log_dirs = session.log_dirs.online()
-    strays = [d for d in session.of_kind(Kind.STRAY) if d.log_dir in log_dirs and d.segments and d.error is None]
+    dirs = [d for d in session.of_kind(*kinds) if d.log_dir in log_dirs and d.segments and d.error is None]
     jobs = {
-        path: partial(_emptied_in, log_dirs[path], [d for d in strays if d.log_dir == path])
-        for path in {d.log_dir for d in strays}
+        path: partial(_emptied_in, log_dirs[path], [d for d in dirs if d.log_dir == path])
+        for path in {d.log_dir for d in dirs}
         if path not in session.log_dirs.quarantine
     }
     by_log_dir = session.calls.call_each(jobs)
     return tuple(e for each in by_log_dir.values() if not isinstance(each, LogAgentError) for e in each)
 
 
-def _emptied_in(log_dir: OpenLogDir, strays: Sequence[PartitionDir]) -> list[Emptied]:
+def _emptied_in(log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> list[Emptied]:
     with log_dir.acting("read", LOG_START_OFFSET):
         try:
             starts = read_checkpoint(log_dir.fd, LOG_START_OFFSET, follow=True) or {}
@@ -110,14 +110,16 @@ def _emptied_in(log_dir: OpenLogDir, strays: Sequence[PartitionDir]) -> list[Emp
             # Another finding reports this: the log dir goes offline, and nothing in it is loaded.
             return []
     emptied: list[Emptied] = []
-    for d in strays:
+    for d in dirs:
         # For a truncated name the broker looks up the truncated topic.
         start = starts.get(TopicPartition(d.topic or "", d.partition if d.partition is not None else -1), 0)
         if start == 0:
             continue
         log = read_log(log_dir, d)
-        if log is not None and log.emptied_by(start):
-            emptied.append(Emptied(f"{d.log_dir}/{d.name}", start, log.log_end))
+        # That the end of a current one is unknown is nothing new to a broker: it recovers that log.
+        current = d.kind is Kind.CURRENT
+        if log is not None and log.emptied_by(start) and not (current and log.log_end is None):
+            emptied.append(Emptied(f"{d.log_dir}/{d.name}", start, log.log_end, current))
     return emptied
 
 
@@ -243,7 +245,8 @@ def _start_facts(
         wrong_directory=wrong,
         homeless=_homeless(session, seen, {key: rulings[key].last_copy for key in wrong}),
         open_exchanges=session.open_exchanges(),
-        emptied=emptied_strays(session),
+        # Before a start there is no time to read logs that only a checkpoint of another log could empty.
+        emptied=emptied_logs(session, Kind.STRAY, *(() if about_to_start else (Kind.CURRENT,))),
         overrides=_overrides(session.target.config, facts.log_dirs.values()),
         about_to_start=about_to_start,
         missing=session.missing(facts),

@@ -72,6 +72,7 @@ no-directory                warning   all          assigned here without a direc
 assignments-not-compared    warning   all          no assignments were read: what has no directory here is unknown
 log-dir-forgotten           fatal     all          a log dir with partitions of this broker left `log.dirs` [8]
 stale-cordon                warning   >= 4.3.0     `cordoned.log.dirs` names what `log.dirs` lacks
+log-emptied                 warning   all          a log that ends below its checkpointed log start offset
 stray-emptied               warning   all          a stray below the log start offset of the partition of its name
 open-exchange               warning   all          `restore --replace` was cut short: one dir has another's name
 leftover-temp-file          info      all          a temporary file of logagent's
@@ -109,7 +110,15 @@ from logagent.model.check.long_names import check_long_names
 from logagent.model.check.metadata_dir import check_metadata, in_metadata_log, odd_file
 from logagent.model.check.paths import check_broker_id, check_meta, check_paths
 from logagent.model.check.releases import check_releases
-from logagent.model.check.start_facts import CheckpointFault, LoadFault, LoadFile, Mode, StartFacts, StartLogDirFacts
+from logagent.model.check.start_facts import (
+    CheckpointFault,
+    Emptied,
+    LoadFault,
+    LoadFile,
+    Mode,
+    StartFacts,
+    StartLogDirFacts,
+)
 from logagent.model.finding import ALL, Finding, Releases, Severity, concerning, fatal, info, warning
 from logagent.model.kafka_version import CORDONS_SINCE, KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
@@ -515,6 +524,9 @@ def _check_exchanges(facts: StartFacts) -> Iterator[Finding]:
 
 def _check_emptied(facts: StartFacts) -> Iterator[Finding]:
     for e in facts.emptied:
+        if e.current:
+            yield _log_emptied(e)
+            continue
         end = f"its log ends at {e.log_end}" if e.log_end is not None else "the end of its log is unknown"
         yield warning(
             "stray-emptied",
@@ -523,6 +535,19 @@ def _check_emptied(facts: StartFacts) -> Iterator[Finding]:
             " segments when it next loads it",
             "if its records matter, move it out of the log dir before the next start (or logagent restore it)",
         )
+
+
+def _log_emptied(e: Emptied) -> Finding:
+    """`LogLoader.recoverLog`: after a power failure the log may end below what was deleted before, and nothing is lost;
+    with the checkpoint of another log dir or time it is."""
+    return warning(
+        "log-emptied",
+        e.path,
+        f"the checkpointed log start offset is {e.log_start_offset}, and its log ends at {e.log_end}: the broker"
+        " deletes all its segments when it loads it",
+        "if records up to there were deleted (kafka-delete-records.sh), nothing to do; if log-start-offset-checkpoint"
+        " is another log dir's, or from another time, move it away before the broker starts",
+    )
 
 
 def _check_missing(facts: StartFacts) -> Iterator[Finding]:

@@ -226,12 +226,13 @@ class StartLogDirFacts:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """A stray with records for which a broker reads a log start offset above the end of its log (`log_end`, None if
-    unknown)."""
+    """A stray, or a `current` directory, with records for which a broker reads a log start offset above the end of its
+    log (`log_end`, None if unknown)."""
 
     path: str
     log_start_offset: int
     log_end: int | None
+    current: bool = False
 
 
 # Settings that we do not use, so a broker's command line may override its file for them.
