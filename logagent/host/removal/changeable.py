@@ -10,9 +10,10 @@ a security module that forbids it, fails there, with nothing lost.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -30,9 +31,17 @@ from logagent.model.records import ActionKind
 
 # Kafka makes no directories in a partition's. What is deeper fails at the act, if it does.
 _MOST_LEVELS = 16
-# File systems whose rename takes no flags (`nfs_rename`, `ceph_rename`, `v9fs_vfs_rename`). Of those in user space
-# hardly any does, and which one shows only at the act: a doubt refuses.
-_PLAIN_RENAMES = frozenset({"nfs", "nfs4", "ceph", "9p", "ocfs2", "fuse"})
+# File systems whose rename takes no flags, by Linux's sources (`nfs_rename`, `ceph_rename`, `v9fs_vfs_rename`, …). A
+# list, because nothing can be tried: before the file system is asked, the kernel answers that there is no such name
+# (ENOENT) or that it is taken (EEXIST), and a name of our own in a log dir is more than a dry run may write. ext4, xfs,
+# btrfs, tmpfs, overlay, CIFS and SMB take RENAME_NOREPLACE; virtiofs hands it to the host's file system.
+_PLAIN_RENAMES = frozenset(
+    {"nfs", "nfs4", "ceph", "9p", "ocfs2", "orangefs", "afs", "coda", "ecryptfs", "vboxsf", "fuse", "fuseblk"}
+)
+# In user space it is up to each program (sshfs, bindfs and ntfs-3g refuse), and that shows only at the act: a doubt
+# refuses.
+_IN_USER_SPACE = "fuse."
+_ZFS_VERSION, _ZFS_SINCE = "/sys/module/zfs/version", (2, 2)
 _CHATTR = {"immutable": "i", "append-only": "a"}
 
 
@@ -126,10 +135,11 @@ class Ways:
             if not _may(fd, ".", WRITE):
                 yield _no_permission(self.actor, path, attributes(fd))
         kind = self._kind = kind_of(fd) if self._kind is None else self._kind
-        if kind in _PLAIN_RENAMES or kind.startswith(("fuse.", "fuseblk")):
+        if not takes_noreplace(kind, _zfs_version):
             yield Unchangeable(
                 f"{path} is on {kind}, where names cannot be changed without replacing others (RENAME_NOREPLACE)",
-                "use a local file system, or act where this one is local; what is marked or stray is removed here, too",
+                "use a local file system, or run it where this one is local; what is marked or stray already can be"
+                " removed here",
             )
         if on_lower_layer(fd) and not _overlay_moves(fd):
             fact = f"{path} is in a lower layer of an overlay file system, which renames no directory from there"
@@ -202,6 +212,21 @@ def why_not_replaced(log_dir: OpenLogDir, file: str, actor: Actor) -> Unchangeab
     if actor.uid not in (found.uid, 0):
         return _not_its_owner(actor, path, found)
     return next(_fixed(path, found.fixed), None)
+
+
+def takes_noreplace(kind: str, zfs_version: Callable[[], str]) -> bool:
+    """Whether a rename on this kind of file system can refuse to replace what has the new name (RENAME_NOREPLACE). ZFS
+    since 2.2; `zfs_version` is that of the module that runs, empty if it does not say, which refuses."""
+    if kind == "zfs":
+        found = re.match(r"(\d+)\.(\d+)", zfs_version())
+        return found is not None and (int(found[1]), int(found[2])) >= _ZFS_SINCE
+    return kind not in _PLAIN_RENAMES and not kind.startswith(_IN_USER_SPACE)
+
+
+def _zfs_version() -> str:
+    with suppress(OSError), open(_ZFS_VERSION, encoding="ascii", errors="replace") as file:
+        return file.read().strip()
+    return ""
 
 
 def _may(fd: int, name: str, wants: int) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from logagent.host.removal.changeable import takes_noreplace
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran
 from tests.disk.conftest import LoopFs, run, unmount
 from tests.disk.copies import run_in_a_copy
@@ -301,6 +302,20 @@ def test_nothing_is_said_of_what_may_be_done(others: CliHost) -> None:
     (host.d2 / name / LOG).chmod(0o400)
     shown, done = both(host, "cleanup")
     assert found(shown) == [] and done.outcomes()[name] == "done"
+
+
+@pytest.mark.parametrize(
+    "kind, zfs, takes",
+    [
+        *((kind, "", True) for kind in ("ext4", "xfs", "btrfs", "tmpfs", "overlay", "cifs", "smb3", "virtiofs", "")),
+        *((kind, "", False) for kind in ("nfs", "nfs4", "ceph", "9p", "fuse", "fuseblk", "fuse.sshfs", "fuse.bindfs")),
+        *(("zfs", version, False) for version in ("", "unknown", "0.8.6-1", "2.1.11-1~bpo", "1.99")),
+        *(("zfs", version, True) for version in ("2.2.0-rc4", "2.2.2-0ubuntu9", "2.10.1", "3.0")),
+    ],
+)
+def test_which_file_systems_rename_without_replacing(kind: str, zfs: str, takes: bool) -> None:
+    """By the sources of Linux and OpenZFS: there is nothing to try it with that changes nothing."""
+    assert takes_noreplace(kind, lambda: zfs) is takes
 
 
 def test_a_file_system_in_user_space_renames_nothing_and_the_dry_run_says_so(tmp_path: Path) -> None:
