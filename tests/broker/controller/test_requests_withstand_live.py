@@ -174,7 +174,7 @@ def orphans_on_three(s: Stage, topic: str) -> Any:
 
 
 def test_agents_that_are_new_carry_out_nothing_that_stood(stage: Stage) -> None:
-    topic, lives = stage.create("all-new"), stage.create("all-new-lives")
+    topic, lives = stage.create("all-new"), stage.create("lives-on")
     lives_id = stage.cluster.topic_id(lives)
     topic_id = orphans_on_three(stage, topic)
     undecided = stage.ordered.asked_and_killed(lives, ASKED)

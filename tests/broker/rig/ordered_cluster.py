@@ -84,7 +84,9 @@ class OrderedCluster:
 
     def scan(self, node_id: int) -> Any:
         """What `logagent scan` says with the settings and the state of an agent, which knows the cluster's brokers."""
-        return json.loads(self.command(node_id, "scan", "--json").stdout)
+        ran = self.command(node_id, "scan", "--json")
+        assert ran.stdout, ran.stderr
+        return json.loads(ran.stdout)
 
     def command(self, node_id: int, *words: str) -> subprocess.CompletedProcess[str]:
         """`logagent …` on a broker's host, with the settings and the state of its agent."""
