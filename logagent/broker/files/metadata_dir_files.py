@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -23,7 +22,7 @@ from logagent.broker.files.meta_properties import (
 )
 from logagent.broker.files.segment_files import segment_bases
 from logagent.broker.metadata_log.batches import BatchDefect, BatchFile
-from logagent.broker.metadata_log.log import ControlType, control_type, only_voter, open_file
+from logagent.broker.metadata_log.log import ControlType, control_type, only_voter, open_file, snapshots_of
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import FileLimit, read_regular
@@ -34,7 +33,6 @@ from logagent.model.naming.dir_names import METADATA_DIR
 
 QUORUM_STATE: Final = "quorum-state"
 METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
-_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _VOTERS = ControlType.KRAFT_VOTERS
 _DATA_VERSIONS = (0, 1)
 _ELECTION = ("leaderId", "leaderEpoch", "votedId")
@@ -104,7 +102,7 @@ def _not_the_voter(log_fd: int, meta: MetaRead) -> Iterator[MetadataFault]:
     if meta.node_id is None or meta.directory_id is None:
         return
     names = os.listdir(log_fd)
-    snapshots = sorted(name for name in names if _SNAPSHOT.fullmatch(name))[-1:]
+    snapshots = snapshots_of(names)[-1:]
     segments = [f"{base}.log" for base in segment_bases(names)]
     # The log only where the snapshot speaks against this node: it can be long, and the voters are in every snapshot.
     for files in (snapshots, [*snapshots, *segments]):
@@ -186,7 +184,7 @@ def _check_topic_id(data: bytes) -> None:
 def _snapshot_faults(log_fd: int) -> Iterator[MetadataFault]:
     """The newest snapshot, which every start loads; the log cannot begin where there is none."""
     names = os.listdir(log_fd)
-    snapshots = sorted(name for name in names if _SNAPSHOT.fullmatch(name))
+    snapshots = snapshots_of(names)
     for name in sorted(names):
         if name.endswith(".checkpoint") and name not in snapshots:
             says = f"{name}: its name is not a snapshot's"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from logagent.broker.metadata_log.batches import Batch, BatchDefect, FileShrank
-from logagent.broker.metadata_log.log import ATTEMPTS, ControlType, beginning, control_type, open_file
+from logagent.broker.metadata_log.log import ATTEMPTS, ControlType, beginning, control_type, open_file, snapshots_of
 from logagent.broker.metadata_log.metadata_records import FeatureLevel, Reader, decode_record
 from logagent.errors import UnreadableError
 from logagent.model.check.releases import BOOTSTRAP, KRAFT_VERSION
@@ -22,7 +22,6 @@ from logagent.model.naming.dir_names import METADATA_DIR
 
 _Levels = dict[str, tuple[int, ...]]
 _SEGMENT = re.compile(r"(\d{20})\.log")
-_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 # Frame version 1, type 12, version 0 of a FeatureLevelRecord; no other version may ever be written (its schema).
 _A_FEATURE = bytes((1, 12, 0))
 
@@ -69,8 +68,8 @@ def _of_bootstrap(dir_fd: int) -> tuple[_Levels, str | None]:
 
 def _of_log(log_fd: int, levels: StartLevels) -> StartLevels:
     names = os.listdir(log_fd)
-    snapshot = max((name for name in names if _SNAPSHOT.fullmatch(name)), default=None)
-    end = int(snapshot[:20]) if snapshot is not None else 0
+    snapshot = next(reversed(snapshots_of(names)), None)
+    end, epoch = (int(snapshot[:20]), int(snapshot[21:31])) if snapshot is not None else (0, 0)
     in_snapshot: _Levels = {}
     if snapshot is not None:
         with open_file(log_fd, snapshot) as file:
@@ -81,6 +80,8 @@ def _of_log(log_fd: int, levels: StartLevels) -> StartLevels:
     in_log = in_snapshot if end > 0 else {n: found for n, found in in_snapshot.items() if n == KRAFT_VERSION}
     empty = end == 0
     for batch in _batches_after(log_fd, sorted(m[1] for m in map(_SEGMENT.fullmatch, names) if m), end):
+        if batch.epoch < epoch:
+            continue  # a start throws it away (`KafkaRaftLog.truncateToLatestSnapshot`)
         empty = False
         _add(in_log, batch, end)
     formatted = in_snapshot if empty and in_snapshot != in_log else {}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -203,6 +203,7 @@ class LogState:
     torn_bytes: int = 0
     remembered: LogPoint | None = None
     last_beneath: LogPoint | None = None
+    left_out_at: int | None = None
 
     def control(self, record: ControlRecord) -> None:
         self.voters.see(record)
@@ -271,16 +272,32 @@ def read_segments(dir_fd: int, state: LogState, bases: list[int]) -> None:
             try:
                 expected, position = beginning(dir_fd, file, base, state.snapshot_end)
                 for batch in file.batches(expected, epoch, position):
-                    if batch.next_offset > state.snapshot_end:
+                    if batch.next_offset > state.snapshot_end and not _is_left_out(state, batch):
                         state.apply(batch)
                     expected, epoch = batch.next_offset, batch.epoch
             except BatchDefect as defect:
                 if base != bases[-1]:
                     raise UnreadableError(f"{name}: byte {defect.position}: {defect}") from defect
                 _accept_torn_tail(file, defect, expected)
-                state.torn_bytes = file.size - defect.position
+                state.torn_bytes = max(state.torn_bytes, file.size - defect.position)
             except UnreadableError as error:
                 raise type(error)(f"{name}: {error}", hint=error.hint) from error
+
+
+def _is_left_out(state: LogState, batch: Batch) -> bool:
+    """Whether a batch after the snapshot is of an older epoch. A node whose log ends in such an epoch begins anew at
+    the snapshot (`KafkaRaftLog.truncateToLatestSnapshot`): the quorum never agreed on what follows. A log that is older
+    first, and then goes on, is none that a node wrote."""
+    if batch.epoch < state.snapshot_epoch:
+        state.left_out_at = batch.base_offset if state.left_out_at is None else state.left_out_at
+        state.torn_bytes = max(state.torn_bytes, 1)
+        return True
+    if state.left_out_at is not None:
+        raise UnreadableError(
+            f"offset {state.left_out_at} is of an epoch before that of the snapshot ({state.snapshot_epoch}), and the"
+            f" log goes on in epoch {batch.epoch}"
+        )
+    return False
 
 
 def beginning(dir_fd: int, file: BatchFile, base: int, offset: int) -> tuple[int, int]:
@@ -296,6 +313,12 @@ def _accept_torn_tail(file: BatchFile, defect: BatchDefect, expected: int) -> No
         raise UnreadableError(
             f"byte {defect.position}: {defect}, but records go on at byte {later}: the file is damaged"
         )
+
+
+def snapshots_of(names: Iterable[str]) -> list[str]:
+    """The snapshots among the `names`, the newest last: by epoch, then by offset (`OffsetAndEpoch.compareTo`)."""
+    found = (m for m in map(_SNAPSHOT.fullmatch, names) if m)
+    return [m[0] for m in sorted(found, key=lambda m: (int(m[2]), int(m[1])))]
 
 
 def batch_with(dir_fd: int, bases: list[int], end: int) -> LogPoint | None:
@@ -439,11 +462,11 @@ def _marks(dir_fd: int) -> tuple[bytes | None, bytes | None]:
 
 def _read_once(dir_fd: int, names: list[str], booted_ms: int | None, remembered: int | None) -> LogState:
     segments = sorted(int(m[1]) for m in map(_SEGMENT.fullmatch, names) if m)
-    snapshots = sorted((m[0] for m in map(_SNAPSHOT.fullmatch, names) if m), reverse=True)
+    snapshots = snapshots_of(names)
     if not segments and not snapshots:
         raise UnreadableError("there is neither a log nor a snapshot of it")
     state, refused = LogState(), list[str]()
-    for name in snapshots:
+    for name in reversed(snapshots):
         try:
             state = read_snapshot(dir_fd, name)
             break
@@ -464,6 +487,9 @@ def _read_once(dir_fd: int, names: list[str], booted_ms: int | None, remembered:
         raise UnreadableError(f"no snapshot is complete and there is no log: {'; '.join(refused)}")
     needed = [base for base in segments if start is not None and base >= start]
     read_segments(dir_fd, state, needed)
+    ends_in = max(state.snapshot_epoch, state.times.last_epoch or 0)
+    if refused and int(snapshots[-1][21:31]) > ends_in:
+        raise UnreadableError(f"the log ends in epoch {ends_in}, before that of the snapshot {refused[0]}")
     if remembered is not None and remembered <= state.snapshot_end:
         state.remembered = batch_with(dir_fd, segments, remembered)
     state.last_beneath = batch_with(dir_fd, segments, state.snapshot_end)

@@ -74,6 +74,17 @@ def exported(image: AssignmentImage) -> bytes:
     return b"".join(document_pieces(image))
 
 
+@pytest.mark.parametrize(("level", "earlier", "written"), [(21, None, 21), (21, 99, 99), (None, None, None)])
+def test_what_a_log_does_not_prove_its_export_does_not_either(
+    tmp_path: Path, level: int | None, earlier: int | None, written: int | None
+) -> None:
+    image, path = sample(metadata_version=level, earlier_metadata_version=earlier), str(tmp_path / "assignments.json")
+    write_assignments(path, image)
+    back = read_assignments(path)
+    assert back.metadata_version == written
+    assert (back.untested_because is None) == (image.untested_because is None) == (written == 21)
+
+
 def test_what_goes_out_comes_back(tmp_path: Path) -> None:
     image, path = sample(), str(tmp_path / "assignments.json")
     write_assignments(path, image)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 import tempfile
@@ -13,6 +14,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logagent.broker.metadata_log.features import read_start_levels
 from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
 from logagent.errors import NotUnderstood, UnreadableError
 from logagent.model.assignments.levels import NEWEST_METADATA_VERSION
@@ -99,6 +101,66 @@ def test_a_record_of_a_newer_kafka_is_refused_with_its_place(tmp_path: Path) -> 
     writer.write_segment(tmp_path, 0, writer.batch(0, [writer.frame(3, 3, b"")], START_MS))
     with pytest.raises(NotUnderstood, match=r"0{20}\.log: PartitionRecord has version 3"):
         read(tmp_path)
+
+
+def write_both(folder: Path, epoch: int, later: int) -> None:
+    """A snapshot of that epoch that ends at offset 2, and a log of epoch 1 in which a topic is removed after that; its
+    last record is of the epoch `later`."""
+    made = [writer.topic("a", id_of(1)), writer.topic("b", id_of(2))]
+    writer.write_snapshot(folder, 2, writer.snapshot(made, START_MS, epoch=epoch, voters=[1]), epoch=epoch)
+    log = writer.batch(0, made, START_MS - 9) + writer.batch(2, [writer.remove_topic(id_of(1))], START_MS + 1)
+    writer.write_segment(folder, 0, log + writer.batch(3, [writer.NO_OP], START_MS + 2, epoch=later))
+
+
+def test_a_log_that_is_older_than_its_snapshot_is_thrown_away_as_a_starting_node_does(tmp_path: Path) -> None:
+    """`KafkaRaftLog.truncateToLatestSnapshot`, also with files that somebody put back: what follows the snapshot in a
+    log of an older epoch was never agreed on."""
+    write_both(tmp_path, epoch=5, later=4)
+    image = read(tmp_path)
+    assert {t.name for t in image.assignments.by_id.values()} == {"a", "b"}
+    assert (image.assignments.offset, image.committed_offset, image.assignments.gone_ids) == (2, 2, frozenset())
+    assert image.torn_bytes > 0 and image.assignments.known_until_ms <= START_MS
+
+
+@pytest.mark.parametrize(("epoch", "later"), [(5, 5), (5, 6)])
+def test_a_log_that_is_older_than_its_snapshot_and_goes_on_is_refused(tmp_path: Path, epoch: int, later: int) -> None:
+    write_both(tmp_path, epoch, later)
+    with pytest.raises(UnreadableError, match=r"offset 2 is of an epoch before that of the snapshot \(5\)"):
+        read(tmp_path)
+
+
+def test_a_log_that_a_newer_damaged_snapshot_ends_is_refused(tmp_path: Path) -> None:
+    """A start throws the log away, and then fails with the snapshot."""
+    write_both(tmp_path, epoch=1, later=4)
+    (tmp_path / f"{9:020}-{5:010}.checkpoint").write_bytes(b"")
+    with pytest.raises(UnreadableError, match="ends in epoch 4, before that of the snapshot"):
+        read(tmp_path)
+    (tmp_path / f"{9:020}-{5:010}.checkpoint").rename(tmp_path / f"{3:020}-{4:010}.checkpoint")
+    assert [t.name for t in read(tmp_path).assignments.by_id.values()] == ["b"], (
+        "an older one, and the log, have it all"
+    )
+
+
+def test_the_newest_snapshot_is_that_of_the_latest_epoch(tmp_path: Path) -> None:
+    """`OffsetAndEpoch.compareTo`: one of an older epoch that goes further was put back, or is of another history."""
+    writer.write_snapshot(tmp_path, 200, writer.snapshot([writer.topic("a", id_of(1))], START_MS, epoch=3), epoch=3)
+    both = [writer.topic("a", id_of(1)), writer.topic("b", id_of(2))]
+    writer.write_snapshot(tmp_path, 150, writer.snapshot(both, START_MS, epoch=5), epoch=5)
+    image = read(tmp_path)
+    assert (len(image.assignments.by_id), image.assignments.offset) == (2, 150)
+    log = tmp_path / "__cluster_metadata-0"
+    log.mkdir()
+    for name, level in ((f"{200:020}-{3:010}", 7), (f"{150:020}-{5:010}", 20)):
+        values = [writer.feature_level("metadata.version", level)]
+        (log / f"{name}.checkpoint").write_bytes(writer.snapshot(values, START_MS, epoch=int(name[21:])))
+    dir_fd = os.open(tmp_path, os.O_RDONLY)
+    assert read_start_levels(dir_fd).log == {"metadata.version": (20,)}
+    os.close(dir_fd)
+
+
+def test_a_log_of_the_epoch_of_its_snapshot_goes_on(tmp_path: Path) -> None:
+    write_both(tmp_path, epoch=1, later=4)
+    assert [t.name for t in read(tmp_path).assignments.by_id.values()] == ["b"]
 
 
 def test_dynamic_delete_delay(tmp_path: Path) -> None:
