@@ -157,18 +157,23 @@ def _say_what_is_not_known(call: Call, session: Session) -> None:
 
 def _say_what_is_not_considered(call: Call, session: Session, topics: Collection[str]) -> None:
     """Settings that may keep or take segments too: reasons and dates hold as far as they change nothing of it."""
-    found = [_not_considered_in_words(n) for n in session.assignments.layers.not_considered(topics)]
-    if found and topics:
-        call.say(f"not considered, and may change reasons and dates: {'; '.join(found)}", folded=True)
+    by_key: dict[tuple[str, str], list[NotConsidered]] = {}
+    for found in session.assignments.layers.not_considered(topics) if topics else ():
+        by_key.setdefault((found.setting.key, found.setting.source), []).append(found)
+    if by_key:
+        words = "; ".join(map(_not_considered_in_words, by_key.values()))
+        call.say(f"not considered, and may change reasons and dates: {words}", folded=True)
 
 
-def _not_considered_in_words(found: NotConsidered) -> str:
-    topics = found.topics
+def _not_considered_in_words(found: Sequence[NotConsidered]) -> str:
+    """One setting, and the topics that have it with any of its values."""
+    setting, topics = found[0].setting, [topic for one in found for topic in one.topics]
     if not topics:
-        return str(found.setting)
+        return str(setting)
     of = ", ".join(topics[:_NAMED_TOPICS])
-    more = f" and {len(topics) - _NAMED_TOPICS} more topics" if len(topics) > _NAMED_TOPICS else ""
-    return f"{found.setting.key}={found.setting.text} ({'topic' if len(topics) == 1 else 'topics'} {of}{more})"
+    more = f" and {len(topics) - _NAMED_TOPICS} more" if len(topics) > _NAMED_TOPICS else ""
+    value = f"={setting.text}" if len(found) == 1 else ""
+    return f"{setting.key}{value} ({'topic' if len(topics) == 1 else 'topics'} {of}{more})"
 
 
 def _named(session: Session, names: Sequence[str]) -> tuple[list[PartitionDir], list[str]]:
