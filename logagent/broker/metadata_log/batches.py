@@ -34,6 +34,10 @@ class RecordDefect(ValueError):
     """The records contradict the header or their own lengths."""
 
 
+class RecordAttributes(RecordDefect):
+    """A record has attributes: no Kafka that we know gives it any."""
+
+
 class RecordBatch:
     """A batch in `data` (exactly as many bytes as its length says, and at least a complete header).
 
@@ -110,8 +114,8 @@ class RecordBatch:
             if length < 0 or end > len(data):
                 raise RecordDefect(f"a record at byte {position} claims {length} bytes")
             # One byte of attributes, which are unused so far.
-            if data[start]:
-                raise NotUnderstood(f"a record at byte {position} has attributes ({data[start]})")
+            if start < end and data[start]:
+                raise RecordAttributes(f"a record at byte {position} has attributes ({data[start]})")
             _, position = _varint(data, start + 1)
             delta, position = _varint(data, position)
             key, position = _bytes(data, position, end)
@@ -219,6 +223,8 @@ class Batch(NamedTuple):
                     raise UnreadableError(f"{where} has offset {offset} instead of {expected}")
                 yield expected, key, value
                 expected += 1
+        except RecordAttributes as error:
+            raise NotUnderstood(f"{where}: {error}") from error
         except RecordDefect as error:
             raise UnreadableError(f"{where} cannot be read: {error}") from error
 
