@@ -268,7 +268,9 @@ class FleetReader:
         ServiceUnreachable."""
         if not self.answers.has_owners():
             return None
-        self.heard.read(self.setting.clock())
+        now = self.setting.clock()
+        self.heard.read(now)
+        self.heard.read_back(nodes, now)  # a host may be down for days
         whose = {node: {*p.owners} for node, p in self.heard.nodes.items()}
         for node, owner in self.answers.owners().items():
             whose.setdefault(node, set()).add(owner)

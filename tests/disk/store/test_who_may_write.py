@@ -9,18 +9,22 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from logagent.cli.main import run
 from logagent.errors import ConfigError, ServiceUnreachable
+from logagent.store import landing_files
 from logagent.store.answers import Answers, Seen
 from logagent.store.control import Control
+from logagent.store.landing_files import Claim
 from logagent.store.records import instant
 from logagent.store.requests import Request, write_request
 from logagent.store.shared import init_store
-from logagent.store.signing import PrivateKey
+from logagent.store.signing import NotSigned, PrivateKey
+from logagent.store.tree import StoreTree
 from tests.disk.conftest import run as command
 from tests.disk.conftest import unmount
 from tests.needs import need_command, need_root
@@ -85,6 +89,51 @@ def test_nobody_renames_what_another_has_in_the_store(store: Path, mode: int) ->
                 (closed / "x").mkdir()
         with pytest.raises(PermissionError):
             (answers / "seen.json").unlink()
+
+
+def test_a_seen_file_that_is_another_user_s_than_its_folder_is_none(store: Path) -> None:
+    init_store(str(shared(store, 0o1777)))
+    with AGENT.acting():
+        looks(1, store)
+    answers = Answers(store, CLUSTER)
+    assert answers.seen(1) is not None
+    os.chown(store / "answers" / CLUSTER / "1" / "seen.json", OTHER.uid, -1)
+    with pytest.raises(NotSigned, match="another user"):
+        answers.seen(1)
+
+
+@pytest.mark.parametrize("mode", [0o3770, 0o1777])
+def test_nobody_publishes_for_another_node_once_it_has_its_folder(store: Path, mode: int) -> None:
+    """Nor takes away what it published. Who is the first of a day can put folders aside: the next snapshot of that host
+    is there again. Who makes a node's folder first keeps its agent out, which fails and says so."""
+    init_store(str(shared(store, mode)))
+    day = store / "landing" / CLUSTER / "2026-11-22"
+
+    def publishes(node: int, number: int) -> None:
+        claim = Claim(f"s-{number}", "snapshot", CLUSTER, node, "h", datetime(2026, 11, 22, tzinfo=UTC))
+        with reachable_folder() as spool, StoreTree(store) as tree:
+            data = landing_files.put(spool / "s", claim, ['{"row": "x"}'])
+            landing_files.deliver(tree, claim, data, landing_files.manifest_of(data).read_bytes(), lambda: None)
+
+    with OTHER.acting():
+        publishes(9, 1)
+    with AGENT.acting():
+        publishes(1, 1)
+        for forbidden in (partial(publishes, 9, 2), (day / "9" / "s-1.manifest.json").unlink, (day / "9").rmdir):
+            with pytest.raises(PermissionError):
+                forbidden()
+        with pytest.raises(PermissionError):
+            (day / "9").rename(day / "aside")
+    with OTHER.acting():
+        with pytest.raises(PermissionError):
+            publishes(1, 2)
+        (day / "1").rename(day / "aside")
+        (day / "2").mkdir()
+    with AGENT.acting():
+        publishes(1, 3)
+        assert [path.name for path in (day / "1").glob("*.json")] == ["s-3.manifest.json"]
+        with pytest.raises(PermissionError):
+            publishes(2, 1)
 
 
 @pytest.mark.parametrize("who", [OPERATOR, User(0, 0)], ids=["operator", "root"])
