@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from logagent.broker.files.log_extent import LEADER_EPOCH_CHECKPOINT
@@ -19,6 +19,7 @@ from logagent.model.check.start_facts import LoadFault, LoadFile
 
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
+LOG_SWAP: Final = LOG + ".swap"
 EPOCHS_BEING_WRITTEN: Final = "leader-epoch-checkpoint.tmp"
 MOST_OFFSET: Final = (1 << 63) - 1
 _INDEX_ENTRY = struct.Struct(">ii")
@@ -29,6 +30,7 @@ _DELTA_AT, _HEADER_BYTES = 23, 61
 # `AbortedTxn`: its version comes first.
 _ABORTED_BYTES, _ABORTED_VERSION = 34, 0
 _WINDOW = 1 << 16
+_MOST_BYTES = (1 << 31) - 1
 
 
 def load_faults(
@@ -47,6 +49,10 @@ def load_faults(
         if position is not None:
             says = f"at byte {position} begins what is no batch, and beside a clean-shutdown marker it is not cut off"
             yield LoadFault(LoadFile.TAIL, bases[-1] + LOG, says)
+    yield from _too_large(dir_fd, files, bases)
+    for name in sorted(files):
+        if name.endswith(LOG_SWAP) and name[:20].isdigit() and (fault := _swap_fault(dir_fd, name)) is not None:
+            yield fault
     for base in bases:
         if base + TXN_INDEX in files and (version := _foreign_version(dir_fd, base + TXN_INDEX)) is not None:
             yield LoadFault(LoadFile.ABORTED, base + TXN_INDEX, f"an entry is of version {version}")
@@ -70,6 +76,34 @@ def _place(
         # An index of aborted transactions is opened only if it is there.
         needed = base + LOG in files and not (suffix == TXN_INDEX and what == NOWHERE)
     return LoadFile.PLACE if needed else LoadFile.AHEAD
+
+
+def _too_large(dir_fd: int, files: Collection[str], bases: Iterable[str]) -> Iterator[LoadFault]:
+    """`FileRecords.open` and `AbstractIndex` take no file above `Integer.MAX_VALUE`."""
+    for base in bases:
+        for name in (base + LOG, base + OFFSET_INDEX, base + TIME_INDEX):
+            if name not in files:
+                continue
+            try:
+                size = os.stat(name, dir_fd=dir_fd).st_size
+            except (FileNotFoundError, PermissionError):
+                continue
+            if size > _MOST_BYTES:
+                yield LoadFault(LoadFile.LARGE, name, f"it has {size} bytes, and a broker reads {_MOST_BYTES} at most")
+
+
+def _swap_fault(dir_fd: int, name: str) -> LoadFault | None:
+    """The broker puts a `.swap` in the place of the segments that it was made from, whatever is in it."""
+    try:
+        with opened_regular(name, SEGMENT, dir_fd=dir_fd, follow=True) as fd:
+            size, head = os.fstat(fd).st_size, os.pread(fd, _HEAD.size, 0)
+    except (FileNotFoundError, PermissionError, UnreadableError):
+        return None
+    if size == 0:
+        return LoadFault(LoadFile.EMPTY_SWAP, name, "it is empty")
+    if len(head) == _HEAD.size and _LEAST_LENGTH <= _HEAD.unpack(head)[1] <= size - _LENGTH_FROM:
+        return None
+    return LoadFault(LoadFile.SWAP, name, "it begins with what is no batch")
 
 
 def _no_batch_at(dir_fd: int, base: str) -> int | None:

@@ -20,6 +20,7 @@ no-topic-id                 fatal     3.7.0        no `partition.metadata` (KRaf
 no-topic-id                 warning   >= 3.7.1     the same: set aside; fatal if assigned: recreated empty (KRaft)
 odd-segment-file            fatal     all          `backup.log`: named like a segment file, but without an offset [4]
 mounted-partition           warning   all          a partition directory that is a mount point
+mounted-partition           fatal     all          a `-delete` directory that is a mount point
 too-long-to-delete          warning   < 2.2.2      a name too long to be marked for deletion (KAFKA-4893)
 too-long-to-delete          fatal     < 2.2.2      the same, and the deletion was tried: offline again at each start
 future-name-too-long        info      all          a name too long for `-future` to be added
@@ -38,7 +39,7 @@ setting-refused             fatal     all          a number that the release doe
 settings-not-compared       warning   >= 4.1.0     the settings of topics could not be read (KRaft)
 other-directory-id          fatal     >= 3.9.0     the only voter of a dynamic quorum has another `directory.id` (KRaft)
 no-quorum                   fatal     all          no `controller.quorum.bootstrap.servers` and no voters (KRaft)
-broken-segment              fatal     all          no batch at the end of a log, beside a clean-shutdown marker [9]
+broken-segment              fatal     all          no batch where a start reads one, or more than 2 GiB [9]
 not-a-file                  fatal     all          a directory, FIFO or dangling symlink where a start needs a file [10]
 broken-epochs               fatal     all          a partition's `leader-epoch-checkpoint` that Kafka cannot read
 reserved-broker-id          fatal     < 4.0.0      `broker.id` above `reserved.broker.max.id` (ZooKeeper)
@@ -218,10 +219,12 @@ def _not_as_a_broker_writes_it(d: PartitionDir, where: StartLogDirFacts, facts: 
     if d.error == SYMLINK:
         yield _linked(d, where.dir_links[d.name])
     elif d.error == MOUNT_POINT:
-        yield warning(
+        yield Finding(
+            # A -delete directory is removed soon after the start (seen on 4.3.1), the others when their topic is.
+            Severity.FATAL if d.kind is Kind.DELETE else Severity.WARNING,
             "mounted-partition",
             _path(d),
-            "a mount point: the broker cannot rename it, and deleting its topic takes the log dir offline",
+            "a mount point: the broker cannot rename or remove it, and deleting its topic takes the log dir offline",
             "move its content into a regular directory of the log dir",
         )
     elif d.error is not None and d.error.startswith(_BROKEN_METADATA):
@@ -356,6 +359,15 @@ def _load_fault(log_dir: str, fault: LoadFault) -> Finding:
                 f"with the broker stopped, move it and {base}.index out of the directory: the broker makes both again"
             )
             return fatal("broken-segment", path, says, hint, releases=Releases(since=ABORTED_VERSIONS))
+        case LoadFile.LARGE:
+            hint = "with the broker stopped, move an index out of the directory (the broker makes it again); of a"
+            hint += " segment, keep what kafka-dump-log.sh reads, or move the partition away if a replica has it all"
+            return fatal("broken-segment", path, f"{fault.error}: the broker does not start", hint)
+        case LoadFile.SWAP | LoadFile.EMPTY_SWAP:
+            says = f"{fault.error}, and the broker puts it in the place of the segments from here on: it does not"
+            says += " start, or their records are lost"
+            kind = fatal if fault.file is LoadFile.SWAP else warning
+            return kind("broken-segment", path, says, _MOVE_OUT)
         case LoadFile.PLACE:
             says = f"{fault.error}, and the broker needs a file there: it takes the log dir offline, or waits for ever"
             return fatal("not-a-file", path, says, _MOVE_OUT)

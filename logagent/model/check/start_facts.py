@@ -157,12 +157,16 @@ class StartLevels:
 class LoadFile(StrEnum):
     """What a broker fails on when it loads a log dir. TAIL: bytes behind the last batch. ABORTED: the index of aborted
     transactions. PLACE: something else (a directory, a symlink that leads nowhere, a FIFO) where it needs a file.
-    AHEAD: the same where it will need one."""
+    AHEAD: the same where it will need one. LARGE: a segment or an index above 2 GiB. SWAP: a half-done replacement of
+    segments by what is no batch; EMPTY_SWAP: by nothing."""
 
     TAIL = "tail"
     ABORTED = "aborted"
     PLACE = "place"
     AHEAD = "ahead"
+    LARGE = "large"
+    SWAP = "swap"
+    EMPTY_SWAP = "empty-swap"
 
 
 @dataclass(frozen=True, slots=True)

@@ -862,6 +862,15 @@ def without_indexes(disk: Disk) -> None:
         in_partition(FIRST + suffix)(disk).unlink()
 
 
+def swapped(path: Path) -> None:
+    shutil.copy(path, f"{path}.swap")
+
+
+def of_two_gib(path: Path) -> None:
+    with path.open("ab") as file:
+        file.truncate(2**31)
+
+
 def cure_of(name: str) -> Doing | None:
     """Where nothing is lost for good: not the only segment, not the topic id."""
     return to(in_partition(name), Path.rmdir) if name not in (f"{FIRST}.log", "partition.metadata") else None
@@ -943,6 +952,21 @@ SEGMENTS = [
     *(
         Damage(f"a directory for {name}, unclean", unclean(to(in_partition(name), as_directory)), IN_FILES, BOTH)
         for name in PLACES_OF_FILES
+    ),
+    *(
+        Damage(
+            f"a swapped segment {what}",
+            to(in_partition(f"{FIRST}.log.swap"), holding(data)),
+            IN_FILES,
+            BOTH,
+            to(in_partition(f"{FIRST}.log.swap"), removed),
+        )
+        for what, data in {"of zeros": bytes(300), "of letters": b"x" * 300}.items()
+    ),
+    Damage("a swapped segment, whole", to(in_partition(f"{FIRST}.log"), swapped), (), BOTH),
+    *(
+        Damage(f"a {suffix} of 2 GiB", to(in_partition(FIRST + suffix), of_two_gib), IN_FILES, BOTH)
+        for suffix in (".log", ".index")
     ),
     *(
         Damage(f"a file {name}", to(in_partition(name), holding(b"")), IN_FILES, BOTH, to(in_partition(name), removed))
@@ -1143,6 +1167,13 @@ def mounted(disk: Disk) -> None:
     disk.undo.callback(unmount, place)
 
 
+def delete_mounted(disk: Disk) -> None:
+    place = disk.make(f"zzz-0.{UUID}-delete")
+    run("mount", "-t", "tmpfs", "tmpfs", place)
+    disk.undo.callback(unmount, place)
+    disk.node.configure({"log.segment.delete.delay.ms": "500", "log.initial.task.delay.ms": "500"})
+
+
 def future_linked(disk: Disk) -> None:
     aside = copied_aside(disk)
     (disk.partition().parent / f"{TOPIC}-0.{UUID}-future").symlink_to(aside)
@@ -1188,6 +1219,7 @@ TWICE = [
     Damage("a link to one without topic id", linked(without_id), ("duplicate-partition", "no-topic-id"), BOTH),
     Damage("two links to one partition", both_linked, ("duplicate-partition",), BOTH),
     Damage("the same partition mounted", mounted, ("duplicate-partition",), BOTH),
+    Damage("a -delete directory that is a mount point", delete_mounted, ("mounted-partition",), BOTH, patience=10),
     Damage("a linked future beside its current", future_linked, ("future-beside-current",), BOTH, patience=10),
     Damage("a linked partition.metadata", id_linked, (), BOTH),
     Damage("a copy, and a linked partition.metadata", id_linked_twice, ("duplicate-partition",), BOTH),
@@ -1210,6 +1242,7 @@ QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "a directory for leader-epoch-checkpoint.tmp": frozenset({(NEWEST, "combined")}),
     "a link for the replication checkpoint": frozenset({(NEWEST, "combined")}),
     "a link to nowhere for the replication checkpoint as it is written": frozenset({("4.3.1", "combined")}),
+    "a swapped segment of zeros": frozenset({(NEWEST, "combined")}),
     "directory.id 99 of a log dir": frozenset({("3.9.1", "combined")}),
     "a link to the same partition": frozenset({("4.3.1", "combined")}),
     "a linked partition.metadata": frozenset({("4.3.1", "combined")}),

@@ -92,6 +92,23 @@ def test_one_foreign_version_among_aborted_transactions_is_enough(versions: list
         assert faults(Path(made)) == [], "without its segment it is removed"
 
 
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+def test_no_file_of_a_segment_is_above_2_gib(path: Path, suffix: str) -> None:
+    for size, found in ((2**31 - 1, []), (2**31, [("large", FIRST + suffix)])):
+        with (path / (FIRST + suffix)).open("ab") as file:
+            file.truncate(size)
+        assert faults(path, clean=False) == found
+
+
+@pytest.mark.parametrize(
+    ("content", "file"), [(LOG, None), (b"", "empty-swap"), (bytes(300), "swap"), (b"x" * 300, "swap"), (b"x", "swap")]
+)
+def test_what_replaces_segments_must_be_one(path: Path, content: bytes, file: str | None) -> None:
+    name = f"{FIRST}.log.swap"
+    (path / name).write_bytes(content)
+    assert faults(path) == ([(file, name)] if file is not None else [])
+
+
 PLACES = [
     (f"{FIRST}.index", "place"),
     (f"{FIRST}.timeindex", "place"),
@@ -132,7 +149,7 @@ def test_so_is_a_link_that_leads_nowhere_or_a_fifo(
 ) -> None:
     """A linked file is a file; an epoch file or topic id that cannot be read is another finding."""
     aside = path.parent / "aside"
-    aside.write_bytes((path / name).read_bytes() if (path / name).exists() else b"")
+    aside.write_bytes((path / name).read_bytes() if (path / name).exists() else LOG if ".log" in name else b"")
     places: list[tuple[str | None, str | None]] = [(str(aside), None), ("/nonexistent/x", nowhere), (None, fifo)]
     for target, file in places:
         (path / name).unlink(missing_ok=True)
