@@ -42,7 +42,7 @@ def forget_failures_of_removed(session: Session) -> None:
 
 def forget_old_actions(session: Session) -> int:
     """After a full inventory: forget old settled actions that nothing needs; returns how many. Raises JournalError."""
-    there = {d.inode for d in session.of_kind(Kind.STRAY, Kind.DELETE)}
+    there = session.journal.inodes_of(session.of_kind(Kind.STRAY, Kind.DELETE))
     # A record of the last day counts as such even if it was written by the clock before a jump.
     a_day_ago = session.clock_watch.reaching_back(session.clock.now_ms() - DAY_MS)
     ids = forgettable(session.journal.settled(), there, _scanned(session), a_day_ago + DAY_MS)

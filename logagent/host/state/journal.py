@@ -54,7 +54,7 @@ from logagent.model.health.clock_doubt import ClockDoubt, ClockJump, Clocks
 from logagent.model.health.serving import SeenHolder
 from logagent.model.naming.dir_names import is_unique
 from logagent.model.planning.queue import Attempts, RemovalIntent, SettledAction
-from logagent.model.records import ActionKind, DirKey, Identity, Outcome, in_64_bits
+from logagent.model.records import ActionKind, DirKey, Identity, Outcome, PartitionDir, in_64_bits
 
 __all__ = [
     "FILE_NAME",
@@ -502,6 +502,27 @@ class Journal:
             )
             for number, at, log_dir, new_dir, inode, attempt in rows
         ]
+
+    def inodes_of(self, dirs: Iterable[PartitionDir]) -> set[int]:
+        """The inodes of these directories, and those of the directories that they are copies of, whatever unique names
+        these had then: all that this journal has on them."""
+        inodes: set[int] = set()
+        names: set[str] = set()
+        for d in dirs:
+            inodes.add(d.inode)
+            if is_unique(d.name):
+                names.add(d.name)
+        known = -1
+        with self._lock, as_journal_error(self.path):
+            while known < len(inodes) + len(names):
+                known = len(inodes) + len(names)
+                # Row by row, as `removal_intents`.
+                for inode, *texts in self._db.execute("SELECT inode, name, new_name FROM actions"):
+                    number, mine = inode % (1 << 64), [text for text in map(text_or_none, texts) if text is not None]
+                    if number in inodes or not names.isdisjoint(mine):
+                        inodes.add(number)
+                        names.update(filter(is_unique, mine))
+        return inodes
 
     def forget(self, ids: Sequence[int]) -> None:
         """Forget these actions with their checkpoint entries; unsettled ones are always kept. Their space in the file

@@ -282,21 +282,21 @@ def forgettable(
 ) -> list[int]:
     """The ids of the rows that may be forgotten.
 
-    there: inodes of the -stray and -delete directories in a complete inventory; every row on one of them is needed (its
-    full name, its time of marking, its checkpoint entries, that its removal has started), under all names it had.
-    scanned: the log dirs of that inventory; rows on others are kept, as those may come back. The last 24 hours (and
-    times in the future, from a wrong clock) are kept for the blast radius.
+    there: inodes of the -stray and -delete directories in a complete inventory, and of those that they are copies of
+    (`Journal.inodes_of`); every row on one of them is needed (its full name, its time of marking, its checkpoint
+    entries, what it had before its removal started), under all names it had. scanned: the log dirs of that inventory;
+    rows on others are kept, as those may come back. The last 24 hours (and times in the future, from a wrong clock) are
+    kept for the blast radius.
 
     Of the attempts to remove a directory, of which there can be one an hour forever, only the last is kept, on any log
-    dir.
+    dir, and the first, which says what it had before any of them took something.
     """
     old = [r for r in rows if r.at_ms < now_ms - DAY_MS]
-    last: dict[tuple[object, ...], int] = {}
+    attempts: dict[tuple[object, ...], list[int]] = {}
     for r in old:
         if r.attempt is not None:
-            key = (r.places, r.attempt, r.inode)
-            last[key] = max(r.id, last.get(key, r.id))
-    repeated = {r.id for r in old if r.attempt is not None and r.id < last[r.places, r.attempt, r.inode]}
+            attempts.setdefault((r.places, r.attempt, r.inode), []).append(r.id)
+    repeated = {number for ids in attempts.values() for number in sorted(ids)[1:-1]}
     free = [
         r for r in old if r.id not in repeated and r.inode not in there and all(place in scanned for place in r.places)
     ]

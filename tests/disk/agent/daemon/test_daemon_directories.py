@@ -159,6 +159,33 @@ def test_what_the_journal_knows_of_a_disk_that_is_not_mounted_is_not_forgotten(m
         assert session.journal.saved_checkpoint_entries(stray, identity) == (() if mounted else (entry,))
 
 
+def test_of_a_copy_nothing_is_forgotten(tmp_path: Path) -> None:
+    """It has other inodes, and its unique name: after 90 days a copy of the disk lost its full names, its log start
+    offsets, and that its removal had begun. Also what was renamed once more, in a first copy, has its whole story."""
+    log_dir = format_log_dir(tmp_path / "log-dir")
+    host = Host(tmp_path / "state", log_dir)
+    old = host.clock.now_ms() - 2 * KEEP_MS
+    stray, marked = stray_name("orders", 0, HEX), delete_name("orders", 0, HEX[::-1])
+    partition(log_dir, marked)
+    entry = CheckpointEntry(LOG_START_OFFSET, "orders", 0, 500)
+    meant = Intent(
+        ActionKind.QUARANTINE, str(log_dir), "orders-0", stray, "orders", 0, None, Identity(1, 2), 1, "p", "test",
+        checkpoint_entries=(entry,),
+    )  # fmt: skip
+    again = replace(meant, action=ActionKind.MARK, name=stray, new_name=marked, identity=Identity(1, 3))
+    begun = replace(meant, action=ActionKind.REMOVE, name=marked, new_name=None, identity=Identity(1, 4))
+    other = replace(meant, new_name=stray_name("clicks", 0, HEX), topic="clicks", identity=Identity(1, 5))
+    with host.session() as session:
+        ids = session.journal.begin([meant, again, begun, other], old)
+        outcomes = (Outcome.DONE, Outcome.DONE, Outcome.YIELDED, Outcome.DONE)
+        session.journal.finish([(n, o, None) for n, o in zip(ids, outcomes, strict=True)], old)
+    with host.session() as session:
+        session.take_inventory()
+        session.facts()
+        assert forget_old_actions(session) == 1
+        assert [e.id for e in session.journal.history()] == ids[:3]
+
+
 def test_nothing_is_forgotten_by_a_clock_in_doubt(tmp_path: Path) -> None:
     """What it calls old may be of today, and counts for the blast radius."""
     clock = TurnedClock()
