@@ -65,6 +65,9 @@ def request_state(filed: Filed, progress: Sequence[TopicProgress], seen: Sightin
             return RequestState("expired", f"nobody has decided it by {instant(request.ends_at)}")
         if filed.request_id in {number for r in runners for number in r.waits}:
             return RequestState("open", why, "", who)
+        if not filed.is_left(seen.at):
+            words = f"the command that asked may still decide it, within a minute after {request.at}"
+            return RequestState("open", words, f"`logagent topics cancel {filed.request_id}` stops it")
         return RequestState("open", "not decided: no topic is deleted, and nobody may decide it any more",
                             f"ask again; `logagent topics cancel {filed.request_id}` closes it")  # fmt: skip
     if progress and all(topic.complete for topic in progress):

@@ -229,7 +229,7 @@ class Filed:
         """Whether it is about topics and its process did not decide it in time: nobody may any more."""
         if self.request is None or self.request.kind != "topics" or self.decision is not None or self.hold is not None:
             return False
-        return now > moment(self.request.at) + DECIDE_WITHIN
+        return now - moment(self.request.at) > DECIDE_WITHIN
 
     def is_open(self, now: datetime) -> bool:
         """Whether it may still be decided."""

@@ -535,6 +535,14 @@ def test_what_its_process_did_not_decide_nobody_decides(fleet: SmallFleet) -> No
     assert fleet.state(number).state == "cancelled"
 
 
+def test_within_its_minute_nobody_is_told_that_it_is_not_decided_any_more(fleet: SmallFleet) -> None:
+    number = undecided(fleet)
+    state = fleet.state(number)
+    assert state.state == "open" and "may still decide it" in state.why and "cancel" in state.next, state
+    fleet.now += timedelta(seconds=61)
+    assert "nobody may decide it any more" in fleet.state(number).why
+
+
 def test_an_undecided_request_expires(fleet: SmallFleet) -> None:
     number = undecided(fleet)
     fleet.now += timedelta(hours=25)
