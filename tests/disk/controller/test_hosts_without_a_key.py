@@ -429,6 +429,11 @@ def test_where_the_store_has_owners_nobody_answers_for_another_node(
         assert fleet.state(number).state == "deleting" and not fleet.place(number, "outcome.json").exists()
     assert "belonged to user 4002 when this was requested, and is user 4001's now" in missing[2].why
     assert missing[2].hint == "what broker 2 itself says counts, once it is up"
+    fleet.admin.live, fleet.admin.described = set(NODES), set(NODES)
+    fleet.brokers_delete()
+    with fleet.kind.operator.acting():
+        process.round()
+        assert fleet.state(number).state == "done"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not KINDS[kind].owned])

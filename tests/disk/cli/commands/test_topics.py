@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -190,12 +191,17 @@ def test_without_the_clusters_word_every_directory_is_an_only_copy(
 
 
 def test_a_request_lists_who_writes_for_each_node(commands: Commands) -> None:
-    """The owner of its answers and of its newest snapshot; a node for which two users write has none."""
+    """The owner of its answers and of its newest snapshot, also from before it was down; a node for which two users
+    write has none."""
+    need_root()
     for node in (1, 2, 3):
         commands.fleet.agent(node)
+    shutil.rmtree(commands.store / "answers" / CLUSTER / "1")
+    shutil.rmtree(commands.store / "landing" / CLUSTER, ignore_errors=True)
     for node in (2, 3):
         commands.fleet.publish(node)
-    need_root()
+    commands.fleet.now -= timedelta(days=9)
+    commands.fleet.publish(1)
     os.chown(commands.store / "answers" / CLUSTER / "3", 4003, -1)
     commands.write_report((1, 2))
     request = commands.purge("--execute", "--timeout", "0")["request_id"]
