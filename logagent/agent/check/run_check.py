@@ -257,7 +257,7 @@ def _start_facts(
 
 def _stale_cordons(session: Session) -> dict[str, str]:
     """None without a configuration: then the log dirs are those that the command names."""
-    layers, configured = session.assignments.layers, session.target.server.log_dirs
+    layers, configured = replace(session.assignments.layers, file=None), session.target.server.log_dirs
     node_id = session.log_dirs.cluster.node_id
     if session.target.config is None or not (stale := stale_cordons(layers.cordoned, configured)):
         return {}

@@ -72,7 +72,8 @@ deleted-at-start            warning   2.8 to 3.6   a current directory that is n
 no-directory                warning   all          assigned here without a directory: a start makes it anew, empty
 assignments-not-compared    warning   all          no assignments were read: what has no directory here is unknown
 log-dir-forgotten           fatal     all          a log dir with partitions of this broker left `log.dirs` [8]
-stale-cordon                warning   >= 4.3.0     `cordoned.log.dirs` names what `log.dirs` lacks
+stale-cordon                fatal     >= 4.3.0     `cordoned.log.dirs` in the file names what `log.dirs` lacks
+stale-cordon                warning   >= 4.3.0     the same, as a dynamic setting
 log-emptied                 warning   all          a log that ends below its checkpointed log start offset
 stray-emptied               warning   all          a stray below the log start offset of the partition of its name
 open-exchange               warning   all          `restore --replace` was cut short: one dir has another's name
@@ -124,6 +125,7 @@ from logagent.model.finding import ALL, Finding, Releases, Severity, concerning,
 from logagent.model.kafka_version import CORDONS_SINCE, KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
 from logagent.model.records import Kind, PartitionDir, TopicPartition, id_unread
+from logagent.model.retention.settings import CORDONED_LOG_DIRS
 
 # Values of `PartitionDir.error` that an inventory sets.
 SYMLINK = "symlink"
@@ -511,6 +513,22 @@ def _check_overrides(facts: StartFacts) -> Iterator[Finding]:
 
 
 def _check_cordons(facts: StartFacts) -> Iterator[Finding]:
+    """With one in the file a broker ends, with a dynamic one it starts. A controller passes it over, but for an empty
+    item. Seen on 4.4.0, and by the `KafkaConfig` of 4.3.1 and 4.4.0."""
+    text = (facts.settings.file or {}).get(CORDONED_LOG_DIRS, "").strip()
+    cordoned = [item.strip() for item in text.split(",")] if text not in ("", "*") else []
+    # `KafkaConfig.validateCordonedLogDirs` compares the spelling, a slash at the end too.
+    known = {item.strip() for item in (facts.server.log_dirs_text or "").split(",")} - {""}
+    stale = sorted({*cordoned} & {""} if facts.server.controller_only else {*cordoned} - known)
+    for item in stale:
+        why = "it has to stand alone" if item == "*" else "log.dirs does not name it so"
+        yield fatal(
+            "stale-cordon",
+            facts.server.config or CORDONED_LOG_DIRS,
+            f"cordoned.log.dirs has {item or 'an empty item'}, and {why}: the node does not start",
+            "take it out of cordoned.log.dirs, or spell it as log.dirs does",
+            releases=Releases(since=CORDONS_SINCE),
+        )
     for path, hint in facts.stale_cordons.items():
         yield warning(
             "stale-cordon",

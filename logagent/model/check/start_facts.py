@@ -268,8 +268,8 @@ class StartFacts:
     are not in the configuration. failed_marks: directories that the broker could not mark for deletion since its last
     start, with the log that says so. about_to_start: any holder of a log dir prevents the start.
     missing: what is assigned to this node and has no directory in the log dirs that a start would use.
-    stale_cordons: what `cordoned.log.dirs` names and `log.dirs` does not, with what takes it out. settings: what is
-    set in `server.properties` and, for topics, in the metadata log, however old.
+    stale_cordons: what a dynamic `cordoned.log.dirs` names and `log.dirs` does not, with what takes it out.
+    settings: what is set in `server.properties` and, for topics, in the metadata log, however old.
     """
 
     server: StartServerFacts

@@ -25,6 +25,7 @@ EVERYWHERE = (*ZOOKEEPER, *KRAFT)
 # Only where a release in between may differ from the one before it.
 BETWEEN = ("3.6.0", "3.8.1")
 DYNAMIC_SINCE = ("3.9.1", "4.3.1", NEWEST)
+CORDONS = ("4.3.1", NEWEST)
 
 Doing = Callable[[Disk], object]
 How = Callable[[Path], object]
@@ -379,6 +380,10 @@ def _metadata_dir_inside_named(disk: Disk) -> None:
     """With a name that parses."""
     shutil.move(disk.meta, disk.d1 / "meta-1")
     disk.node.configure({"metadata.log.dir": f"{disk.d1}/meta-1"})
+
+
+def _cordon(disk: Disk, text: str) -> None:
+    disk.node.configure({"cordoned.log.dirs": text})
 
 
 def _log_dir_inside_metadata_dir(disk: Disk) -> None:
@@ -1068,6 +1073,23 @@ NO_FILES = [
         NO_FILE,
         cure=to(in_log_dir(CLEAN), removed),
     ),
+    Damage(
+        "a cordon of no log dir",
+        lambda d: _cordon(d, "/gone"),
+        ("stale-cordon",),
+        ("combined", "controller"),
+        versions=CORDONS,
+    ),
+    Damage(
+        "a cordon with a slash",
+        lambda d: _cordon(d, f"{d.d2}/"),
+        ("stale-cordon",),
+        ("combined", "controller"),
+        versions=CORDONS,
+    ),
+    Damage("a cordon of all and more", lambda d: _cordon(d, f"*,{d.d2}"), ("stale-cordon",), versions=CORDONS),
+    Damage("a cordon with an empty item", lambda d: _cordon(d, f"{d.d2},"), ("stale-cordon",), versions=CORDONS),
+    Damage("a cordon", lambda d: _cordon(d, str(d.d2)), versions=CORDONS),
     Damage("a log dir with a slash at its end", lambda d: d.log_dirs(f"{d.d1}/", f"{d.root}//d2"), (), BOTH),
     Damage(
         "a log dir with and without a slash at its end",

@@ -35,6 +35,7 @@ from logagent.model.kafka_version import Version, VersionsSeen, which_version
 from logagent.model.naming.dir_names import classify
 from logagent.model.naming.topic_ids import to_text
 from logagent.model.records import Health, Holder, HolderState, Kind, PartitionDir, TopicPartition
+from logagent.model.retention.settings import Layers
 
 UUID = "0123456789abcdef0123456789abcdef"
 OTHER_UUID = "f123456789abcdef0123456789abcdef"
@@ -628,6 +629,30 @@ def test_a_cordon_of_what_log_dirs_lacks_is_reported() -> None:
     assert (finding.severity, finding.code, finding.path) == (Severity.WARNING, "stale-cordon", "/gone")
     assert "dynamic settings" in finding.says and "kafka-configs.sh" in finding.hint
     assert check(found, (4, 2, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("/gone", ["/gone"]),
+        ("/d1/", ["/d1/"]),  # as it is written in log.dirs, or not at all
+        ("/d1,", [""]),
+        ("*,/d1", ["*"]),
+        (" /d1 ,/d2", []),
+        ("*", []),
+        ("", []),
+    ],
+)
+def test_a_cordon_in_the_file_has_to_name_what_log_dirs_names(text: str, refused: list[str]) -> None:
+    """As the `KafkaConfig` of 4.3.1 and 4.4.0 accepts it; that of a controller passes over all but an empty item."""
+    found = replace(facts(), settings=Layers(file={"cordoned.log.dirs": text}))
+    found = replace(found, server=replace(found.server, log_dirs_text="/d1,/d2"))
+    controller = replace(found, server=replace(found.server, runs_controller=True, controller_only=True))
+    assert ["stale-cordon"] * ("" in refused) == [f.code for f in check(controller, (4, 4, 0)) if "cordon" in f.code]
+    fatal = [f for f in check(found, (4, 4, 0)) if f.code == "stale-cordon"]
+    assert [f.severity for f in fatal] == [Severity.FATAL] * len(refused)
+    assert all(f"has {item or 'an empty item'}," in f.says for f, item in zip(fatal, refused, strict=True))
+    assert [f for f in check(found, (4, 2, 2)) if f.code == "stale-cordon"] == []
 
 
 def test_what_is_assigned_here_and_has_no_directory_is_reported_with_what_becomes_of_it() -> None:
