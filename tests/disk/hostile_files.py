@@ -214,6 +214,7 @@ OTHERWISE = {
     "lend_reserve": "the same",
     "open_seen": "in safe_open: what was just lstated, O_NOFOLLOW and O_NONBLOCK, and it must be the same file",
     "write_version_seen": "in the state dir, what we wrote: O_NOFOLLOW and O_NONBLOCK",
+    "secure_streams": "descriptors 0 and 1, by number",
     "_answer": "the status socket: connected to without waiting",
     "_proc_line": "/etc/fstab, root's",
     "launch_of_process": "/proc",

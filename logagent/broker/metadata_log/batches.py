@@ -111,7 +111,7 @@ class RecordBatch:
         for _ in range(self.records_count):
             length, start = _varint(data, position)
             end = start + length
-            if length < 0 or end > len(data):
+            if length < 1 or end > len(data):
                 raise RecordDefect(f"a record at byte {position} claims {length} bytes")
             # One byte of attributes, which are unused so far.
             if start < end and data[start]:

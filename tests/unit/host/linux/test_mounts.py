@@ -17,7 +17,7 @@ TABLE = (
 def test_every_column_of_the_mount_table_is_read() -> None:
     root, data, nfs = parse_mounts(TABLE.splitlines(keepends=True))
     assert data == Mount(
-        "/srv/k d", "xfs", "/dev/sdb1", os.makedev(8, 17), frozenset({"ro", "noatime"}), frozenset({"rw"})
+        "/srv/k d", "xfs", "/dev/sdb1", os.makedev(8, 17), frozenset({"ro", "noatime"}), frozenset({"rw"}), "/", 2
     )
     assert [m.remote for m in (root, data, nfs)] == [False, False, True]
 
