@@ -219,6 +219,7 @@ OTHERWISE = {
     "_proc_line": "/etc/fstab, root's",
     "launch_of_process": "/proc",
     "_overlay_moves": "/sys",
+    "_zfs_version": "/sys",
     "_send": "the spool in the state dir, written by us",
     "claim": "the same",
     "base_of": "the same",

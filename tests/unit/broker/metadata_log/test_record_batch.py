@@ -64,8 +64,8 @@ def test_the_checksum_covers_every_bit_from_the_attributes_on(drawn: list[Record
 def test_bytes_behind_a_right_checksum_that_make_no_sense_are_a_defect(
     drawn: list[Record], data: st.DataObject
 ) -> None:
-    """Or, in the byte of attributes, nothing that we know. Never another error, never an endless loop, never more records
-    than the header says."""
+    """Or attributes that nobody knows. Never another error, never an endless loop, never more records than the header
+    says."""
     whole = bytearray(built(drawn, 5, 1))
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(61, len(whole) - 1))] = data.draw(st.integers(0, 255))
