@@ -84,17 +84,18 @@ def need_hosts(content: Mapping[str, Any], share: float | None) -> None:
         )
 
 
-def _deletions(job: Job) -> list[Row]:
-    """The progress of deletions across the fleet, for a store that is a mounted directory."""
+def _deletions(job: Job, warn: Say) -> list[Row]:
+    """The progress of deletions across the fleet, for a store that is a mounted directory; what of it cannot be
+    reported goes to `warn`: an empty table would say that there is none."""
     folder = job.store.files.local(job.store.uri)
     if folder is None:
         if job.store.files.exists(f"{job.store.uri}/control"):
-            job.say("deletions in an object store are not reported: see `logagent topics status`")
+            warn("deletions in an object store are not reported: see `logagent topics status`")
         return []
     if not (folder / "control").is_dir():
         return []
     if not job.order_keys:
-        job.say("this store has deletion requests, but orders.keys is not set, so none is reported")
+        warn("this store has deletion requests, but orders.keys is not set, so none is reported")
         return []
     try:
         # Not everywhere: a machine that runs `submit.py` may have nothing but Spark.
@@ -103,7 +104,7 @@ def _deletions(job: Job) -> list[Row]:
         from logagent.store.deletion_progress import clusters, deletion_progress
         from logagent.store.signing import public_key
     except ImportError as error:
-        job.say(f"this store has deletion requests, but {error.name} is not here to read them: none is reported")
+        warn(f"this store has deletion requests, but {error.name} is not here to read them: none is reported")
         return []
     keys = tuple(public_key(text) for text in job.order_keys)
     rows: list[Row] = []
@@ -111,13 +112,14 @@ def _deletions(job: Job) -> list[Row]:
         try:
             rows += deletion_progress(str(folder), cluster_id, keys, job.now)
         except LogAgentError as error:
-            job.say(f"the deletions of cluster {cluster_id} cannot be reported: {error}")
+            warn(f"the deletions of cluster {cluster_id} cannot be reported: {error}")
     return rows
 
 
 @dataclass
 class _Judged:
-    """What the tables of directories come to. `undecided`: directories by reason."""
+    """What the tables of directories come to. `undecided`: directories by reason; `unread`: how many were not read
+    whole."""
 
     waste: Reclaim
     gone: _Gone
@@ -125,6 +127,7 @@ class _Judged:
     doubted: dict[str, tuple[int, int]]
     undecided: dict[str, int]
     differ: list[Row]
+    unread: int
     large: bool
 
 
@@ -147,12 +150,15 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
     output.rows("log_dir_health", ill)
     growing = _growth(chosen, output, commits, ledgers)
     changed = changes(chosen, commits, judged.gone.lost)
-    output.rows("deletion_progress", _deletions(job))
+    unreported: list[str] = []
+    output.rows("deletion_progress", _deletions(job, unreported.append))
     output.rows("quarantined_input", chosen.quarantine)
     tables = {name: output.tables[name] for name in TABLES if name in output.tables}
     warnings = warnings_of(
-        chosen, judged.doubted, judged.undecided, judged.differ, tables, judged.replicas, large=judged.large
-    )
+        chosen, judged.doubted, judged.undecided, judged.differ, tables, judged.replicas,
+        unread=judged.unread, large=judged.large,
+    )  # fmt: skip
+    warnings += unreported
     only = _sum(waste, "dirs_only"), _sum(waste, "bytes_only")
     lost = judged.gone.partitions, judged.gone.replicas
     risk = answers.risks(chosen.choice, by_log_dir, growing, lost, judged.gone.elsewhere, only)
@@ -176,7 +182,8 @@ def _directories(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> _
     suspects = verdicts.SuspectPartitions(chosen, scratch)
     judged = scratch.keep("judged", verdicts.judge(chosen, suspects))
     counted = _counted(judged)
-    doubted = verdicts.doubted(chosen, counted["orphans"], _not_live(chosen))
+    others = _others(chosen)
+    doubted = verdicts.doubted(chosen, counted["orphans"], others.not_live)
     believed = judged
     if doubted:
         believed = judged.withColumns(_doubt(doubted))
@@ -193,7 +200,7 @@ def _directories(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> _
     if doubted:
         why["assignments-doubted"] = sum(count for count, _ in doubted.values())
     in_states = replicas.count(chosen, suspects, compared)
-    return _Judged(waste, gone, in_states, doubted, why, counted["differ"], suspects.large)
+    return _Judged(waste, gone, in_states, doubted, why, counted["differ"], others.unread, suspects.large)
 
 
 def _sum(waste: Reclaim, name: str) -> int:
@@ -267,10 +274,21 @@ def _doubt(doubted: dict[str, tuple[int, int]]) -> dict[str, Any]:
     }
 
 
-def _not_live(chosen: Scope) -> dict[str, int]:
-    """How many directories of each cluster are neither current nor future."""
-    rows = chosen.others.where(~fn.col("kind").isin("current", "future")).groupBy("cluster_id").count().collect()
-    return {row["cluster_id"]: row["count"] for row in rows}
+@dataclass
+class _Others:
+    """`not_live`: directories of each cluster that are neither current nor future. `unread`: partition directories that
+    their agents could not read whole."""
+
+    not_live: dict[str, int]
+    unread: int
+
+
+def _others(chosen: Scope) -> _Others:
+    live = fn.col("kind").isin("current", "future")
+    unread = fn.col("error").isNotNull() & (live | fn.col("kind").isin("stray", "delete"))
+    figures = [fn.count_if(~live).alias("not_live"), fn.count_if(unread).alias("unread")]
+    rows = chosen.others.groupBy("cluster_id").agg(*figures).collect()
+    return _Others({row["cluster_id"]: row["not_live"] for row in rows}, sum(row["unread"] for row in rows))
 
 
 def _growth(chosen: Scope, output: Output, commits: Mapping[date, Commit], ledgers: growth.Ledgers) -> list[Row]:

@@ -141,7 +141,8 @@ def _write(store: Store, run: Run, found: Checked, landing: Landing, say: Say) -
         sums = settle(run, found, landing, "dirs", frame)
         dirs = run.read("dirs")
         said_other = fn.coalesce(fn.col("verdict") != "assigned", fn.lit(False))
-        run.write("others", _one_file(dirs.where((fn.col("kind") != "current") | said_other), DIR_ORDER))
+        others = dirs.where((fn.col("kind") != "current") | said_other | fn.col("error").isNotNull())
+        run.write("others", _one_file(others, DIR_ORDER))
         say(f"{found.day}: comparing partitions")
         run.write_small("files", found.files())
         chosen = _choice(store, run, found)
@@ -335,6 +336,7 @@ def good_dirs(frame: DataFrame) -> DataFrame:
             "topic_truncated": fn.coalesce("topic_truncated", fn.lit(False)) & fn.col("full_topic").isNull(),
             "topic": fn.coalesce("full_topic", "topic"),
             "topic_id": real_id(),
+            "error": fn.left("error", fn.lit(_WORD)),
             **{name: _instant(frame, name) for name in TIMES},
         }
     )

@@ -98,6 +98,7 @@ def warnings_of(
     tables: Mapping[str, Mapping[str, Any]],
     replicas: Counted,
     *,
+    unread: int,
     large: bool,
 ) -> list[str]:
     """What an operator must know before trusting the numbers; the first few are named, all are counted."""
@@ -118,9 +119,14 @@ def warnings_of(
     if undecided:
         counted = ", ".join(f"{why}: {count}" for why, count in sorted(undecided.items()))
         found.append(f"directories that could not be decided: {counted}")
-    unread = sum(row.get("health") == "offline" for row in scope.log_dirs)
     if unread:
-        found.append(f"{unread} log dirs are offline: what is on them is not counted, and not called missing")
+        found.append(
+            f"{unread} directories could not be read whole by their agents (logagent scan there says why):"
+            " what they hold may be more than is counted"
+        )
+    offline = sum(row.get("health") == "offline" for row in scope.log_dirs)
+    if offline:
+        found.append(f"{offline} log dirs are offline: what is on them is not counted, and not called missing")
     if shared := counted_twice(choice, scope.log_dirs):
         found.append(
             f"{shared} file systems are shared by several brokers of one machine: what is used and free there counts"

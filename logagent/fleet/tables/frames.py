@@ -133,7 +133,7 @@ _DIR = """
     newest_mtime {time}, marked_at {time}, first_offset bigint, last_segment_offset bigint, sightings bigint,
     first_seen {time}, in_use boolean, verdict string, reason string, window string, due_at {time}, covered string,
     obstacle string, obstacle_detail string, claim string, witness string, inode bigint, end_offset bigint,
-    _corrupt_record string
+    error string, _corrupt_record string
 """
 DIR_LINE = _DIR.format(time="bigint")
 """Lines from `logagent.snapshot/2` on: times are milliseconds since 1970."""
@@ -151,7 +151,7 @@ DIRS = """
     newest_mtime timestamp, marked_at timestamp, first_offset bigint, last_segment_offset bigint, sightings bigint,
     first_seen timestamp, in_use boolean, verdict string, reason string, window string, due_at timestamp,
     covered string, obstacle string, obstacle_detail string, claim string, witness string, inode bigint,
-    end_offset bigint
+    end_offset bigint, error string
 """
 
 ASSIGNMENTS = """
@@ -191,8 +191,9 @@ STORE: dict[str, str] = {
     "absent": ABSENT,
     "earlier": EARLIER,
 }
-"""The Parquet tables of a run. `others` repeats the directories that are not current, and those that their agent does
-not call `assigned`: a small part, which most reports need without reading everything."""
+"""The Parquet tables of a run. `others` repeats the directories that are not current, those that their agent does not
+call `assigned`, and those that it could not read whole: a small part, which most reports need without reading
+everything."""
 ADDED = ("absent", "earlier")
 """Tables that the commits of older versions do not have."""
 

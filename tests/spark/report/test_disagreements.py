@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import Told, tell
-from tests.spark.hand_made import AT, Kafka
+from tests.spark.hand_made import AT, Kafka, dir_row
 
 BOOTS = {
     "two machines": ("a", "b", "a"),
@@ -53,6 +53,20 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
             rows[0] |= {"verdict": "orphan", "reason": "topic-absent"}
         kafka.snapshot(node, rows)
     kafka.assignments()
+    kafka = Kafka(store, "unreadable")
+    kafka.topic("orders", [1], [1])
+    why = {"error": "it cannot be read: Permission denied", "verdict": "assigned"}
+    first, second = kafka.replicas_of(1)
+    kafka.snapshot(
+        1,
+        [
+            first | why | {"bytes": 0, "allocated": 0},
+            second,
+            dir_row("orders-7x-0", None, kind="invalid", topic=None, partition=None, error="not a partition"),
+        ],
+    )
+    kafka.assignments()
+    (store / "control").mkdir()
     return tell(spark, store, tmp_path_factory.mktemp("disagreements-out") / "out")
 
 
@@ -89,3 +103,16 @@ def test_one_snapshot_of_each_is_found_where_anything_tells_and_said_where_nothi
     host = name.replace(" ", "-") + "-1"
     found = [r["finding"] for r in told.rows("log_dir_health") if r["host"] == host]
     assert found == ([] if finding is None else [finding])
+
+
+def test_bytes_of_a_directory_that_was_not_read_are_not_zero_in_silence(told: Told) -> None:
+    assert [w for w in told.content["warnings"] if "could not be read whole" in w] == [
+        "1 directories could not be read whole by their agents (logagent scan there says why):"
+        " what they hold may be more than is counted"
+    ]
+
+
+def test_deletions_that_are_not_reported_are_said(told: Told) -> None:
+    """The table is empty, which reads as "none"."""
+    assert told.rows("deletion_progress") == []
+    assert any("none is reported" in warning for warning in told.content["warnings"])
