@@ -80,6 +80,7 @@ MASKS = (
     _m("snapshot", r"(?P<value>\b20\d{6}T\d{9}Z)", numbered=True),
     _m("run", r"\b(?P<value>20\d{6}T(?:\d{12}Z-[0-9a-f]{8}|\d{6}Z-[0-9a-f]{12}))\b", numbered=True),
     _m("boot", r'"boot_id": ?"(?P<value>[0-9a-f-]{36})', always=True),
+    _m("boot", r'"booted_at": ?"(?P<value>[^"]+)', always=True),
     # A snapshot as it is packed, times and all.
     _m("packed", r'"rows": \d+, "bytes": (?P<value>\d+), "sha256"', always=True),
     _m("time", r"(?P<value>\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)?)", shown=_moment),
