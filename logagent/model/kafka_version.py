@@ -20,7 +20,7 @@ Version = tuple[int, ...]
 OLDEST_SUPPORTED: Version = (2, 5, 0)
 # From this release on a broker writes its cluster.id into meta.properties, at each start and into every log dir.
 CLUSTER_ID_SINCE: Version = (2, 4, 0)
-NEWEST_SUPPORTED: Version = (4, 3, 1)
+NEWEST_SUPPORTED: Version = (4, 4, 0)
 # From this release on a broker accepts `-stray` dirs; earlier ones do not start with one in a log dir.
 STRAY_SINCE: Version = (3, 6, 1)
 # The first release that may run without ZooKeeper, and the first one whose KRaft brokers set aside what is not assigned

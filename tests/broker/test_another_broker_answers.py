@@ -29,7 +29,7 @@ from tests.broker.rig.security import SecureListener, acl_properties, allow
 from tests.broker.versions import versions
 from tests.long_form import FULL
 
-VERSIONS = versions("4.3.1", "3.9.1", "3.5.2")
+VERSIONS = versions("4.3.1", "4.4.0", "3.9.1", "3.5.2")
 # `one` may describe one topic only, that has no replica on this host; `blind` none at all.
 USERS = {"agent": "a", "partly": "p", "one": "o", "blind": "b"}
 

@@ -11,10 +11,11 @@ import pytest
 from logagent.model.naming.dir_names import stray_name
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent, wait_serving
 from tests.broker.rig.cluster import KafkaCluster
+from tests.broker.versions import versions
 from tests.hosts import HEX
 
 
-@pytest.mark.parametrize("version", ["4.3.1"])
+@pytest.mark.parametrize("version", versions("4.4.0", "4.3.1"))
 def test_a_stray_goes_if_its_leader_has_all_of_it_and_else_stays(
     kafka_cluster: Callable[..., KafkaCluster], version: str
 ) -> None:

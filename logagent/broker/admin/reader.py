@@ -1,6 +1,6 @@
 """A running cluster's topics, replicas, reassignments and log dirs, through the Admin API.
 
-Works with KRaft and ZooKeeper-mode clusters (tested from 2.5.1 to 4.3.1). An answer is complete or an error: an empty
+Works with KRaft and ZooKeeper-mode clusters (tested from 2.5.1 to 4.4.0). An answer is complete or an error: an empty
 list of topics or of log dirs is how Kafka answers a principal that may not see them, so it never means "there are
 none".
 

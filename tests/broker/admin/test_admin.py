@@ -38,7 +38,11 @@ def id_text(node: KafkaNode, topic: str) -> str:
 
 @pytest.mark.parametrize(
     ("version", "mode"),
-    [("4.3.1", "kraft"), ("2.5.1", "zookeeper"), *([("3.5.2", "zookeeper"), ("3.9.1", "kraft")] if FULL else [])],
+    [
+        ("4.4.0", "kraft"),
+        ("2.5.1", "zookeeper"),
+        *([("3.5.2", "zookeeper"), ("3.9.1", "kraft"), ("4.4.0", "kraft")] if FULL else []),
+    ],
 )
 def test_one_broker_of_each_kind(kafka: Callable[..., KafkaNode], version: str, mode: str) -> None:
     node = kafka(version, mode=mode).start()

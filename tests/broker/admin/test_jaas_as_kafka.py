@@ -103,7 +103,7 @@ def encode(text: str) -> str:
 
 def test_every_answer_is_kafkas() -> None:
     need_command("javac")  # `java` runs a source file only where a compiler is
-    jars = kafka_jars("4.3.1")
+    jars = kafka_jars("4.4.0")
     texts = generated(12_000, seed=4711)
     lines = "".join(base64.b64encode(text.encode()).decode() + "\n" for text in texts)
     done = subprocess.run(

@@ -23,7 +23,7 @@ from tests.broker.versions import versions
 ORDERS = TopicPartition("orders", 0)
 
 
-@pytest.mark.parametrize("version", versions("4.3.1", "3.5.2", "3.9.1"))
+@pytest.mark.parametrize("version", versions("4.3.1", "4.4.0", "3.5.2", "3.9.1"))
 def test_a_leader_says_where_an_epoch_ends(kafka: Callable[..., KafkaNode], version: str) -> None:
     node = kafka(version).start()
     node.create_topic("orders")
@@ -53,7 +53,7 @@ def test_a_leader_says_where_an_epoch_ends(kafka: Callable[..., KafkaNode], vers
         assert isinstance(until, int) and now_ms - 62_000 < until <= now_ms - 58_000
 
 
-@pytest.mark.parametrize("version", versions("3.9.1", "4.3.1"))
+@pytest.mark.parametrize("version", versions("3.9.1", "4.4.0", "4.3.1"))
 def test_what_the_leader_has_not_committed_covers_nothing(
     kafka_cluster: Callable[..., KafkaCluster], version: str
 ) -> None:

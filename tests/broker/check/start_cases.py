@@ -12,10 +12,10 @@ from tests.disk.conftest import run
 from tests.needs import need_command
 
 REFUSES, OFFLINE, UNSERVED, STARTS, _ = Outcome
-KRAFT = ("3.6.0", "3.7.0", "3.9.1", "4.3.1")
+KRAFT = ("3.6.0", "3.7.0", "3.9.1", "4.3.1", "4.4.0")
 ZOOKEEPER = ("2.5.1", "3.5.2")
 EVERY = (*ZOOKEEPER, *KRAFT)
-NEW = ("3.9.1", "4.3.1")
+NEW = ("3.9.1", "4.3.1", "4.4.0")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _names_case(name: str, code: str = "unparsable-name", quick: tuple[str, ...]
 
 
 NAMES = [
-    _names_case("bar", quick=("4.3.1",)),
+    _names_case("bar", quick=("4.4.0",)),
     _names_case(".trash"),
     _names_case("-0"),
     _names_case("zzz-0-delete"),
@@ -160,7 +160,7 @@ DIRECTORIES = [
         _copy_with_other_id,
         ("duplicate-partition",),
         {**on(REFUSES, "2.5.1", "3.5.2", "3.6.0", "3.7.0"), **on(STARTS, "3.7.1", *NEW)},
-        ("4.3.1",),
+        ("4.4.0",),
         ("duplicate-partition",),
     ),
     Case(
@@ -176,7 +176,7 @@ DIRECTORIES = [
         _two_futures,
         ("duplicate-future", "future-beside-current"),
         on(REFUSES, *EVERY),
-        ("4.3.1",),
+        ("4.4.0",),
     ),
     Case(
         "a future beside its current",
@@ -210,7 +210,7 @@ DIRECTORIES = [
         _without_metadata,
         ("no-topic-id",),
         {**on(STARTS, "3.5.2", "3.6.0"), **on(REFUSES, "3.7.0"), **on(UNSERVED, "3.7.1", *NEW)},
-        ("4.3.1",),
+        ("4.4.0",),
     ),
     Case(
         "partition.metadata missing, not assigned",
@@ -218,7 +218,7 @@ DIRECTORIES = [
         ("no-topic-id",),
         {**on(STARTS, "3.5.2", "3.6.0", "3.7.1", *NEW), **on(REFUSES, "3.7.0")},
     ),
-    Case("backup.log in a partition", _odd("backup.log"), ("odd-segment-file",), on(REFUSES, *EVERY), ("4.3.1",)),
+    Case("backup.log in a partition", _odd("backup.log"), ("odd-segment-file",), on(REFUSES, *EVERY), ("4.4.0",)),
     Case("backup.snapshot in a partition", _odd("backup.snapshot"), ("odd-segment-file",), on(REFUSES, *EVERY)),
     Case(
         "backup.swap in a partition",
@@ -263,16 +263,16 @@ PATHS = [
         "a log dir named twice",
         lambda disk: disk.log_dirs(disk.d1, disk.d2, disk.d1),
         ("duplicate-log-dir",),
-        {**on(REFUSES, "2.5.1", "3.5.2", "3.6.0", "3.7.0", "3.9.1", "4.1.0"), **on(STARTS, "4.2.0", "4.3.1")},
+        {**on(REFUSES, "2.5.1", "3.5.2", "3.6.0", "3.7.0", "3.9.1", "4.1.0"), **on(STARTS, "4.2.0", "4.3.1", "4.4.0")},
         ("3.9.1",),
     ),
-    Case("a log dir and a symlink to it", _link_to_log_dir, ("duplicate-log-dir",), on(REFUSES, *EVERY), ("4.3.1",)),
+    Case("a log dir and a symlink to it", _link_to_log_dir, ("duplicate-log-dir",), on(REFUSES, *EVERY), ("4.4.0",)),
     Case(
         "an empty item",
         lambda disk: disk.log_dirs(disk.d1, "", disk.d2),
         ("empty-log-dirs-item",),
-        {**on(STARTS, "2.5.1", "3.5.2", "3.6.0", "3.7.0", "3.9.1", "4.1.0"), **on(REFUSES, "4.2.0", "4.3.1")},
-        ("4.3.1",),
+        {**on(STARTS, "2.5.1", "3.5.2", "3.6.0", "3.7.0", "3.9.1", "4.1.0"), **on(REFUSES, "4.2.0", "4.3.1", "4.4.0")},
+        ("4.4.0",),
     ),
     Case("metadata.log.dir in a log dir", _metadata_dir_inside, ("nested-log-dir",), on(REFUSES, *KRAFT), ("3.9.1",)),
     Case("a log dir in a log dir", _log_dir_inside, ("nested-log-dir",), on(REFUSES, *NEW)),
@@ -285,7 +285,7 @@ PATHS = [
         ("log-dir-missing",),
     ),
     Case("a dangling log dir", _dangling, ("log-dir-missing",), on(REFUSES, *KRAFT)),
-    Case("a file as log dir", lambda d: _new(d).touch(), ("log-dir-not-a-directory",), on(OFFLINE, *EVERY), ("4.3.1",)),
+    Case("a file as log dir", lambda d: _new(d).touch(), ("log-dir-not-a-directory",), on(OFFLINE, *EVERY), ("4.4.0",)),
 ]
 
 
@@ -335,7 +335,7 @@ META = [
         _write_meta("version=7\n"),
         ("meta-properties-malformed",),
         {**on(REFUSES, "3.5.2", "3.6.0"), **on(OFFLINE, "2.5.1", "3.7.0", *NEW)},
-        ("4.3.1",),
+        ("4.4.0",),
     ),
     Case(
         "meta.properties empty",
@@ -348,7 +348,7 @@ META = [
         _edit_meta("cluster.id=.*", f"cluster.id={OTHER_TOPIC_ID}"),
         ("foreign-cluster",),
         on(REFUSES, *EVERY),
-        ("4.3.1",),
+        ("4.4.0",),
     ),
     Case(
         "another node in one log dir",
@@ -364,7 +364,9 @@ META = [
         on(REFUSES, "3.7.0", *NEW),
         ("3.9.1",),
     ),
-    Case("no process.roles", _zookeeper_mode, ("no-process-roles",), on(REFUSES, "4.1.0", "4.3.1"), ("4.3.1",)),
+    Case(
+        "no process.roles", _zookeeper_mode, ("no-process-roles",), on(REFUSES, "4.1.0", "4.3.1", "4.4.0"), ("4.4.0",)
+    ),
 ]
 
 
@@ -379,7 +381,7 @@ def _checkpoints(text: str, outcomes: Mapping[str, Mapping[str, Outcome]], kind:
             _checkpoint(name, text),
             ("broken-checkpoint",),
             seen,
-            quick=("4.3.1",) if (name, kind) == ("replication", "malformed") else (),
+            quick=("4.4.0",) if (name, kind) == ("replication", "malformed") else (),
             also=("broken-checkpoint",),
         )
         for name, seen in outcomes.items()
@@ -434,7 +436,7 @@ def _failed(disk: Disk) -> None:
 FULL_DISK = {**on(REFUSES, "2.5.1"), **on(OFFLINE, "3.5.2", *KRAFT)}
 DISK = [
     Case("a failed disk", _failed, ("log-dir-failed",), on(OFFLINE, *KRAFT), ("3.9.1",)),
-    Case("no free block", _full, ("full",), FULL_DISK, ("4.3.1",), patience=20, write=True),
+    Case("no free block", _full, ("full",), FULL_DISK, ("4.4.0",), patience=20, write=True),
     Case("no free inode", _no_inodes, ("full",), FULL_DISK, patience=20, write=True),
     Case("a read-only mount", _read_only, ("read-only",), on(OFFLINE, *EVERY), ("3.9.1",)),
     Case("a lock held", lambda d: d.hold_lock(True), ("lock-held",), on(REFUSES, *EVERY), ("3.9.1",)),
@@ -463,50 +465,62 @@ def _temp_of_root(disk: Disk) -> None:
 
 
 ACCESS = [
-    Case("a log dir of root", _only_root("", 0o755), ("access-denied",), on(OFFLINE, "3.9.1", "4.3.1"), ("4.3.1",)),
+    Case(
+        "a log dir of root",
+        _only_root("", 0o755),
+        ("access-denied",),
+        on(OFFLINE, "3.9.1", "4.3.1", "4.4.0"),
+        ("4.4.0",),
+    ),
     Case(
         "a partition directory of root",
         lambda disk: _chown(disk.partition(), 0o700),
         ("access-denied",),
-        on(OFFLINE, "3.9.1", "4.3.1"),
+        on(OFFLINE, "3.9.1", "4.3.1", "4.4.0"),
     ),
     Case(
         "a segment of root",
         lambda disk: _chown(disk.partition() / "00000000000000000000.log", 0o644),
         ("access-denied",),
-        on(OFFLINE, "3.9.1", "4.3.1"),
-        ("4.3.1",),
+        on(OFFLINE, "3.9.1", "4.3.1", "4.4.0"),
+        ("4.4.0",),
     ),
     Case(
         "an unreadable file in a partition directory",
         lambda disk: _chown(_touched(disk.partition() / "note.txt"), 0o600),
         ("access-denied",),
-        on(OFFLINE, "3.9.1", "4.3.1"),
+        on(OFFLINE, "3.9.1", "4.3.1", "4.4.0"),
     ),
     Case(
         "meta.properties of root",
         _only_root("meta.properties", 0o600),
         ("access-denied",),
-        on(OFFLINE, "3.9.1", "4.3.1"),
+        on(OFFLINE, "3.9.1", "4.3.1", "4.4.0"),
     ),
     Case(
         "a checkpoint of root",
         _only_root("replication-offset-checkpoint", 0o600),
         ("access-denied",),
-        on(OFFLINE, "3.9.1", "4.3.1"),
+        on(OFFLINE, "3.9.1", "4.3.1", "4.4.0"),
     ),
-    Case("a temp checkpoint of root", _temp_of_root, ("access-denied",), on(OFFLINE, "3.9.1", "4.3.1"), patience=10),
+    Case(
+        "a temp checkpoint of root",
+        _temp_of_root,
+        ("access-denied",),
+        on(OFFLINE, "3.9.1", "4.3.1", "4.4.0"),
+        patience=10,
+    ),
     Case(
         "a metadata log of root",
         lambda disk: _chown(disk.meta / "__cluster_metadata-0", 0o700),
         ("access-denied",),
-        on(REFUSES, "3.9.1", "4.3.1"),
+        on(REFUSES, "3.9.1", "4.3.1", "4.4.0"),
     ),
     Case(
         "root's, but readable where reading is enough",
         lambda disk: _chown(disk.partition() / "partition.metadata", 0o644),
         (),
-        on(STARTS, "3.9.1", "4.3.1"),
+        on(STARTS, "3.9.1", "4.3.1", "4.4.0"),
     ),
 ]
 

@@ -25,9 +25,9 @@ from tests.hosts import OF_PLACES
 from tests.long_form import FULL
 from tests.needs import need_root
 
-BOTH = ["3.9.1", "4.3.1"]
-OLDER = BOTH if FULL else BOTH[:1]
-NEWER = BOTH if FULL else BOTH[1:]
+RELEASES = ["3.9.1", "4.3.1", "4.4.0"]
+OLDER = RELEASES if FULL else RELEASES[:1]
+NEWER = RELEASES if FULL else RELEASES[-1:]
 LONGEST = "t" * 249
 
 

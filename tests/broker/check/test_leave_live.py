@@ -14,22 +14,17 @@ import pytest
 from tests.broker.check.starts import TOPIC, Outcome, Prepared, outcome
 from tests.broker.check.tried import checked
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent
-from tests.broker.rig.jars import kafka_jars, version_tuple
+from tests.broker.rig.jars import kafka_jars, run_configs, version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.versions import versions
 from tests.long_form import FULL
 
-# What the scripts of Kafka's bin/ run.
-SCRIPTS = {
-    "kafka-configs.sh": "kafka.admin.ConfigCommand",
-    "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
-}
 NOT_APPLIED = "could not be applied"
 TOPICS = ("orders", "clicks", "visits")
 
 
-@pytest.mark.parametrize("version", versions("4.3.1", "3.9.1"))
+@pytest.mark.parametrize("version", versions("4.3.1", "4.4.0", "3.9.1"))
 def test_a_log_dir_is_emptied_and_taken_away(kafka: Callable[..., KafkaNode], version: str, tmp_path: Path) -> None:
     """The cordon is taken back before the stop, as the how-to says; or, at last, forgotten."""
     node = kafka(version, log_dirs=3, props={"num.partitions": "1"}).start()
@@ -106,7 +101,11 @@ def codes(document: Any) -> set[str]:
 def run_line(node: KafkaNode, line: str) -> str:
     """A command line as it was printed, with this broker's address."""
     script, *arguments = shlex.split(line.replace("HOST:PORT", node.bootstrap))
-    return kafka_jars(node.version, tools=True).run(SCRIPTS[script], *arguments)
+    if script == "kafka-configs.sh":
+        return run_configs(node.version, *arguments)
+    assert script == "kafka-reassign-partitions.sh"
+    reassign = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+    return kafka_jars(node.version, tools=True).run(reassign, *arguments)
 
 
 @pytest.mark.skipif(not FULL, reason="four releases, two starts each: LOGAGENT_TESTS_FULL=1")

@@ -15,7 +15,7 @@ from tests.broker.rig.rig import Rig
 from tests.broker.versions import versions
 from tests.long_form import long_form
 
-VERSIONS = versions("4.3.1", "3.9.1")
+VERSIONS = versions("4.4.0", "4.3.1", "3.9.1")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.disk.conftest import DEFAULT_SIZE, mounted, run
 from tests.disk.daemons import DaemonProcess
 from tests.disk.failing import pulled_out, put_back, shut_down
 
-VERSIONS = versions("3.9.1", "4.3.1")
+VERSIONS = versions("3.9.1", "4.4.0", "4.3.1")
 # A broker writes its checkpoints every second, and so meets a log dir that it cannot write to.
 PROPERTIES = {
     "log.flush.offset.checkpoint.interval.ms": "1000",

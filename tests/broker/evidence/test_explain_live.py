@@ -21,7 +21,7 @@ import pytest
 from tests.broker.restores import PER_SEGMENT, RECORD_BYTES, SEGMENT_BYTES, logagent, retention_checks, write
 from tests.broker.rig.client import KafkaClient
 from tests.broker.rig.cluster import KafkaCluster
-from tests.broker.rig.jars import version_tuple
+from tests.broker.rig.jars import run_configs, version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.versions import versions
@@ -177,7 +177,7 @@ class Watch:
         wait_until(over, 600, "the dates have come", interval=0.1)
 
 
-@pytest.mark.parametrize("version", versions("4.3.1", "3.9.1", "3.5.2"))
+@pytest.mark.parametrize("version", versions("4.3.1", "4.4.0", "3.9.1", "3.5.2"))
 def test_what_is_said_is_what_the_broker_deletes(kafka: Callable[..., KafkaNode], version: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -189,7 +189,7 @@ def test_what_is_said_is_what_the_broker_deletes(kafka: Callable[..., KafkaNode]
         (("--entity-name", "1"), f"log.retention.bytes={default_bytes}"),
     ):
         alter = ("--alter", "--entity-type", "brokers", *whose, "--add-config", setting)
-        node.jars.run("kafka.admin.ConfigCommand", "--bootstrap-server", node.bootstrap, *alter)
+        run_configs(version, "--bootstrap-server", node.bootstrap, *alter)
     node.create_topic("canary-1", config={"retention.ms": "1000"})
     now_ms = int(time.time() * 1000)
     topics = [draw(chance, n, version, now_ms, default_ms) for n in range(DRAWN)]
@@ -240,7 +240,7 @@ def test_what_is_said_is_what_the_broker_deletes(kafka: Callable[..., KafkaNode]
 
 
 @long_form
-@pytest.mark.parametrize("version", ["3.9.1", "4.3.1", "3.5.2"])
+@pytest.mark.parametrize("version", ["3.9.1", "4.3.1", "4.4.0", "3.5.2"])
 def test_above_the_high_watermark_nothing_goes_until_the_follower_has_fetched(
     kafka_cluster: Callable[..., KafkaCluster], version: str
 ) -> None:

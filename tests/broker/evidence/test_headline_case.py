@@ -129,7 +129,7 @@ def test_what_was_deleted_recreated_or_moved_while_it_was_down_is_found_on_a_fre
 def test_a_stopped_clone_does_not_believe_the_brokers_of_its_original(
     kafka_cluster: Callable[..., KafkaCluster], tmp_path: Path
 ) -> None:
-    cluster = with_topics(kafka_cluster("4.3.1", nodes=3, log_dirs=1))
+    cluster = with_topics(kafka_cluster("4.4.0", nodes=3, log_dirs=1))
     three = cluster.node(3)
     three.stop()
     clone = FreshInstall(three, shutil.copytree(three.root, tmp_path / "clone"))
@@ -145,7 +145,7 @@ def test_a_stopped_clone_does_not_believe_the_brokers_of_its_original(
 
     wait_until(lambda: time.time() > stopped + 20, 30, "the session of the clone's node would have ended", interval=1)
     assert "it calls node 3 live" in asked()
-    clone.toml.write_text(clone.toml.read_text() + 'version = "4.3.1"\n')
+    clone.toml.write_text(clone.toml.read_text() + 'version = "4.4.0"\n')
     for command in (("delete", "--partition", "gone-0", "--quarantine"), ("rescue",), ("cleanup",)):
         acted = clone.json(*command, "--execute", allow=(0, 3))
         assert [a for a in acted["actions"] if a["outcome"] == "done"] == [], acted
@@ -165,7 +165,7 @@ def test_a_password_goes_to_a_discovered_address_through_verified_tls_only(
         "listener.name.secure.plain.sasl.jaas.config":
             f'{login} username="broker" password="b" user_broker="b" user_agent="secret";',
     }  # fmt: skip
-    cluster = with_topics(kafka_cluster("4.3.1", nodes=3, log_dirs=1, listener=listener, props=among_brokers))
+    cluster = with_topics(kafka_cluster("4.4.0", nodes=3, log_dirs=1, listener=listener, props=among_brokers))
     three = cluster.node(3)
     three.stop()
     client = tmp_path / "client.properties"

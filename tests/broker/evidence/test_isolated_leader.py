@@ -21,7 +21,7 @@ from tests.broker.rig.process import wait_until
 from tests.broker.rig.quorum import FETCH_TIMEOUT_MS, OBSERVER, Quorum, wait_leader
 from tests.broker.versions import versions
 
-VERSIONS = versions("4.3.1", "3.5.2")
+VERSIONS = versions("4.3.1", "4.4.0", "3.5.2")
 SETTLED_MS = 60_000
 
 

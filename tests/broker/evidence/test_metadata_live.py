@@ -17,7 +17,7 @@ from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
 from tests.long_form import FULL
 
-VERSIONS = ["3.3.2", "3.6.0", "3.7.0", "3.9.1", "4.1.0", "4.3.1"] if FULL else ["3.9.1", "4.3.1"]
+VERSIONS = ["3.3.2", "3.6.0", "3.7.0", "3.9.1", "4.1.0", "4.3.1", "4.4.0"] if FULL else ["3.9.1", "4.3.1"]
 # Snapshots, new segments and the deletion of old ones every few moments, where the defaults are hours.
 CHURN = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",

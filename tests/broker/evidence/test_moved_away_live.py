@@ -15,7 +15,7 @@ from tests.broker.rig.process import wait_until
 from tests.broker.versions import versions
 
 
-@pytest.mark.parametrize("version", versions("4.3.1", "3.9.1"))
+@pytest.mark.parametrize("version", versions("4.4.0", "4.3.1", "3.9.1"))
 def test_the_only_records_stay_after_an_unclean_election_and_a_reassignment(
     kafka_cluster: Callable[..., KafkaCluster], version: str, tmp_path: Path
 ) -> None:
@@ -82,7 +82,7 @@ def test_the_only_records_stay_after_an_unclean_election_and_a_reassignment(
 def test_strays_go_beside_a_broker_that_has_nothing_else(kafka_cluster: Callable[..., KafkaCluster]) -> None:
     """Drained while it was down: every directory is a stray. No partition shows that the broker that answers has these
     disks, but it listens where it was asked."""
-    cluster = kafka_cluster("4.3.1", nodes=2, log_dirs=1).start()
+    cluster = kafka_cluster("4.4.0", nodes=2, log_dirs=1).start()
     cluster.create_topic("moved", assignments={0: [1, 2]})
     cluster.produce("moved", 0, n=RECORDS)
     cluster.wait_in_sync("moved")

@@ -71,7 +71,7 @@ def wait_serving(node: KafkaNode) -> None:
     wait_until(held, 60, "logagent sees the broker serve", interval=0.5)
 
 
-@pytest.mark.parametrize("version", versions("3.9.1", "4.3.1"))
+@pytest.mark.parametrize("version", versions("3.9.1", "4.4.0", "4.3.1"))
 def test_exactly_the_orphans_that_the_cluster_made_are_found_and_cleaned(
     kafka_cluster: Callable[..., KafkaCluster], version: str, tmp_path: Path
 ) -> None:
@@ -143,7 +143,7 @@ def test_exactly_the_orphans_that_the_cluster_made_are_found_and_cleaned(
     assert "Stopping serving logs" not in three.log_text(every_run=True)
 
 
-@pytest.mark.parametrize("version", versions("3.9.1", "4.3.1"))
+@pytest.mark.parametrize("version", versions("3.9.1", "4.4.0", "4.3.1"))
 def test_strays_that_a_live_broker_holds_open_give_their_space_back_at_once(
     kafka_cluster: Callable[..., KafkaCluster], version: str
 ) -> None:

@@ -26,7 +26,7 @@ STRAY_BYTES = 768 << 20
 
 
 @pytest.mark.parametrize("says", ["by its listener", "by its registration"])
-@pytest.mark.parametrize("version", versions("4.3.1", "3.9.1"))
+@pytest.mark.parametrize("version", versions("4.3.1", "4.4.0", "3.9.1"))
 def test_a_stray_stays_until_its_broker_says_that_it_serves(
     kafka: Callable[..., KafkaNode], version: str, says: str, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
 from tests.broker.versions import versions
 
-VERSIONS = versions("4.3.1", "3.9.1")
+VERSIONS = versions("4.3.1", "4.4.0", "3.9.1")
 PROPERTIES = {
     "log.retention.check.interval.ms": str(CHECK_MS),
     # So that a snapshot soon covers what is remembered.

@@ -65,7 +65,7 @@ def nothing_of(topic: str, node: KafkaNode, *, alone: bool) -> None:
     assert {name: sorted(p.name for p in where(node, name).iterdir()) for name in names} == before
 
 
-@pytest.mark.parametrize("version", versions("3.9.1", "4.3.1"))
+@pytest.mark.parametrize("version", versions("3.9.1", "4.4.0", "4.3.1"))
 def test_a_metadata_volume_that_was_rolled_back_proves_nothing_of_younger_topics(
     kafka: Callable[..., KraftNode], version: str, tmp_path: Path
 ) -> None:

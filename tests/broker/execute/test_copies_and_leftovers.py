@@ -19,7 +19,7 @@ from tests.broker.rig.process import wait_until
 from tests.broker.versions import versions
 from tests.disk.conftest import run
 
-VERSIONS = versions("4.3.1", "3.9.1")
+VERSIONS = versions("4.4.0", "4.3.1", "3.9.1")
 COUNT = 100
 AT_ONCE = {
     "LOGAGENT_CLEANUP__SIGHTINGS": "1",

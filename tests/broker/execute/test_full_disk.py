@@ -1,6 +1,6 @@
 """A broker dies of a full disk: `logagent rescue`, with its own state dir on that disk, and the broker starts again.
 
-3.9.1 on ext4; with LOGAGENT_TESTS_FULL=1 also 2.5.1 and 4.3.1, and all of them on xfs.
+3.9.1 on ext4; with LOGAGENT_TESTS_FULL=1 also 2.5.1, 4.3.1 and 4.4.0, and all of them on xfs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from tests.long_form import FULL
 
 __all__ = ["loop_fs"]
 
-CASES = [(v, kind) for v in ("2.5.1", "3.9.1", "4.3.1") for kind in ("ext4", "xfs")] if FULL else [("3.9.1", "ext4")]
+CASES = (
+    [(v, kind) for v in ("2.5.1", "3.9.1", "4.3.1", "4.4.0") for kind in ("ext4", "xfs")]
+    if FULL
+    else [("3.9.1", "ext4")]
+)
 MIB = 1 << 20
 GONE = "GoneGoneGoneGoneGoneGA"
 

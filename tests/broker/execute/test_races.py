@@ -16,7 +16,9 @@ from tests.broker.versions import versions
 
 @pytest.mark.parametrize(
     ("version", "mode", "rounds", "full"),
-    versions(("4.3.1", "kraft", 6, 2), ("3.9.1", "kraft", 6, 2), ("3.5.2", "zookeeper", 5, 2)),
+    versions(
+        ("4.4.0", "kraft", 6, 2), ("4.3.1", "kraft", 6, 2), ("3.9.1", "kraft", 6, 2), ("3.5.2", "zookeeper", 5, 2)
+    ),
 )
 def test_a_broker_meets_a_removal_in_every_phase_unharmed(
     rig: Rig, version: str, mode: Mode, rounds: int, full: int

@@ -21,7 +21,7 @@ from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.versions import versions
 
-VERSIONS = versions("4.3.1", "3.9.1")
+VERSIONS = versions("4.4.0", "4.3.1", "3.9.1")
 COUNT = 3000
 RECORD_BYTES = 1000
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.broker.restores import PROPERTIES, act, logagent, retention_checks, write
 from tests.broker.rig.cluster import KafkaCluster
+from tests.broker.rig.jars import run_configs
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.versions import versions
 
@@ -26,10 +27,12 @@ def pasted(node: KafkaNode, command: str) -> None:
     """Run a `kafka-configs.sh` command line as it was printed."""
     script, *words = shlex.split(command.replace("HOST:PORT", node.bootstrap))
     assert script == "kafka-configs.sh"
-    node.jars.run("kafka.admin.ConfigCommand", *words)
+    run_configs(node.version, *words)
 
 
-@pytest.mark.parametrize(("version", "mode"), versions(("3.9.1", "kraft"), ("3.5.2", "zookeeper"), ("4.3.1", "kraft")))
+@pytest.mark.parametrize(
+    ("version", "mode"), versions(("3.9.1", "kraft"), ("3.5.2", "zookeeper"), ("4.3.1", "kraft"), ("4.4.0", "kraft"))
+)
 def test_what_retention_would_delete_comes_back_once_it_is_kept(
     kafka: Callable[..., KafkaNode], version: str, mode: str
 ) -> None:

@@ -1,6 +1,6 @@
 """Every record of a restored partition is there, on every replica as leader, after retention has run twice.
 
-The default run takes two lives; LOGAGENT_TESTS_FULL=1 takes them all: 3.5.2, 3.9.1 and 4.3.1 with one and three
+The default run takes two lives; LOGAGENT_TESTS_FULL=1 takes them all: 3.5.2, 3.9.1, 4.3.1 and 4.4.0 with one and three
 brokers, each end clean or a kill, and with tails that are torn before they come back (24 partitions in each life with
 three brokers, 12 with one; two thirds of that on 3.5.2, which sets nothing aside itself).
 """
@@ -16,18 +16,18 @@ from tests.broker.restores import PROPERTIES, End, Host, Life, live
 from tests.broker.rig.cluster import KafkaCluster
 from tests.long_form import FULL
 
-QUICK = [Life("4.3.1", 1, "clean", "clean"), Life("3.9.1", 3, "kill", "clean")]
+QUICK = [Life("4.4.0", 1, "clean", "clean"), Life("3.9.1", 3, "kill", "clean")]
 HOW: tuple[End, End] = ("clean", "kill")
 ALL = [
     *(
         Life(version, nodes, first, second)
-        for version in ("3.5.2", "3.9.1", "4.3.1")
+        for version in ("3.5.2", "3.9.1", "4.3.1", "4.4.0")
         for nodes in (1, 3)
         for first, second in product(HOW, HOW)
     ),
     *(
         Life(version, nodes, "clean", second, torn=True)
-        for version in ("3.5.2", "3.9.1", "4.3.1")
+        for version in ("3.5.2", "3.9.1", "4.3.1", "4.4.0")
         for nodes in (1, 3)
         for second in HOW
     ),

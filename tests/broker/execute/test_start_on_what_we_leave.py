@@ -58,7 +58,7 @@ def act(node: KafkaNode, *arguments: str) -> dict[str, str]:
     return {a["name"]: a["new_name"] for a in document["actions"] if a["action"] != "drop-checkpoint-entry"}
 
 
-@pytest.mark.parametrize("version", versions("4.3.1", "3.9.1"))
+@pytest.mark.parametrize("version", versions("4.4.0", "4.3.1", "3.9.1"))
 def test_kafka_starts_on_what_we_leave(kafka: Callable[..., KafkaNode], version: str) -> None:
     node = kafka(version, log_dirs=2, props=PROPERTIES).start()
     topics = ("kept", "undone", "aside", "marked", "removed", LONG)

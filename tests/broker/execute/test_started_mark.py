@@ -28,7 +28,7 @@ from tests.broker.rig.process import wait_until
 from tests.broker.versions import versions
 from tests.long_form import long_form
 
-VERSIONS = versions("4.3.1", "3.9.1", "3.5.2", "2.5.1")
+VERSIONS = versions("4.3.1", "4.4.0", "3.9.1", "3.5.2", "2.5.1")
 NO_LIMITS = {"LOGAGENT_CLEANUP__MAX_FRACTION": "1.0", "LOGAGENT_CLEANUP__MAX_DIRS": "100"}
 HEX = "0123456789abcdef" * 2
 
@@ -76,7 +76,7 @@ def test_kafka_passes_over_the_mark(kafka: Callable[..., KafkaNode], version: st
     assert "Stopping serving logs" not in node.log_text(every_run=True)
 
 
-@pytest.mark.parametrize("version", versions("3.9.1", "4.3.1"))
+@pytest.mark.parametrize("version", versions("3.9.1", "4.4.0", "4.3.1"))
 def test_after_chmod_on_everything_what_was_set_aside_comes_back_with_every_record(
     kafka: Callable[..., KafkaNode], version: str
 ) -> None:
@@ -109,8 +109,8 @@ def test_after_chmod_on_everything_what_was_set_aside_comes_back_with_every_reco
 @pytest.mark.parametrize(
     ("version", "after_a_crash", "copy"),
     [(v, *each) for each, several in (
-        ((False, "cp -r"), versions("4.3.1", "3.9.1", "4.4.0")),
-        ((True, "tar"), versions("3.9.1", "4.3.1", "4.4.0")),
+        ((False, "cp -r"), versions("4.3.1", "4.4.0", "3.9.1")),
+        ((True, "tar"), versions("3.9.1", "4.4.0", "4.3.1")),
     ) for v in several],
 )  # fmt: skip
 def test_after_a_killed_batch_of_removals_and_a_start_the_untouched_come_back_and_the_cut_do_not(

@@ -111,6 +111,13 @@ def kafka_jars(version: str, *, tools: bool = False) -> Jars:
     return Jars(version, classpath, cache_dir() / f"{name}-{_java_key()}.jsa")
 
 
+def run_configs(version: str, *words: str) -> str:
+    """What `kafka-configs.sh` of that release runs."""
+    if version_tuple(version) < (4, 4):
+        return kafka_jars(version).run("kafka.admin.ConfigCommand", *words)
+    return kafka_jars(version, tools=True).run("org.apache.kafka.tools.ConfigCommand", *words)
+
+
 def archive_lock(jars: Jars) -> contextlib.AbstractContextManager[None]:
     """Held while the class archive of `jars` is made."""
     return locked(jars.archive.with_suffix(".lock"))

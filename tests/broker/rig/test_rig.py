@@ -16,7 +16,7 @@ from tests.broker.rig.security import Certificates, SecureListener, add_scram_us
 from tests.broker.versions import versions
 from tests.long_form import long_form
 
-BROKERS = versions(("3.5.2", "zookeeper"), ("3.9.1", "kraft"), ("4.3.1", "kraft"))
+BROKERS = versions(("3.5.2", "zookeeper"), ("3.9.1", "kraft"), ("4.3.1", "kraft"), ("4.4.0", "kraft"))
 
 
 @pytest.mark.parametrize(("version", "mode"), BROKERS)
