@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -36,6 +37,7 @@ from logagent.host.log_dir.start_inspection import (
     denied_in_log_dir,
     followed_topic_ids,
     has_metadata_log,
+    in_place_of_directory,
     links_and_leftovers,
     path_problem,
     places_of_files,
@@ -43,6 +45,7 @@ from logagent.host.log_dir.start_inspection import (
     room_of,
 )
 from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.without_directory import Missing
 from logagent.model.check.linter import check
 from logagent.model.check.log_dirs import check_disk
 from logagent.model.check.long_names import CUTS_SINCE
@@ -235,6 +238,7 @@ def _start_facts(
     rulings = facts.rulings
     orphans = {key for key, ruling in rulings.items() if ruling.verdict is Verdict.ORPHAN}
     wrong = {k: r.detail or "another one" for k, r in rulings.items() if r.reason == Reason.WRONG_DIRECTORY}
+    missing = session.missing(facts)
     return StartFacts(
         server=_server(session, seen),
         log_dirs=seen,
@@ -249,7 +253,8 @@ def _start_facts(
         emptied=emptied_logs(session, Kind.STRAY, *(() if about_to_start else (Kind.CURRENT,))),
         overrides=_overrides(session.target.config, facts.log_dirs.values()),
         about_to_start=about_to_start,
-        missing=session.missing(facts),
+        missing=missing,
+        taken=_names_taken(session, missing),
         stale_cordons=_stale_cordons(session),
         settings=session.assignments.layers,
     )
@@ -330,6 +335,38 @@ def _assigned(session: Session) -> frozenset[TopicPartition]:
         for number, partition in topic.partitions.items()
         if node_id in partition.replicas
     )
+
+
+def _names_taken(session: Session, missing: Missing) -> dict[str, tuple[str, bool]]:
+    """What has the name of a directory that a start would make, by path: what it is, and whether it is in the way for
+    certain, since the partition is assigned to that log dir."""
+    wanted = {str(w): w.directory_id for w in missing.here} | _behind_links(session)
+    log_dirs = {path: d for path, d in session.log_dirs.online().items() if path not in session.log_dirs.quarantine}
+    found: dict[str, tuple[str, bool]] = {}
+    for path, log_dir in log_dirs.items() if wanted else ():
+        with suppress(LogAgentError), log_dir.acting("look"):
+            here = read_meta_file(log_dir.fd).directory_id
+            for name, directory_id in wanted.items():
+                what = in_place_of_directory(log_dir.fd, name)
+                if what is not None:
+                    found[f"{path}/{name}"] = what, len(log_dirs) == 1 or (here is not None and here == directory_id)
+    return found
+
+
+def _behind_links(session: Session) -> dict[str, str | None]:
+    """The partitions of this broker of which there is a link and no directory, with the log dir that they are assigned
+    to: an inventory follows no link, so they are not known to be missing."""
+    image, node_id, assigned = session.assignments.shown, session.log_dirs.cluster.node_id, _assigned(session)
+    current = session.of_kind(Kind.CURRENT)
+    there = {d.name for d in current if d.error != SYMLINK_ERROR}
+    links = {d.name: TopicPartition(d.topic or "", d.partition or 0) for d in current if d.error == SYMLINK_ERROR}
+    if image is None or node_id is None:
+        return {}
+    return {
+        name: image.by_name[p.topic].partitions[p.partition].directory_of(node_id)
+        for name, p in links.items()
+        if p in assigned and name not in there
+    }
 
 
 def _homeless(

@@ -132,6 +132,15 @@ def places_of_files(dir_fd: int) -> list[LoadFault]:
     return found
 
 
+def in_place_of_directory(dir_fd: int, name: str) -> str | None:
+    """What is called `name` and is no directory, so that a broker cannot make one of that name; None if nothing is."""
+    what = _kind_at(dir_fd, name)
+    if what is None:
+        with suppress(FileNotFoundError):
+            what = kind_of(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode) or "a file"
+    return what if what != "a directory" else None
+
+
 def broken_epochs(dir_fd: int, names: Iterable[str]) -> dict[str, tuple[CheckpointFault, str]]:
     """Of the partition directories `names`, those with a `leader-epoch-checkpoint` that Kafka cannot read."""
     broken: dict[str, tuple[CheckpointFault, str]] = {}

@@ -69,6 +69,7 @@ given-up                    warning   all          the running broker took this 
 broken-checkpoint           fatal     all          an offset checkpoint that Kafka cannot read
 broken-checkpoint           warning   >= 3.5.0     the same with an out-of-range number [3]
 deleted-at-start            warning   2.8 to 3.6   a current directory that is not assigned to this broker (KRaft)
+name-taken                  fatal     all          a file has the name of an assigned partition without a directory [12]
 no-directory                warning   all          assigned here without a directory: a start makes it anew, empty
 assignments-not-compared    warning   all          no assignments were read: what has no directory here is unknown
 log-dir-forgotten           fatal     all          a log dir with partitions of this broker left `log.dirs` [8]
@@ -95,6 +96,7 @@ not-verified                warning   all          could not be inspected from h
 [9] From 4.4.0 on also a `.txnindex` with an entry of a version that Kafka does not write.
 [10] A warning where only a later moment needs it, a roll say.
 [11] Of `server.properties`, and of any topic of the cluster; by setting, the releases differ.
+[12] A warning where the broker may make it in another log dir.
 
 If the version is unknown, what is fatal for only some releases is a warning.
 """
@@ -600,6 +602,11 @@ def _check_missing(facts: StartFacts) -> Iterator[Finding]:
         says = f"{named(missing.hidden)} assigned to this broker, and may be in {where}, which could not be inspected;"
         says += f" {alone or 'none'} of them may be the only copies"
         yield warning("no-directory", where, says, "repair or name that log dir, then run check again")
+    for path, (what, certain) in facts.taken.items():
+        says = f"it is {what}, and a partition of that name is assigned to this broker and has no directory: where the"
+        says += " broker makes one here, the log dir goes offline"
+        severity = Severity.FATAL if certain else Severity.WARNING
+        yield Finding(severity, "name-taken", path, says, "move it away, and see no-directory about the partition")
     for w in missing.here:
         what = "and no other replica is in sync" if w.only_copy else "and copies it from its leader"
         if w.only_copy is None:

@@ -267,7 +267,8 @@ class StartFacts:
     what an interrupted `restore --replace` displaced, with the name it had before. overrides: settings in force that
     are not in the configuration. failed_marks: directories that the broker could not mark for deletion since its last
     start, with the log that says so. about_to_start: any holder of a log dir prevents the start.
-    missing: what is assigned to this node and has no directory in the log dirs that a start would use.
+    missing: what is assigned to this node and has no directory in the log dirs that a start would use. taken: what has
+    the name of such a directory, by path: what it is, and whether it is in the way for certain.
     stale_cordons: what a dynamic `cordoned.log.dirs` names and `log.dirs` does not, with what takes it out.
     settings: what is set in `server.properties` and, for topics, in the metadata log, however old.
     """
@@ -286,6 +287,7 @@ class StartFacts:
     failed_marks: Mapping[DirKey, str] = field(default_factory=dict)
     about_to_start: bool = False
     missing: Missing = NOTHING_MISSING
+    taken: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
     stale_cordons: Mapping[str, str] = field(default_factory=dict)
     settings: Layers = NOTHING_SET
     kafka_version: KafkaVersion = UNKNOWN_VERSION

@@ -1053,7 +1053,7 @@ NO_FILES = [
             f"a link to nowhere for the {name} checkpoint as it is written",
             written_often(to(in_log_dir(f"{name}-offset-checkpoint.tmp"), leading_nowhere)),
             NO_FILE,
-            BOTH,
+            ("combined",),
             to(in_log_dir(f"{name}-offset-checkpoint.tmp"), removed),
             patience=10,
         )
@@ -1196,6 +1196,15 @@ def delete_mounted(disk: Disk) -> None:
     disk.node.configure({"log.segment.delete.delay.ms": "500", "log.initial.task.delay.ms": "500"})
 
 
+def replaced_by(how: How) -> Doing:
+    def do(disk: Disk) -> None:
+        partition = disk.partition()
+        moved_away(disk, partition)
+        how(partition)
+
+    return do
+
+
 def future_linked(disk: Disk) -> None:
     aside = copied_aside(disk)
     (disk.partition().parent / f"{TOPIC}-0.{UUID}-future").symlink_to(aside)
@@ -1241,7 +1250,25 @@ TWICE = [
     Damage("a link to one without topic id", linked(without_id), ("duplicate-partition", "no-topic-id"), BOTH),
     Damage("two links to one partition", both_linked, ("duplicate-partition",), BOTH),
     Damage("the same partition mounted", mounted, ("duplicate-partition",), BOTH),
-    Damage("a -delete directory that is a mount point", delete_mounted, ("mounted-partition",), BOTH, patience=10),
+    Damage(
+        "a file with the name of an assigned partition",
+        replaced_by(written("")),
+        ("name-taken",),
+        versions=SINCE_IDS,
+    ),
+    Damage(
+        "a link to nowhere with the name of an assigned partition",
+        replaced_by(leading_nowhere),
+        ("name-taken",),
+        versions=SINCE_IDS,
+    ),
+    Damage(
+        "a file with the name of a partition in the other log dir",
+        lambda disk: (disk.other(disk.partition()) / f"{TOPIC}-0").write_text(""),
+        (),
+        BOTH,
+    ),
+    Damage("a -delete directory that is a mount point", delete_mounted, ("mounted-partition",), patience=10),
     Damage("a linked future beside its current", future_linked, ("future-beside-current",), BOTH, patience=10),
     Damage("a linked partition.metadata", id_linked, (), BOTH),
     Damage("a copy, and a linked partition.metadata", id_linked_twice, ("duplicate-partition",), BOTH),

@@ -301,6 +301,23 @@ def test_but_what_is_assigned_to_an_id_that_no_log_dir_has_may_have_no_leader(
     assert {f["severity"] for f in findings(host.run("check", "--json"), "wrong-directory")} == {severity}
 
 
+@pytest.mark.parametrize("link", [True, False])
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_file_in_the_place_of_an_assigned_directory_is_in_the_way(host: CliHost, ids: bool, link: bool) -> None:
+    """In the log dir that it is assigned to; where that is unknown, it may be."""
+    assigned(host, in_sync={3}, ids=ids)
+    (host.d1 / "clicks-0").touch()
+    shutil.rmtree(host.d2 / "orders-1")
+    assert findings(host.run("check", "--json"), "name-taken") == []
+    if link:
+        (host.d2 / "orders-1").symlink_to("/nonexistent/x")
+    else:
+        (host.d2 / "orders-1").touch()
+    (finding,) = findings(host.run("check", "--json"), "name-taken")
+    assert (finding["path"], finding["severity"]) == (str(host.d2 / "orders-1"), "fatal" if ids else "warning")
+    assert ("a symlink that leads nowhere" if link else "a file") in finding["says"]
+
+
 def test_nor_of_one_at_another_path(host: CliHost) -> None:
     shutil.move(host.d2, host.disk / "moved")
     host.set_property(f"log.dirs={host.d1},{host.disk}/moved")

@@ -608,7 +608,7 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     used |= {"no-process-roles", "wrong-directory", "version-contradicted", "open-exchange", "stray-emptied"}
     used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete", "no-directory", "stale-cordon"}
     used |= {"no-quorum", "other-directory-id", "feature-unsupported", "features-not-compared", "format-ignored"}
-    used |= {"log-dir-forgotten", "assignments-not-compared", "log-emptied"}
+    used |= {"log-dir-forgotten", "assignments-not-compared", "log-emptied", "name-taken"}
     used |= {"broken-segment", "not-a-file", "reserved-directory-id", "setting-refused", "settings-not-compared"}
     used |= {code for row in NODES for _, code, _ in row[-1]}
     assert documented == used
