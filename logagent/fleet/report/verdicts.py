@@ -10,7 +10,7 @@ Only partitions that are not as assigned are looked at; `parts` says where they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -211,13 +211,21 @@ def living_topics(scope: Scope) -> DataFrame:
     return decided_frame(scope, living)
 
 
+def _is_untested(cluster: Mapping[str, Any]) -> bool:
+    """Whether only removals are proven, as `AssignmentImage.untested_because` says it of the agent's own."""
+    level = cluster.get("metadata_version")
+    if level is None:
+        return bool(cluster["source"] == Source.KRAFT_LOG)
+    return bool(level > NEWEST_METADATA_VERSION)
+
+
 def images(scope: Scope) -> DataFrame:
     """What is known of each decided cluster's assignments as a whole. `complete`: what they lack does not exist."""
     rows = [
         {
             "cluster_id": c["cluster_id"],
             "complete": c["source"] == Source.KRAFT_LOG,
-            "newer_version": (c.get("metadata_version") or 0) > NEWEST_METADATA_VERSION,
+            "newer_version": _is_untested(c),
             "image_ms": c["at"],
             "image_until_ms": min(c["at"], c["image_at"]) if c.get("image_at") is not None else c["at"],
             "image_received_ms": c["received_at"],

@@ -128,6 +128,7 @@ def _image(kafka: Kafka, drawn: Drawn) -> AssignmentImage:
             at_ms=at,
             known_until_ms=until,
             complete=complete,
+            metadata_version=21,  # as `hand_made` writes it
             brokers=brokers,
         ),
     )
