@@ -496,7 +496,7 @@ class LogDirInspector:
             dir_links=links,
             followed_ids=followed_topic_ids(log_dir.fd, self._unread_ids(log_dir.path, links)),
             odd_files=tuple(partitions.odd_files),
-            load_faults=(*places_of_files(log_dir.fd), *partitions.load_faults),
+            load_faults=(*places_of_files(log_dir.fd, metadata_only=seen.metadata_only), *partitions.load_faults),
             denied=tuple(partitions.denied),
             not_seen=tuple(partitions.not_seen),
             leftovers=tuple(leftovers),
@@ -593,11 +593,12 @@ class MetadataDir:
             holder = holder_of(opened.fd, opened.path, OpenFiles())
         brokers = {s.holder.pid for s in self._log_dirs if s.holder_is_broker}
         is_broker = holder.pid in brokers if holder.state in HELD else None
-        denied, odd = [], []
+        denied, odd, faults = [], [], []
         if self._user is not None:
             log = PartitionDirs(opened, self._user)
             log.inspect([METADATA_DIR])
             denied, odd = [*denied_in_log_dir(opened, self._user), *log.denied], log.odd_files
+            faults = log.load_faults
         return replace(
             seen,
             health=health,
@@ -610,5 +611,6 @@ class MetadataDir:
             levels=read_start_levels(opened.fd),
             room=room_of(opened.fd),
             odd_files=tuple(odd),
+            load_faults=(*places_of_files(opened.fd, metadata_only=True), *faults),
             denied=tuple(denied),
         )

@@ -34,14 +34,19 @@ _MOST_BYTES = (1 << 31) - 1
 
 
 def load_faults(
-    dir_fd: int, files: Collection[str], others: Mapping[str, str], *, clean: bool, log_start: Callable[[], int]
+    dir_fd: int,
+    files: Collection[str],
+    others: Mapping[str, str],
+    *,
+    clean: bool,
+    log_starts: Callable[[], Collection[int]],
 ) -> Iterator[LoadFault]:
     """What is wrong in the open partition directory `dir_fd`, which has these regular `files`, and `others` with what
-    they are. `clean`: its log dir has the clean-shutdown marker, beside which nothing is recovered. `log_start`: the
-    checkpointed log start offset (0: none). Raises OSError only if the disk fails."""
+    they are. `clean`: its log dir has the clean-shutdown marker, beside which nothing is recovered. `log_starts`: where
+    a log without segments may begin. Raises OSError only if the disk fails."""
     bases = segment_bases(files)
     for name, what in sorted(others.items()):
-        file = _place(dir_fd, name, what, files, bases, log_start)
+        file = _place(dir_fd, name, what, files, bases, log_starts)
         if file is not None:
             yield LoadFault(file, name, f"it is {what}")
     if clean and bases and bases[-1] + OFFSET_INDEX in files:
@@ -59,7 +64,12 @@ def load_faults(
 
 
 def _place(
-    dir_fd: int, name: str, what: str, files: Collection[str], bases: list[str], log_start: Callable[[], int]
+    dir_fd: int,
+    name: str,
+    what: str,
+    files: Collection[str],
+    bases: list[str],
+    log_starts: Callable[[], Collection[int]],
 ) -> LoadFile | None:
     """Whether a start needs a file where there is something else (PLACE), or a later moment would (AHEAD)."""
     base, suffix = name[:20], name[20:]
@@ -69,7 +79,7 @@ def _place(
     if not numbered or suffix not in (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
         return None
     if suffix == LOG:
-        needed = not bases and int(base) == log_start()  # then the first segment is made there
+        needed = not bases and int(base) in log_starts()  # then the first segment is made there
     elif suffix == SNAPSHOT:
         needed = bool(bases) and int(base) == _end_of(dir_fd, bases[-1]) > 0  # where a loaded log takes one
     else:
@@ -101,9 +111,11 @@ def _swap_fault(dir_fd: int, name: str) -> LoadFault | None:
         return None
     if size == 0:
         return LoadFault(LoadFile.EMPTY_SWAP, name, "it is empty")
-    if len(head) == _HEAD.size and _LEAST_LENGTH <= _HEAD.unpack(head)[1] <= size - _LENGTH_FROM:
+    length = _HEAD.unpack(head)[1] if len(head) == _HEAD.size else size
+    if _LEAST_LENGTH <= length <= size - _LENGTH_FROM:
         return None
-    return LoadFault(LoadFile.SWAP, name, "it begins with what is no batch")
+    torn = length > size - _LENGTH_FROM
+    return LoadFault(LoadFile.TORN_SWAP if torn else LoadFile.SWAP, name, "it begins with what is no batch")
 
 
 def _no_batch_at(dir_fd: int, base: str) -> int | None:

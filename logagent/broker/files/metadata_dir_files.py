@@ -196,6 +196,8 @@ def _snapshot_faults(log_fd: int) -> Iterator[MetadataFault]:
         yield MetadataFault(MetadataFile.SNAPSHOT, METADATA_DIR, says, True, False)
     if snapshots:
         newest = snapshots[-1]
+        if start == 0 and int(newest[:20]) > 0 and _is_not_there(log_fd, newest):
+            return  # Kafka forgets it (`KafkaMetadataLog.readSnapshot`), and the log has all of it
         # With an older one, or the log from its very first record on, a start needs this one only to be quick. What is
         # at offset 0 is in no log: the first voters of a dynamic quorum.
         older = len(snapshots) > 1 and int(snapshots[-2][:20]) >= start
@@ -203,6 +205,14 @@ def _snapshot_faults(log_fd: int) -> Iterator[MetadataFault]:
         yield from _fault(
             MetadataFile.SNAPSHOT, METADATA_DIR, newest, partial(_check_snapshot, log_fd, newest), spare=spare
         )
+
+
+def _is_not_there(dir_fd: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _check_snapshot(log_fd: int, name: str) -> None:

@@ -29,6 +29,7 @@ from logagent.broker.files.meta_properties import (
     parse_partition_metadata,
     read_meta_properties,
 )
+from logagent.broker.metadata_log.log import snapshots_of
 from logagent.broker.process.lock import LOCK_FILE
 from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
@@ -102,13 +103,15 @@ def broken_checkpoints(dir_fd: int) -> dict[str, tuple[CheckpointFault, str]]:
         try:
             read_checkpoint(dir_fd, name, follow=True)
         except UnreadableError as error:
-            broken[name] = _fault(str(error)), str(error)
+            fault = CheckpointFault.FIFO if _kind_at(dir_fd, name) == "a FIFO" else _fault(str(error))
+            broken[name] = fault, str(error)
         except OSError as error:
             if error.errno not in _NOT_ALLOWED:
                 raise
     return broken
 
 
+_DIRECTORY = "a directory"
 # Files of a log dir, with what a link that leads nowhere and what a FIFO in their place do, as seen on real brokers.
 _PLACES: Mapping[str, tuple[LoadFile | None, LoadFile | None]] = {
     LOCK_FILE: (LoadFile.PLACE, None),
@@ -120,16 +123,35 @@ _PLACES: Mapping[str, tuple[LoadFile | None, LoadFile | None]] = {
 }
 
 
-def places_of_files(dir_fd: int) -> list[LoadFault]:
-    """What is no file where the broker needs one beside the partition directories. A directory is left out: it has no
-    partition's name, which is said."""
+def places_of_files(dir_fd: int, *, metadata_only: bool = False) -> list[LoadFault]:
+    """What is no file where the broker needs one beside the partition directories. A directory is left out, unless it
+    is empty and a marker: it has no partition's name, which is said. `metadata_only`: no log dir is there, only a
+    metadata log: of these files a node opens the lock alone."""
     found = []
     for name, (nowhere, fifo) in _PLACES.items():
         what = _kind_at(dir_fd, name)
         file = nowhere if what == NOWHERE else fifo
-        if what not in (None, "a directory") and file is not None:
+        if metadata_only and name != LOCK_FILE:
+            continue
+        if what == _DIRECTORY:
+            file = _of_directory(dir_fd, name, metadata_only=metadata_only)
+        if what is not None and file is not None:
             found.append(LoadFault(file, name, f"it is {what}"))
     return found
+
+
+def _of_directory(dir_fd: int, name: str, *, metadata_only: bool) -> LoadFile | None:
+    if metadata_only:
+        return LoadFile.PLACE
+    if name != CLEAN_SHUTDOWN:
+        return None
+    try:
+        with opened_directory(name, dir_fd=dir_fd, follow=True) as fd:
+            return LoadFile.MARKER if not os.listdir(fd) else None
+    except OSError as error:
+        if error.errno in OFFLINE_ERRNOS:
+            raise
+        return None
 
 
 def in_place_of_directory(dir_fd: int, name: str) -> str | None:
@@ -138,7 +160,7 @@ def in_place_of_directory(dir_fd: int, name: str) -> str | None:
     if what is None:
         with suppress(FileNotFoundError):
             what = kind_of(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode) or "a file"
-    return what if what != "a directory" else None
+    return what if what != _DIRECTORY else None
 
 
 def broken_epochs(dir_fd: int, names: Iterable[str]) -> dict[str, tuple[CheckpointFault, str]]:
@@ -279,20 +301,23 @@ class PartitionDirs:
             files = [file for file in os.listdir(fd) if file not in others]
             for file in files:
                 self._file(fd, path, name, file)
-            start = partial(self._log_start, name)
-            faults = load_faults(fd, frozenset(files), others, clean=self._clean, log_start=start)
+            # The marker says nothing of the metadata log, which is recovered at each start (`KafkaMetadataLog`).
+            clean = self._clean and name != METADATA_DIR
+            starts = partial(self._log_starts, name, fd)
+            faults = load_faults(fd, frozenset(files), others, clean=clean, log_starts=starts)
             self.load_faults += [replace(fault, name=f"{name}/{fault.name}") for fault in faults]
 
-    def _log_start(self, name: str) -> int:
+    def _log_starts(self, name: str, fd: int) -> set[int]:
+        if name == METADATA_DIR:
+            return {0, *(int(snapshot[:20]) for snapshot in snapshots_of(os.listdir(fd))[-1:])}
         if self._starts is None:
             try:
                 self._starts = read_checkpoint(self._log_dir.fd, LOG_START_OFFSET, follow=True) or {}
             except UnreadableError:
                 self._starts = {}  # another finding reports this
         parsed = classify(name)
-        return self._starts.get(
-            TopicPartition(parsed.topic or "", -1 if parsed.partition is None else parsed.partition), 0
-        )
+        partition = TopicPartition(parsed.topic or "", -1 if parsed.partition is None else parsed.partition)
+        return {self._starts.get(partition, 0)}
 
     def _file(self, dir_fd: int, path: str, directory: str, file: str) -> None:
         usual = _USUAL.fullmatch(file) is not None and file[:20] <= _MOST_DIGITS

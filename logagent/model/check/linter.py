@@ -87,14 +87,15 @@ not-verified                warning   all          could not be inspected from h
 
 [1] From 3.7.1 on, a KRaft broker first sets aside what is not its own by topic id; different topic ids are then info.
 [2] The same spelling twice in `log.dirs` is fatal only before 4.2.
-[3] Fatal for the replication checkpoint (the partitions of that log dir are not served), and before 3.5.0.
+[3] Fatal for the replication checkpoint (the partitions of that log dir are not served), and before 3.5.0. A warning
+in all releases: a FIFO for that of the log cleaner.
 [4] `backup.swap` from 2.6.0 on: 2.5.1 ignores it.
 [5] Also the node's own one, if `metadata.log.dir` spells the log dir otherwise than `log.dirs` does.
 [6] `quorum-state` from 3.8.0 on: earlier releases begin a new one. A cut off snapshot at offset 0 before 4.3.0.
 [7] A warning where only a record that was taken back is unsupported, of a node that is no controller.
 [8] A warning where it is only possible, and where every one of them has another replica in sync.
 [9] From 4.4.0 on also a `.txnindex` with an entry of a version that Kafka does not write.
-[10] A warning where only a later moment needs it, a roll say.
+[10] A warning where only a later moment needs it, a roll say; and an empty directory for `.kafka_cleanshutdown`.
 [11] Of `server.properties`, and of any topic of the cluster; by setting, the releases differ.
 [12] A warning where the broker may make it in another log dir.
 
@@ -158,7 +159,7 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
             yield _undecodable(d)
             continue
         if d.kind is Kind.INVALID:
-            if not _is_or_holds_log_dir(d, where, facts.log_dirs):
+            if not _is_or_holds_log_dir(d, where, facts.log_dirs) and d.name not in _markers(where):
                 yield _unparsable(d)
         elif d.kind is Kind.CACHE:
             yield _cache(d)
@@ -171,9 +172,14 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
     yield from _future_names(loaded, facts)
     for where in facts.log_dirs:
         yield from (odd_file(where.path, name) for name in where.odd_files if not in_metadata_log(name))
-        yield from (_load_fault(where.path, fault) for fault in where.load_faults if not in_metadata_log(fault.name))
+        faults = where.load_faults if not where.metadata_only else ()
+        yield from (_load_fault(where.path, fault) for fault in faults if not in_metadata_log(fault.name))
         for name, (fault, error) in where.broken_epochs.items():
             yield _broken_epochs(f"{where.path}/{name}", fault, error)
+
+
+def _markers(where: StartLogDirFacts) -> set[str]:
+    return {fault.name for fault in where.load_faults if fault.file is LoadFile.MARKER}
 
 
 def _one(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
@@ -367,10 +373,10 @@ def _load_fault(log_dir: str, fault: LoadFault) -> Finding:
             hint = "with the broker stopped, move an index out of the directory (the broker makes it again); of a"
             hint += " segment, keep what kafka-dump-log.sh reads, or move the partition away if a replica has it all"
             return fatal("broken-segment", path, f"{fault.error}: the broker does not start", hint)
-        case LoadFile.SWAP | LoadFile.EMPTY_SWAP:
+        case LoadFile.SWAP | LoadFile.TORN_SWAP | LoadFile.EMPTY_SWAP:
             says = f"{fault.error}, and the broker puts it in the place of the segments from here on: it does not"
             says += " start, or their records are lost"
-            kind = fatal if fault.file is LoadFile.SWAP else warning
+            kind = warning if fault.file is LoadFile.EMPTY_SWAP else fatal
             return kind("broken-segment", path, says, _MOVE_OUT)
         case LoadFile.PLACE:
             says = f"{fault.error}, and the broker needs a file there: it takes the log dir offline, or waits for ever"
@@ -378,6 +384,10 @@ def _load_fault(log_dir: str, fault: LoadFault) -> Finding:
         case LoadFile.AHEAD:
             says = f"{fault.error} with the name of a file of the broker's: once it needs that, the log dir is offline"
             return warning("not-a-file", path, says, _MOVE_OUT)
+        case LoadFile.MARKER:
+            says = f"{fault.error}, and the broker takes it for its marker of a clean stop, recovers no log, and"
+            hint = "if the broker was not stopped cleanly, remove it (rmdir) before it starts"
+            return warning("not-a-file", path, f"{says} removes it", hint)
 
 
 def _duplicates(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:

@@ -233,18 +233,25 @@ def _in_words(d: Denied) -> str:
 
 def _checkpoints(s: StartLogDirFacts) -> Iterator[Finding]:
     for name, (fault, error) in s.checkpoints.items():
-        if fault is CheckpointFault.MALFORMED:
-            yield _unreadable_checkpoint(s, name, error, ALL)
+        if fault is CheckpointFault.FIFO and name == CLEANER:
+            says = f"{error}: the broker starts, its log cleaner waits there for ever, and nothing is compacted"
+            yield warning("broken-checkpoint", f"{s.path}/{name}", says, _AWAY)
+        elif fault is not CheckpointFault.NUMBER:
+            consequence = "waits there for ever" if fault is CheckpointFault.FIFO else "takes the log dir offline"
+            yield _unreadable_checkpoint(s, name, f"{error}: the broker {consequence}", ALL)
         else:
-            yield _unreadable_checkpoint(s, name, error, Releases(before=NUMBERS_PASSED_OVER))
+            says = f"{error}: the broker takes the log dir offline"
+            yield _unreadable_checkpoint(s, name, says, Releases(before=NUMBERS_PASSED_OVER))
             yield _number_out_of_range(s, name, error)
 
 
-def _unreadable_checkpoint(s: StartLogDirFacts, name: str, error: str, releases: Releases) -> Finding:
+_AWAY = "move the file away while the broker is stopped; the broker recreates it"
+
+
+def _unreadable_checkpoint(s: StartLogDirFacts, name: str, says: str, releases: Releases) -> Finding:
     hint = "move the file away; the broker recreates it (logs are then recovered from their start)"
     if name == LOG_START_OFFSET:
         hint = "move the file away; records deleted by deleteRecords then come back"
-    says = f"{error}: the broker takes the log dir offline"
     return fatal("broken-checkpoint", f"{s.path}/{name}", says, hint, releases=releases)
 
 
@@ -260,6 +267,6 @@ def _number_out_of_range(s: StartLogDirFacts, name: str, error: str) -> Finding:
         "broken-checkpoint",
         f"{s.path}/{name}",
         f"{error}: {consequence}",
-        "move the file away while the broker is stopped; the broker recreates it",
+        _AWAY,
         releases=Releases(since=NUMBERS_PASSED_OVER),
     )

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logagent.model.check.start_facts import MetadataFault, MetadataFile, Mode, StartFacts, StartLogDirFacts
+from logagent.model.check.start_facts import (
+    LoadFault,
+    LoadFile,
+    MetadataFault,
+    MetadataFile,
+    Mode,
+    StartFacts,
+    StartLogDirFacts,
+)
 from logagent.model.finding import ALL, Finding, Releases, fatal, warning
 from logagent.model.naming.dir_names import METADATA_DIR
 
@@ -35,6 +43,7 @@ def check_metadata(facts: StartFacts) -> Iterator[Finding]:
             yield from _stray(s, facts)
             yield from (_broken(s, fault, facts) for fault in s.metadata_faults)
             yield from (odd_file(s.path, name) for name in s.odd_files if in_metadata_log(name))
+            yield from (_load_fault(s, fault, facts) for fault in s.load_faults if _is_of_the_node(s, fault))
 
 
 def _stray(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
@@ -94,6 +103,29 @@ def _broken(s: StartLogDirFacts, fault: MetadataFault, facts: StartFacts) -> Fin
         hint,
         releases=releases,
     )
+
+
+def _is_of_the_node(s: StartLogDirFacts, fault: LoadFault) -> bool:
+    """Whether it is in the metadata log, or is the lock of a directory in which the node loads nothing else."""
+    return in_metadata_log(fault.name) or (s.metadata_only and fault.name == ".lock")
+
+
+def _load_fault(s: StartLogDirFacts, fault: LoadFault, facts: StartFacts) -> Finding:
+    """A metadata log is loaded as a partition's is, but the node has no other log dir to go on with; without a snapshot
+    of producers it goes on (seen on 4.3.1)."""
+    path = f"{s.path}/{fault.name}"
+    hint = f"{_AWAY}the node makes it again"
+    if path.endswith(".log"):
+        hint = f"put the file that was there back in its place; without it: {_whole_log(facts)}"
+    if fault.file is LoadFile.PLACE and not path.endswith(".snapshot"):
+        says = f"{fault.error}, and the node needs a file there: it does not start, or waits for ever"
+        return fatal("not-a-file", path, says, hint)
+    if fault.file in (LoadFile.PLACE, LoadFile.AHEAD):
+        return warning("not-a-file", path, f"{fault.error}: once the node needs a file there, it ends", hint)
+    hint = f"{_AWAY}what it should have replaced is still there" if path.endswith(".swap") else _whole_log(facts)
+    if fault.file is LoadFile.SWAP:
+        return fatal("broken-segment", path, f"{fault.error}: the node does not start", hint)
+    return warning("broken-segment", path, f"{fault.error}: the node may not start, or miss a part of its log", hint)
 
 
 # What is cut off within a batch is passed over, and a broker sets aside the directories of topics that it misses.

@@ -42,8 +42,10 @@ class MetaState(StrEnum):
 
 
 class CheckpointFault(StrEnum):
-    """How an offset checkpoint is broken. MALFORMED raises an `IOException` in Kafka, NUMBER another exception."""
+    """How an offset checkpoint is broken. MALFORMED raises an `IOException` in Kafka, NUMBER another exception; FIFO:
+    who opens it waits for ever."""
 
+    FIFO = "fifo"
     MALFORMED = "malformed"
     NUMBER = "number"
 
@@ -158,7 +160,8 @@ class LoadFile(StrEnum):
     """What a broker fails on when it loads a log dir. TAIL: bytes behind the last batch. ABORTED: the index of aborted
     transactions. PLACE: something else (a directory, a symlink that leads nowhere, a FIFO) where it needs a file.
     AHEAD: the same where it will need one. LARGE: a segment or an index above 2 GiB. SWAP: a half-done replacement of
-    segments by what is no batch; EMPTY_SWAP: by nothing."""
+    segments by what is no batch; TORN_SWAP: by what looks like a batch that was cut off; EMPTY_SWAP: by nothing.
+    MARKER: an empty directory for the clean-shutdown marker."""
 
     TAIL = "tail"
     ABORTED = "aborted"
@@ -166,7 +169,9 @@ class LoadFile(StrEnum):
     AHEAD = "ahead"
     LARGE = "large"
     SWAP = "swap"
+    TORN_SWAP = "torn-swap"
     EMPTY_SWAP = "empty-swap"
+    MARKER = "marker"
 
 
 @dataclass(frozen=True, slots=True)

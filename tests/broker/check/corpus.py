@@ -1004,6 +1004,8 @@ def in_log_dir(name: str) -> Where:
     return lambda disk: disk.partition().parent / name
 
 
+# 3.5.2 begins its first tasks 30 seconds after its start: it knows no log.initial.task.delay.ms.
+FIRST_TASKS = 40.0
 OFTEN_WRITTEN = {
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "log.flush.start.offset.checkpoint.interval.ms": "1000",
@@ -1053,9 +1055,9 @@ NO_FILES = [
             f"a link to nowhere for the {name} checkpoint as it is written",
             written_often(to(in_log_dir(f"{name}-offset-checkpoint.tmp"), leading_nowhere)),
             NO_FILE,
-            ("combined",),
+            BOTH,
             to(in_log_dir(f"{name}-offset-checkpoint.tmp"), removed),
-            patience=10,
+            patience=FIRST_TASKS,
         )
         for name in OFFSETS
     ),
@@ -1096,6 +1098,107 @@ NO_FILES = [
         lambda d: d.log_dirs(d.d1, d.d2, f"{d.d1}/"),
         ("duplicate-log-dir",),
         ("combined", "zookeeper", "controller"),
+    ),
+]
+
+
+def as_full_directory(path: Path) -> None:
+    as_directory(path)
+    (path / "x").touch()
+
+
+def compacted(do: Doing) -> Doing:
+    def both(disk: Disk) -> None:
+        disk.node.configure({"log.cleanup.policy": "compact", "log.cleaner.backoff.ms": "500"})
+        do(disk)
+
+    return both
+
+
+def _first_log_dir_and_epochs_nowhere(disk: Disk) -> None:
+    _back_to_first(disk)
+    leading_nowhere(disk.d1 / METADATA_LOG / "leader-epoch-checkpoint")
+
+
+# Files of the metadata log that a start opens, makes or writes.
+OF_METADATA = (
+    f"{FIRST}.log",
+    f"{FIRST}.index",
+    f"{FIRST}.timeindex",
+    f"{FIRST}.txnindex",
+    f"{FIRST}.snapshot",
+    f"{RECORDS:020}.log",
+    "leader-epoch-checkpoint",
+    "leader-epoch-checkpoint.tmp",
+    "partition.metadata",
+    "partition.metadata.tmp",
+    "quorum-state",
+    "quorum-state.tmp",
+    f"{RECORDS:020}-0000000001.checkpoint.part",
+)
+IN_METADATA = ("broken-metadata-log", "not-a-file", "odd-segment-file")
+
+METADATA_PLACES = [
+    *(
+        Damage(
+            f"{what} for {name} of the metadata log",
+            to(in_metadata_log(name), how),
+            IN_METADATA,
+            cure=to(in_metadata_log(name), removed) if name.endswith(".tmp") and what != "a directory" else None,
+        )
+        for what, how in {"a link to nowhere": leading_nowhere, "a directory": as_directory, "a FIFO": as_fifo}.items()
+        for name in OF_METADATA
+    ),
+    *(
+        Damage(f"{what} for the newest metadata snapshot", to(newest_snapshot, how), IN_METADATA)
+        for what, how in {"a link to nowhere": leading_nowhere, "a directory": as_directory, "a FIFO": as_fifo}.items()
+    ),
+    *(
+        Damage(
+            f"{what} for the last producer snapshot of the metadata log",
+            to(lambda disk: sorted(disk.metadata_log.glob("*.snapshot"))[-1], how),
+            IN_METADATA,
+        )
+        for what, how in {"a link to nowhere": leading_nowhere, "a directory": as_directory}.items()
+    ),
+    *(
+        Damage(
+            f"a swapped segment {what} of the metadata log",
+            to(in_metadata_log(f"{FIRST}.log.swap"), holding(data)),
+            ("broken-segment",),
+        )
+        for what, data in {"of zeros": bytes(300), "of letters": b"x" * 300}.items()
+    ),
+    Damage(
+        "a link to nowhere for the newest snapshot of a trimmed metadata log",
+        to(newest_snapshot, leading_nowhere),
+        IN_METADATA,
+        trimmed=True,
+    ),
+    Damage(
+        "a link to nowhere for leader-epoch-checkpoint of the metadata log, in a log dir",
+        _first_log_dir_and_epochs_nowhere,
+        IN_METADATA,
+    ),
+]
+
+MARKERS = [
+    *(
+        Damage(f"{what} for .lock of the metadata dir", to(in_metadata_dir(".lock"), how), NO_FILE)
+        for what, how in {"a link to nowhere": leading_nowhere, "a directory": as_directory, "a FIFO": as_fifo}.items()
+    ),
+    Damage("an empty directory for the clean-shutdown marker", to(in_log_dir(CLEAN), as_directory), NO_FILE, BOTH),
+    Damage("a directory for the clean-shutdown marker", to(in_log_dir(CLEAN), as_full_directory), NO_FILE, BOTH),
+    *(
+        Damage(f"a FIFO for the {name} checkpoint", to(in_log_dir(f"{name}-offset-checkpoint"), as_fifo), NO_FILE, BOTH)
+        for name in OFFSETS
+    ),
+    Damage(
+        "a FIFO for the cleaner checkpoint, compacted",
+        compacted(to(in_log_dir("cleaner-offset-checkpoint"), as_fifo)),
+        NO_FILE,
+        BOTH,
+        patience=10,
     ),
 ]
 
@@ -1268,7 +1371,9 @@ TWICE = [
         (),
         BOTH,
     ),
-    Damage("a -delete directory that is a mount point", delete_mounted, ("mounted-partition",), patience=10),
+    Damage(
+        "a -delete directory that is a mount point", delete_mounted, ("mounted-partition",), BOTH, patience=FIRST_TASKS
+    ),
     Damage("a linked future beside its current", future_linked, ("future-beside-current",), BOTH, patience=10),
     Damage("a linked partition.metadata", id_linked, (), BOTH),
     Damage("a copy, and a linked partition.metadata", id_linked_twice, ("duplicate-partition",), BOTH),
@@ -1277,7 +1382,20 @@ TWICE = [
     Damage("a log dir at another path", moves, (), ("combined",), versions=SINCE_IDS),
 ]
 
-CORPUS = [*DYNAMIC_QUORUM, *METADATA, *PLACES, *CONTROLLERS, *PARTITIONS, *IDS, *SEGMENTS, *NO_FILES, *RESERVED, *TWICE]
+CORPUS = [
+    *DYNAMIC_QUORUM,
+    *METADATA,
+    *PLACES,
+    *CONTROLLERS,
+    *PARTITIONS,
+    *IDS,
+    *SEGMENTS,
+    *NO_FILES,
+    *METADATA_PLACES,
+    *MARKERS,
+    *RESERVED,
+    *TWICE,
+]
 
 QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "quorum-state zeroed": frozenset({(NEWEST, "combined")}),
@@ -1290,6 +1408,8 @@ QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "txnindex of a later version": frozenset({(NEWEST, "combined"), ("4.3.1", "combined")}),
     "a directory for leader-epoch-checkpoint.tmp": frozenset({(NEWEST, "combined")}),
     "a link for the replication checkpoint": frozenset({(NEWEST, "combined")}),
+    "a link to nowhere for leader-epoch-checkpoint of the metadata log": frozenset({("4.3.1", "combined")}),
+    "an empty directory for the clean-shutdown marker": frozenset({("4.3.1", "combined")}),
     "a link to nowhere for the replication checkpoint as it is written": frozenset({("4.3.1", "combined")}),
     "a swapped segment of zeros": frozenset({(NEWEST, "combined")}),
     "directory.id 99 of a log dir": frozenset({("3.9.1", "combined")}),

@@ -58,10 +58,10 @@ def try_damage(
 
 def _came(disk: Disk, damage: Damage) -> Outcome:
     """What comes of a start; of the last one, if what the first did shows only then."""
-    came = outcome(disk, damage.patience, write=damage.write, timeout=_HUNG_SECONDS)
+    came = outcome(disk, damage.patience, write=damage.write, timeout=_HUNG_SECONDS + damage.patience)
     for _ in range(damage.starts - 1):
         disk.node.stop()
-        came = outcome(disk, damage.patience, write=damage.write, timeout=_HUNG_SECONDS)
+        came = outcome(disk, damage.patience, write=damage.write, timeout=_HUNG_SECONDS + damage.patience)
     return came
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from logagent.broker.files.load_faults import load_faults
 from logagent.host.linux.access import owner_of
-from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.log_dir.start_inspection import PartitionDirs, _no_files
+from logagent.host.log_dir.log_dir import CLEAN_SHUTDOWN, LogDirFailures, OpenLogDir
+from logagent.host.log_dir.start_inspection import PartitionDirs, _no_files, broken_checkpoints, places_of_files
+from logagent.model.naming.dir_names import METADATA_DIR
 
 FIRST = "0" * 20
 
@@ -31,7 +32,7 @@ def faults(path: Path, *, clean: bool = True, log_start: int = 0) -> list[tuple[
     try:
         others = _no_files(fd)
         files = {p.name for p in path.iterdir()} - others.keys()
-        found = load_faults(fd, files, others, clean=clean, log_start=lambda: log_start)
+        found = load_faults(fd, files, others, clean=clean, log_starts=lambda: {log_start})
         return [(fault.file.value, fault.name) for fault in found]
     finally:
         os.close(fd)
@@ -101,7 +102,8 @@ def test_no_file_of_a_segment_is_above_2_gib(path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "file"), [(LOG, None), (b"", "empty-swap"), (bytes(300), "swap"), (b"x" * 300, "swap"), (b"x", "swap")]
+    ("content", "file"),
+    [(LOG, None), (b"", "empty-swap"), (bytes(300), "swap"), (b"x" * 300, "torn-swap"), (b"x", "torn-swap")],
 )
 def test_what_replaces_segments_must_be_one(path: Path, content: bytes, file: str | None) -> None:
     name = f"{FIRST}.log.swap"
@@ -176,3 +178,68 @@ def test_a_number_above_every_offset_is_none(path: Path, suffix: str) -> None:
         partitions = PartitionDirs(log_dir, owner_of(path.stat(), str(path)))
         partitions.inspect([path.name])
     assert partitions.odd_files == [f"{path.name}/{2**63:020}{suffix}"]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "base", "file"), [(0, 0, "place"), (30, 0, "place"), (30, 30, "place"), (30, 7, "ahead")]
+)
+def test_a_metadata_log_without_segments_needs_one_at_its_start_or_at_its_snapshot(
+    tmp_path: Path, snapshot: int, base: int, file: str
+) -> None:
+    (path := tmp_path / METADATA_DIR).mkdir()
+    (path / f"{snapshot:020}-0000000001.checkpoint").touch()
+    (path / f"{base:020}.log").symlink_to("/nonexistent/x")
+    assert inspected(path) == [(file, f"{METADATA_DIR}/{base:020}.log")]
+
+
+def test_no_marker_of_a_clean_stop_keeps_a_metadata_log_from_being_recovered(path: Path) -> None:
+    (path.parent / CLEAN_SHUTDOWN).touch()
+    (path / f"{FIRST}.log").write_bytes(LOG + bytes(300))
+    assert inspected(path) == [("tail", f"{path.name}/{FIRST}.log")]
+    assert inspected(path.rename(path.parent / METADATA_DIR)) == []
+
+
+def inspected(path: Path) -> list[tuple[str, str]]:
+    with OpenLogDir(str(path.parent), LogDirFailures()) as log_dir:
+        partitions = PartitionDirs(log_dir, owner_of(path.stat(), str(path)))
+        partitions.inspect([path.name])
+    return [(fault.file.value, fault.name) for fault in partitions.load_faults]
+
+
+def test_an_empty_directory_is_taken_for_the_marker_of_a_clean_stop(tmp_path: Path) -> None:
+    """One with something in it cannot be removed as the marker is, and has no partition's name: another finding."""
+    (marker := tmp_path / CLEAN_SHUTDOWN).mkdir()
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert [(fault.file.value, fault.name) for fault in places_of_files(fd)] == [("marker", CLEAN_SHUTDOWN)]
+        assert places_of_files(fd, metadata_only=True) == []
+        (marker / "x").touch()
+        assert places_of_files(fd) == []
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("where", ["/nonexistent/x", None])
+def test_beside_a_metadata_log_alone_only_the_lock_needs_a_file(tmp_path: Path, where: str | None) -> None:
+    for name in (".lock", CLEAN_SHUTDOWN, "recovery-point-offset-checkpoint.tmp"):
+        if where is None:
+            (tmp_path / name).mkdir()
+        else:
+            (tmp_path / name).symlink_to(where)
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        found = places_of_files(fd, metadata_only=True)
+    finally:
+        os.close(fd)
+    assert [(fault.file.value, fault.name) for fault in found] == [("place", ".lock")]
+
+
+def test_a_fifo_in_the_place_of_a_checkpoint_is_known_for_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "cleaner-offset-checkpoint")
+    (tmp_path / "recovery-point-offset-checkpoint").mkdir()
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        found = {name: fault for name, (fault, _) in broken_checkpoints(fd).items()}
+    finally:
+        os.close(fd)
+    assert found["cleaner-offset-checkpoint"] == "fifo" and found["recovery-point-offset-checkpoint"] == "malformed"

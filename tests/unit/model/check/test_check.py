@@ -32,7 +32,7 @@ from logagent.model.check.start_facts import (
 )
 from logagent.model.finding import ALL, Finding, Releases, Severity, any_fatal, concerning
 from logagent.model.kafka_version import Version, VersionsSeen, which_version
-from logagent.model.naming.dir_names import classify
+from logagent.model.naming.dir_names import METADATA_DIR, classify
 from logagent.model.naming.topic_ids import to_text
 from logagent.model.records import Health, Holder, HolderState, Kind, PartitionDir, TopicPartition
 from logagent.model.retention.settings import Layers
@@ -299,6 +299,16 @@ LOG_DIRS: list[tuple[str, StartLogDirFacts, list[tuple[str, str, str]]]] = [
         "malformed checkpoint",
         seen(checkpoints={"cleaner-offset-checkpoint": (CheckpointFault.MALFORMED, "line 1")}),
         [("fatal", "broken-checkpoint", "/d1/cleaner-offset-checkpoint")],
+    ),
+    (
+        "FIFO for a checkpoint",
+        seen(checkpoints={"recovery-point-offset-checkpoint": (CheckpointFault.FIFO, "a FIFO")}),
+        [("fatal", "broken-checkpoint", "/d1/recovery-point-offset-checkpoint")],
+    ),
+    (
+        "FIFO that only the cleaner opens",
+        seen(checkpoints={"cleaner-offset-checkpoint": (CheckpointFault.FIFO, "a FIFO")}),
+        [("warning", "broken-checkpoint", "/d1/cleaner-offset-checkpoint")],
     ),
     (
         "number in a checkpoint",
@@ -780,6 +790,10 @@ LOAD_FAULTS = [
     (LoadFile.ABORTED, (4, 3, 1), None, None),
     (LoadFile.PLACE, (3, 5, 2), "fatal", "not-a-file"),
     (LoadFile.AHEAD, NEW, "warning", "not-a-file"),
+    (LoadFile.MARKER, NEW, "warning", "not-a-file"),
+    (LoadFile.SWAP, NEW, "fatal", "broken-segment"),
+    (LoadFile.TORN_SWAP, NEW, "fatal", "broken-segment"),
+    (LoadFile.EMPTY_SWAP, NEW, "warning", "broken-segment"),
 ]
 
 
@@ -791,6 +805,32 @@ def test_what_a_broker_fails_on_when_it_loads_a_log(
     found = said(facts(seen(load_faults=(fault,)), seen("/d2")), version)
     path = "/d1/orders-0/00000000000000000000.txnindex"
     assert found == ([(severity, code, path)] if severity is not None else [])
+
+
+METADATA_PLACES = [
+    (LoadFile.SWAP, f"{METADATA_DIR}/00000000000000000000.log.swap", "fatal"),
+    (LoadFile.TORN_SWAP, f"{METADATA_DIR}/00000000000000000000.log.swap", "warning"),
+    (LoadFile.LARGE, f"{METADATA_DIR}/00000000000000000000.log", "warning"),
+    (LoadFile.PLACE, f"{METADATA_DIR}/leader-epoch-checkpoint", "fatal"),
+    (LoadFile.PLACE, f"{METADATA_DIR}/00000000000000000000.log", "fatal"),
+    (LoadFile.AHEAD, f"{METADATA_DIR}/00000000000000000000.txnindex", "warning"),
+    (LoadFile.PLACE, f"{METADATA_DIR}/00000000000000000007.snapshot", "warning"),
+    (LoadFile.PLACE, ".lock", "fatal"),
+]
+
+
+@pytest.mark.parametrize("controller_only", [False, True])
+@pytest.mark.parametrize(("file", "name", "severity"), METADATA_PLACES)
+def test_the_metadata_log_needs_its_files_as_a_partition_does(
+    file: LoadFile, name: str, severity: str, controller_only: bool
+) -> None:
+    """Of every node in KRaft mode, where no partition counts too; said once."""
+    fault = LoadFault(file, name, "it is x")
+    log_dir = seen("/meta", holds_logs=False, holds_metadata=True, metadata_only=True, load_faults=(fault,))
+    all_of_it = facts(seen(), seen("/d2"), log_dir)
+    node = replace(all_of_it.server, metadata_log_dir="/meta", controller_only=controller_only)
+    code = "not-a-file" if file in (LoadFile.PLACE, LoadFile.AHEAD) else "broken-segment"
+    assert said(replace(all_of_it, server=node)) == [(severity, code, f"/meta/{name}")]
 
 
 def test_the_hint_on_a_foreign_txnindex_names_the_index_that_makes_the_broker_rebuild_both() -> None:
