@@ -239,7 +239,8 @@ class FleetPublications:
         self, node_id: int, topic_ids: Collection[str], names: Collection[str] = ()
     ) -> Iterator[dict[str, Any]]:
         """The `log_dir` rows, and the `dir` rows of these topic ids, of a node's newest snapshot: of each the keys that
-        identify it, and `FACTS`. `names`: also the directories under these topic names whose topic id is not known.
+        identify it, and `FACTS`. `names`: also the directories under these topic names whose topic id is not known;
+        their `topic_id` is None (agents leave out what is null).
 
         `topic_ids` is searched once per line: pass a set or a dict. Raises UnreadableError for a snapshot that is
         incomplete, is not what it says, or whose base is missing or has changed, and for more than `MAX_ROWS` such
@@ -258,7 +259,8 @@ class FleetPublications:
                 rows += 1
                 if rows > MAX_ROWS:
                     raise UnreadableError(f"{where} has more than {MAX_ROWS} directories of the topics asked for")
-                yield {k: v for k, v in row.items() if k in _KEPT and not isinstance(v, (list, dict))}
+                kept = {k: v for k, v in row.items() if k in _KEPT and not isinstance(v, (list, dict))}
+                yield kept if _is_log_dir(row) else {"topic_id": None, **kept}
 
     def _lines(self, heard: HostPublications) -> Iterator[bytes]:
         where = "/".join((*heard.folder, heard.stem))

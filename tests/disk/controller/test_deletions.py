@@ -265,6 +265,7 @@ UNREAD = {"row": "dir", "kind": "current", "log_dir": "/d1", "name": f"{NAME}-0"
     ("row", "holds"),
     [
         (UNREAD, True),
+        ({k: v for k, v in UNREAD.items() if k != "topic_id"}, True),
         # An id of its own, whose directory is nobody's business here.
         ({**UNREAD, "topic_id": "B" * 22}, False),
         ({**UNREAD, "topic": "views", "name": "views-0"}, False),
@@ -274,7 +275,16 @@ UNREAD = {"row": "dir", "kind": "current", "log_dir": "/d1", "name": f"{NAME}-0"
         ({**UNREAD, "kind": ["current"]}, False),
         ({**UNREAD, "topic": {"of": NAME}}, False),
     ],
-    ids=["of its name, without an id", "another id", "another name", "stray", "no kind", "odd kind", "odd topic"],
+    ids=[
+        "of its name, without an id",
+        "as agents publish it",
+        "another id",
+        "another name",
+        "stray",
+        "no kind",
+        "odd kind",
+        "odd topic",
+    ],
 )
 def test_a_directory_of_its_name_whose_id_a_snapshot_does_not_know_keeps_the_replica_open(
     fleet: SmallFleet, row: dict[str, object], holds: bool
