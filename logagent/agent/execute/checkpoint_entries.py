@@ -41,16 +41,7 @@ def entries_to_drop(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> dict[
     for a future log, and for `orders-01` if `orders-1` exists beside it and stays. Raises UnreadableError,
     KafkaStorageError or ItemFailed.
     """
-    proposals = [p for p in proposals if p.action is not ActionKind.REMOVE_LEFTOVERS]
-    going = {p.dir.name for p in proposals}
-    wanted = {
-        TopicPartition(p.dir.topic, p.dir.partition): p
-        for p in proposals
-        if p.dir.kind in _IN_CHECKPOINTS
-        and p.dir.topic is not None
-        and p.dir.partition is not None
-        and not _stays(log_dir, current_name(p.dir.topic, p.dir.partition), going)
-    }
+    wanted = dict(may_have_entries(log_dir, proposals))
     found: dict[str, tuple[CheckpointEntry, ...]] = {}
     for file in ENTRY_FILES if wanted else ():
         with log_dir.acting("read", file):
@@ -62,6 +53,20 @@ def entries_to_drop(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> dict[
             entry = CheckpointEntry(file, tp.topic, tp.partition, offset)
             found[action_id(p)] = (*found.get(action_id(p), ()), entry)
     return found
+
+
+def may_have_entries(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> list[tuple[TopicPartition, Proposal]]:
+    """Those for whose partitions the checkpoints of `log_dir` are read. Raises KafkaStorageError or ItemFailed."""
+    proposals = [p for p in proposals if p.action is not ActionKind.REMOVE_LEFTOVERS]
+    going = {p.dir.name for p in proposals}
+    return [
+        (TopicPartition(p.dir.topic, p.dir.partition), p)
+        for p in proposals
+        if p.dir.kind in _IN_CHECKPOINTS
+        and p.dir.topic is not None
+        and p.dir.partition is not None
+        and not _stays(log_dir, current_name(p.dir.topic, p.dir.partition), going)
+    ]
 
 
 def _stays(log_dir: OpenLogDir, name: str, going: AbstractSet[str]) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from logagent.agent.execute.checkpoint_entries import entries_to_drop
+from logagent.agent.execute.checkpoint_entries import ENTRY_FILES, entries_to_drop, may_have_entries
 from logagent.agent.session.opened_log_dirs import LogDirs
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET
 from logagent.errors import LogAgentError
 from logagent.host.log_dir.calls import Stop, refuse_if
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.removal.changeable import Actor, Ways, who_acts, why_not_replaced
+from logagent.host.removal.changeable import Actor, Ways, who_acts, why_not_read, why_not_replaced
 from logagent.model.facts import Unchangeable
 from logagent.model.planning.plan import Proposal, action_id
 from logagent.model.records import ActionKind, DirKey
@@ -54,13 +54,16 @@ def _look(
 
 
 def _with_entries(log_dir: OpenLogDir, actions: Sequence[Proposal], actor: Actor) -> Found:
-    """What is renamed only once its entries are out of a checkpoint that cannot be replaced."""
+    """What is renamed only once the checkpoints have been read, and its entries are out of them."""
+    renames = [p for p in actions if p.action in (ActionKind.MARK, ActionKind.QUARANTINE)]
+    unread = next(filter(None, (why_not_read(log_dir, file) for file in ENTRY_FILES)), None)
+    if unread is not None:
+        return {p.key: unread for _, p in may_have_entries(log_dir, renames)}
     found: Found = {}
     for file in (LOG_START_OFFSET, CLEANER):
         why = why_not_replaced(log_dir, file, actor)
         if why is None:
             continue
-        renames = [p for p in actions if p.action in (ActionKind.MARK, ActionKind.QUARANTINE)]
         entries = entries_to_drop(log_dir, renames)
         found |= {p.key: why for p in renames if any(e.file == file for e in entries.get(action_id(p), ()))}
     return found

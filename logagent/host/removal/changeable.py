@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from logagent.broker.files.checkpoint_files import read_checkpoint
 from logagent.broker.files.segment_files import indexes_to_rebuild, read_segment_files
-from logagent.errors import NotAsPlanned
+from logagent.errors import ItemFailed, NotAsPlanned, UnreadableError
 from logagent.host.linux.access import READ, SEARCH, WRITE, may_as_any_owner, user_name
 from logagent.host.linux.mounts import kind_of, mounts
 from logagent.host.linux.syscalls import Attributes, attributes, on_lower_layer
@@ -212,6 +213,21 @@ def why_not_replaced(log_dir: OpenLogDir, file: str, actor: Actor) -> Unchangeab
     if actor.uid not in (found.uid, 0):
         return _not_its_owner(actor, path, found)
     return next(_fixed(path, found.fixed), None)
+
+
+def why_not_read(log_dir: OpenLogDir, file: str) -> Unchangeable | None:
+    """Why the entries of a checkpoint of the log dir cannot be read; None if they can be, or it is not there. Raises
+    KafkaStorageError."""
+    try:
+        with log_dir.acting("read", file):
+            read_checkpoint(log_dir.fd, file)
+    except UnreadableError as e:
+        path = shlex.quote(f"{log_dir.path}/{file}")
+        hint = f"ls -l {path}: while the broker is stopped, mend it or move it away (a broker starts without it)"
+        return Unchangeable(f"in {log_dir.path}, {e}", e.hint or hint)
+    except ItemFailed as e:
+        return Unchangeable(str(e), e.hint or "run as the user that owns it (or as root)")
+    return None
 
 
 def takes_noreplace(kind: str, zfs_version: Callable[[], str]) -> bool:

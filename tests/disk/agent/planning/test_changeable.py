@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from logagent.agent.execute.checkpoint_entries import ENTRY_FILES
+from logagent.broker.files.checkpoint_files import CLEANER
 from logagent.host.removal.changeable import takes_noreplace
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran
 from tests.disk.conftest import LoopFs, run, unmount
@@ -207,6 +209,31 @@ def test_a_checkpoint_that_cannot_be_replaced_keeps_what_it_has_an_entry_for(oth
         shown, done = both(host, *asked)
     assert str(checkpoint) in refusal(shown, "orders-1")[0]
     assert done.outcomes() == {"orders-3": "done"}
+
+
+IN_PLACE_OF_A_FILE: dict[str, Callable[[Path], object]] = {
+    "a directory": Path.mkdir,
+    "a FIFO": os.mkfifo,
+    "a symlink": lambda path: path.symlink_to("nowhere"),
+    "unrecognised version 7": lambda path: path.write_text("7\n0\n"),
+}
+
+
+@pytest.mark.parametrize("what, name", [*zip(IN_PLACE_OF_A_FILE, (CLEANER, *ENTRY_FILES), strict=True)])
+def test_a_checkpoint_that_cannot_be_read_keeps_what_may_have_an_entry_in_it(
+    tmp_path: Path, name: str, what: str
+) -> None:
+    """All were promised, and each failed in the batch; what is marked already has no entries there."""
+    host = on(tmp_path)
+    gone = marked(host, "orders-2")
+    checkpoint = host.d2 / name
+    checkpoint.unlink(missing_ok=True)
+    IN_PLACE_OF_A_FILE[what](checkpoint)
+    shown, done = both(host, "delete", "--partition", "orders-1", "--partition", "orders-3", *FREELY)
+    fact, hint = refusal(shown, "orders-1")
+    assert what in fact and str(host.d2) in fact and str(checkpoint) in hint
+    assert done.outcomes() == {"orders-3": "done"}
+    assert both(host, "cleanup")[1].outcomes()[gone] == "done"
 
 
 def test_what_an_access_control_list_permits_is_done(others: CliHost) -> None:
