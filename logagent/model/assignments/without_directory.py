@@ -187,6 +187,42 @@ def without_directory(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class LoneFuture:
+    """A `-future` directory of a partition of this node that has no current one. A start loads it, and makes a current
+    one, which is empty, unless it may rename this one. `only_copy`: as in `WithoutDirectory`. `in_place`: whether the
+    partition is assigned to its log dir; None if that is unknown, or it is assigned to none that was read."""
+
+    log_dir: str
+    name: str
+    partition: str
+    only_copy: bool | None
+    in_place: bool | None
+
+
+def lone_futures(
+    image: AssignmentImage | None, node_id: int | None, dirs: Sequence[PartitionDir], ids: Mapping[str, str | None]
+) -> list[LoneFuture]:
+    """`ids`: the directory ids of the log dirs that could be read."""
+    if image is None or node_id is None:
+        return []
+    there = {(d.topic, d.partition, d.topic_id) for d in dirs if d.kind is Kind.CURRENT}
+    found = []
+    for d in dirs:
+        topic = image.by_name.get(d.topic or "") if d.topic_id is None else image.by_id.get(d.topic_id)
+        if d.kind is not Kind.FUTURE or topic is None or d.partition not in topic.partitions:
+            continue
+        partition = topic.partitions[d.partition]
+        current = any((topic.name, d.partition, id_) in there for id_ in (topic.topic_id, None))
+        if current or node_id not in partition.replicas:
+            continue
+        assigned, own = partition.directory_of(node_id), ids.get(d.log_dir)
+        in_place = assigned == own if own is not None and assigned in ids.values() else None
+        only = partition.only_in_sync(node_id)
+        found.append(LoneFuture(d.log_dir, d.name, f"{topic.name}-{d.partition}", only, in_place))
+    return found
+
+
 class _Directories:
     """What directories may be loaded as, and where those are that are not loaded."""
 

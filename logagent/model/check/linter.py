@@ -14,6 +14,7 @@ cache-unsupported           fatal     < 3.5.0      `remote-log-index-cache` (2.5
 duplicate-partition         fatal     all [1]      two current directories of one partition, here or in two log dirs
 duplicate-future            fatal     all [1]      two `-future` directories of one partition
 future-beside-current       fatal     all          a `-future` directory in the log dir of its own current one
+future-without-current      fatal     all          only a `-future` directory of an assigned partition: truncated [13]
 delete-through-link         fatal     all          a symlink named `-delete`: the segments it leads to are deleted
 broken-partition-metadata   fatal     >= 2.8.0     a `partition.metadata` that Kafka cannot read, or an empty one
 no-topic-id                 fatal     3.7.0        no `partition.metadata` (KRaft)
@@ -98,6 +99,8 @@ in all releases: a FIFO for that of the log cleaner.
 [10] A warning where only a later moment needs it, a roll say; and an empty directory for `.kafka_cleanshutdown`.
 [11] Of `server.properties`, and of any topic of the cluster; by setting, the releases differ.
 [12] A warning where the broker may make it in another log dir.
+[13] From 3.7.1 on not in the log dir that it is assigned to. A warning where another replica is in sync, where it is
+not known to which log dir it is assigned, and while the broker runs.
 
 If the version is unknown, what is fatal for only some releases is a warning.
 """
@@ -169,6 +172,7 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
     yield from _without_topic_ids(loaded, facts)
     yield from _duplicates(loaded, facts)
     yield from _futures_beside_currents(loaded, facts)
+    yield from _futures_without_currents(facts)
     yield from _future_names(loaded, facts)
     for where in facts.log_dirs:
         yield from (odd_file(where.path, name) for name in where.odd_files if not in_metadata_log(name))
@@ -459,6 +463,25 @@ def _futures_beside_currents(loaded: Iterable[PartitionDir], facts: StartFacts) 
             yield warning("future-beside-current", _path(d), says, hint)
         elif beside.topic_id == d.topic_id:
             yield fatal("future-beside-current", _path(d), says, hint)
+
+
+def _futures_without_currents(facts: StartFacts) -> Iterator[Finding]:
+    """Observed on 3.5.2 and 4.3.1: the broker makes a current directory, empty, copies the `-future` one from it, which
+    truncates it to offset 0, and puts it in the place of the other. From 3.7.1 on it renames one that is where it is
+    assigned to (KAFKA-16082)."""
+    for future in facts.lone_futures:
+        path = f"{future.log_dir}/{future.name}"
+        unless = "" if future.in_place is False else ", unless it takes this one for it"
+        known = facts.futures_sure and future.only_copy and future.in_place is False
+        yield Finding(
+            Severity.FATAL if known else Severity.WARNING,
+            "future-without-current",
+            path,
+            f"{future.partition} is assigned to this broker and has no other directory: a start makes it anew, empty,"
+            f" and truncates this one to it{unless}",
+            f"with the broker stopped: mv -nT {path} {future.log_dir}/{future.partition}",
+            releases=Releases(before=SETS_ASIDE_WITHOUT_ID) if future.in_place else ALL,
+        )
 
 
 def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:

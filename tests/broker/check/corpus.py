@@ -1308,6 +1308,22 @@ def replaced_by(how: How) -> Doing:
     return do
 
 
+def as_future_elsewhere(disk: Disk) -> None:
+    partition = disk.partition()
+    shutil.move(partition, disk.other(partition) / f"{TOPIC}-0.{UUID}-future")
+
+
+def as_future_here(disk: Disk) -> None:
+    partition = disk.partition()
+    partition.rename(partition.parent / f"{TOPIC}-0.{UUID}-future")
+
+
+def futures_renamed(disk: Disk) -> None:
+    for log_dir in (disk.d1, disk.d2):
+        for future in log_dir.glob("*-future"):
+            future.rename(log_dir / future.name.partition(".")[0])
+
+
 def future_linked(disk: Disk) -> None:
     aside = copied_aside(disk)
     (disk.partition().parent / f"{TOPIC}-0.{UUID}-future").symlink_to(aside)
@@ -1346,6 +1362,7 @@ def comes_back(disk: Disk) -> None:
 
 
 SINCE_IDS = ("3.7.0", "3.8.1", "3.9.1", "4.1.0", "4.3.1", "4.4.0")
+RENAMES_FUTURES = ("3.8.1", "3.9.1", "4.1.0", "4.3.1", "4.4.0")
 TWICE = [
     Damage("a link to the same partition", linked(Disk.partition), ("duplicate-partition",), BOTH, without_link),
     Damage("a link to a copy elsewhere", linked(copied_aside), ("duplicate-partition",), BOTH),
@@ -1375,6 +1392,15 @@ TWICE = [
         "a -delete directory that is a mount point", delete_mounted, ("mounted-partition",), BOTH, patience=FIRST_TASKS
     ),
     Damage("a linked future beside its current", future_linked, ("future-beside-current",), BOTH, patience=10),
+    Damage(
+        "only a future, in the other log dir",
+        as_future_elsewhere,
+        ("future-without-current",),
+        cure=futures_renamed,
+        versions=SINCE_IDS,
+        patience=8,
+    ),
+    Damage("only a future, where it is assigned to", as_future_here, versions=RENAMES_FUTURES, patience=8),
     Damage("a linked partition.metadata", id_linked, (), BOTH),
     Damage("a copy, and a linked partition.metadata", id_linked_twice, ("duplicate-partition",), BOTH),
     Damage("a log dir leaves", leaves, ("log-dir-forgotten",), ("combined", "broker"), comes_back, versions=SINCE_IDS),
@@ -1415,6 +1441,7 @@ QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "directory.id 99 of a log dir": frozenset({("3.9.1", "combined")}),
     "a link to the same partition": frozenset({("4.3.1", "combined")}),
     "a linked partition.metadata": frozenset({("4.3.1", "combined")}),
+    "only a future, in the other log dir": frozenset({("4.3.1", "combined")}),
     "a log dir leaves": frozenset({("4.3.1", "combined")}),
     "a generated id lost everywhere": frozenset({("3.5.2", "zookeeper")}),
 }

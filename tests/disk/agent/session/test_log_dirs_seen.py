@@ -318,6 +318,33 @@ def test_a_file_in_the_place_of_an_assigned_directory_is_in_the_way(host: CliHos
     assert ("a symlink that leads nowhere" if link else "a file") in finding["says"]
 
 
+UUID = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("ids", "in_sync", "where", "severity"),
+    [
+        (True, {3}, "d1", "fatal"),
+        (True, {1, 2, 3}, "d1", "warning"),
+        (False, {3}, "d1", "warning"),
+        (False, {3}, "d2", "warning"),
+        (True, {3}, "d2", None),
+    ],
+)
+def test_a_future_directory_alone_is_no_replica(
+    host: CliHost, ids: bool, in_sync: set[int], where: str, severity: str | None
+) -> None:
+    """A start truncates it to the empty directory that it makes; from 3.7.1 on not where it is assigned to."""
+    assigned(host, in_sync=in_sync, ids=ids)
+    shutil.copytree(host.d2 / "orders-1", host.d1 / f"orders-1.{UUID}-future")
+    assert findings(host.run("check", "--json"), "future-without-current") == [], "a move that goes on"
+    shutil.rmtree(host.d1 / f"orders-1.{UUID}-future")
+    future = host.disk / where / f"orders-1.{UUID}-future"
+    shutil.move(host.d2 / "orders-1", future)
+    found = findings(host.run("check", "--json", "--kafka-version", "4.3.1"), "future-without-current")
+    assert [(f["path"], f["severity"]) for f in found] == ([(str(future), severity)] if severity else [])
+
+
 def test_nor_of_one_at_another_path(host: CliHost) -> None:
     shutil.move(host.d2, host.disk / "moved")
     host.set_property(f"log.dirs={host.d1},{host.disk}/moved")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.without_directory import LeftLogDir, Missing, WithoutDirectory
+from logagent.model.assignments.without_directory import LeftLogDir, LoneFuture, Missing, WithoutDirectory
 from logagent.model.check import linter
 from logagent.model.check.linter import SHOWN_ALIKE, check
 from logagent.model.check.start_facts import (
@@ -618,6 +618,7 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     used |= {"no-process-roles", "wrong-directory", "version-contradicted", "open-exchange", "stray-emptied"}
     used |= {"deleted-at-start", "broker-overrides", "too-long-to-delete", "no-directory", "stale-cordon"}
     used |= {"no-quorum", "other-directory-id", "feature-unsupported", "features-not-compared", "format-ignored"}
+    used |= {"future-without-current"}
     used |= {"log-dir-forgotten", "assignments-not-compared", "log-emptied", "name-taken"}
     used |= {"broken-segment", "not-a-file", "reserved-directory-id", "setting-refused", "settings-not-compared"}
     used |= {code for row in NODES for _, code, _ in row[-1]}
@@ -781,6 +782,29 @@ def test_a_directory_without_an_id_beside_the_real_one_is_not_made_anew() -> Non
     for dirs, severity in (((alone,), FATAL), ((directory("orders-0", topic_id=SAME), alone), WARNING)):
         found = check(facts(seen(), seen("/d2"), dirs=dirs, assigned=mine), NEW)
         assert [f.severity for f in found if f.code == "no-topic-id"] == [severity]
+
+
+LONE_FUTURES = [
+    (True, True, False, NEW, "fatal"),
+    (True, True, False, (3, 5, 2), "fatal"),
+    (True, True, True, NEW, None),
+    (True, True, True, (3, 7, 0), "warning"),
+    (True, True, None, NEW, "warning"),
+    (True, False, False, NEW, "warning"),
+    (True, None, False, NEW, "warning"),
+    (False, True, False, NEW, "warning"),
+]
+
+
+@pytest.mark.parametrize(("sure", "only_copy", "in_place", "version", "severity"), LONE_FUTURES)
+def test_only_what_is_known_to_be_truncated_keeps_a_broker_down(
+    sure: bool, only_copy: bool | None, in_place: bool | None, version: Version, severity: str | None
+) -> None:
+    name = f"orders-0.{UUID}-future"
+    future = LoneFuture("/d1", name, "orders-0", only_copy, in_place)
+    found = check(facts(dirs=(directory(name),), lone_futures=(future,), futures_sure=sure), version)
+    assert [f.severity.value for f in found if f.code == "future-without-current"] == ([severity] if severity else [])
+    assert all(f"mv -nT /d1/{name} /d1/orders-0" in f.hint for f in found if f.code == "future-without-current")
 
 
 LOAD_FAULTS = [
