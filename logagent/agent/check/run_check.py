@@ -246,6 +246,7 @@ def _start_facts(
         user=f"user {user.name} ({user.known_by})" if user is not None else "the broker's user",
         assigned=_assigned(session),
         gone=orphans,
+        set_aside=_set_aside(session, seen),
         wrong_directory=wrong,
         homeless=_homeless(session, seen, {key: rulings[key].last_copy for key in wrong}),
         open_exchanges=session.open_exchanges(),
@@ -355,6 +356,26 @@ def _names_taken(session: Session, missing: Missing) -> dict[str, tuple[str, boo
     return found
 
 
+def _set_aside(session: Session, seen: Iterable[StartLogDirFacts]) -> frozenset[DirKey]:
+    """Mount points that are no replica of this node for certain: no verdict is given on what an inventory does not
+    read."""
+    image, cluster = session.assignments.shown, session.log_dirs.cluster
+    known = image if session.assignments.shown_is_sure and image is not None and image.complete else None
+    if known is not None and (known.cluster_id != cluster.cluster_id or known.incomplete_because is not None):
+        known = None
+    ids = {s.path: {name: id_ for name, id_ in s.followed_ids.items() if name in s.mounted} for s in seen}
+    found = set()
+    for d in session.of_kind(Kind.CURRENT):
+        if d.name not in ids.get(d.log_dir, {}):
+            continue
+        topic_id = ids[d.log_dir][d.name]
+        ours = None if known is None or topic_id is None else known.partition(topic_id, d.partition or 0)
+        elsewhere = known is not None and (ours is None or cluster.node_id not in ours.replicas)
+        if topic_id is None or elsewhere:
+            found.add(d.key)
+    return frozenset(found)
+
+
 def _lone_futures(session: Session, seen: Iterable[StartLogDirFacts]) -> tuple[LoneFuture, ...]:
     image, cluster = session.assignments.shown, session.log_dirs.cluster
     if image is None or image.cluster_id != cluster.cluster_id:
@@ -438,6 +459,7 @@ class LogDirInspector:
             self._mounts = mounts()
         except OSError:
             self._mounts = []
+        self._mount_points = {mount.point for mount in self._mounts}
         self._lost = (
             {} if server.controller_only else given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
         )
@@ -506,6 +528,7 @@ class LogDirInspector:
             else (),
             dir_links=links,
             followed_ids=followed_topic_ids(log_dir.fd, self._unread_ids(log_dir.path, links)),
+            mounted=frozenset(name for name in names if f"{seen.canonical}/{name}" in self._mount_points),
             odd_files=tuple(partitions.odd_files),
             load_faults=(*places_of_files(log_dir.fd, metadata_only=seen.metadata_only), *partitions.load_faults),
             denied=tuple(partitions.denied),

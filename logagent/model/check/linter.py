@@ -22,6 +22,7 @@ no-topic-id                 warning   >= 3.7.1     the same: set aside; fatal if
 odd-segment-file            fatal     all          `backup.log`: named like a segment file, but without an offset [4]
 mounted-partition           warning   all          a partition directory that is a mount point
 mounted-partition           fatal     all          a `-delete` directory that is a mount point
+mounted-partition           fatal     >= 3.7.1     a mount point that is not this broker's: not set aside (KRaft)
 too-long-to-delete          warning   < 2.2.2      a name too long to be marked for deletion (KAFKA-4893)
 too-long-to-delete          fatal     < 2.2.2      the same, and the deletion was tried: offline again at each start
 future-name-too-long        info      all          a name too long for `-future` to be added
@@ -232,6 +233,15 @@ def _homeless(d: PartitionDir, wrong: str) -> Finding:
 def _not_as_a_broker_writes_it(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     if d.error == SYMLINK:
         yield _linked(d, where.dir_links[d.name])
+    elif d.error == MOUNT_POINT and d.key in facts.set_aside and facts.server.mode is not Mode.ZOOKEEPER:
+        yield fatal(
+            "mounted-partition",
+            _path(d),
+            "a mount point, and not this broker's: it renames it to -stray when it starts, which takes the log dir"
+            " offline",
+            "unmount it before the broker starts, and remove the empty directory (rmdir)",
+            releases=Releases(since=SETS_ASIDE_WITHOUT_ID),
+        )
     elif d.error == MOUNT_POINT:
         yield Finding(
             # A -delete directory is removed soon after the start (seen on 4.3.1), the others when their topic is.

@@ -196,8 +196,9 @@ class StartLogDirFacts:
     `DIRECTORY/FILE` of files named like segment files but without an offset before the suffix. followed_ids: topic ids
     (None: it has none) of directories whose id an inventory does not read because a link or a mount leads to it, as a
     broker reads them; what is not here could not be read. not_seen: directories
-    that we are not permitted to read. leftovers: our own temp files. mount_point: of the file system that it is on, by
-    the mount table; None if that is unknown. levels: where there is the metadata log, the features that it names.
+    that we are not permitted to read. leftovers: our own temp files. mounted:
+    names of directories that are mount points themselves. mount_point: of the file system that it is on, by the mount
+    table; None if that is unknown. levels: where there is the metadata log, the features that it names.
     """
 
     path: str
@@ -225,6 +226,7 @@ class StartLogDirFacts:
     denied: tuple[Denied, ...] = ()
     not_seen: tuple[str, ...] = ()
     leftovers: tuple[str, ...] = ()
+    mounted: frozenset[str] = frozenset()
     mount_point: str | None = None
 
     @property
@@ -266,7 +268,8 @@ class StartFacts:
     """Everything that `check` decides on. `dirs`: the inventory of the log dirs that could be listed.
 
     user: the broker's user, in words. assigned: the partitions of this broker by name, empty if unknown. gone: (log
-    dir, name) of directories that a KRaft broker will set aside because of their topic id. wrong_directory: (log dir,
+    dir, name) of directories that a KRaft broker will set aside because of their topic id; set_aside: the same of mount
+    points, also those without topic id. wrong_directory: (log dir,
     name) of directories that are assigned to another log dir, with the detail of the verdict. homeless: those of them
     that may be the only copy, and are assigned to a `directory.id` that no log dir here has. open_exchanges: paths of
     what an interrupted `restore --replace` displaced, with the name it had before. overrides: settings in force that
@@ -285,6 +288,7 @@ class StartFacts:
     user: str = ""
     assigned: AbstractSet[TopicPartition] = frozenset()
     gone: AbstractSet[DirKey] = frozenset()
+    set_aside: AbstractSet[DirKey] = frozenset()
     wrong_directory: Mapping[DirKey, str] = field(default_factory=dict)
     homeless: AbstractSet[DirKey] = frozenset()
     open_exchanges: Mapping[str, str] = field(default_factory=dict)

@@ -1308,6 +1308,17 @@ def replaced_by(how: How) -> Doing:
     return do
 
 
+def not_ours_mounted(with_id: bool) -> Doing:
+    def do(disk: Disk) -> None:
+        place = disk.make("zzz-0")
+        run("mount", "-t", "tmpfs", "tmpfs", place)
+        disk.undo.callback(unmount, place)
+        if with_id:
+            (place / "partition.metadata").write_text(f"version: 0\ntopic_id: {OTHER_TOPIC_ID}")
+
+    return do
+
+
 def as_future_elsewhere(disk: Disk) -> None:
     partition = disk.partition()
     shutil.move(partition, disk.other(partition) / f"{TOPIC}-0.{UUID}-future")
@@ -1362,7 +1373,7 @@ def comes_back(disk: Disk) -> None:
 
 
 SINCE_IDS = ("3.7.0", "3.8.1", "3.9.1", "4.1.0", "4.3.1", "4.4.0")
-RENAMES_FUTURES = ("3.8.1", "3.9.1", "4.1.0", "4.3.1", "4.4.0")
+SINCE_STRAYS = ("3.8.1", "3.9.1", "4.1.0", "4.3.1", "4.4.0")
 TWICE = [
     Damage("a link to the same partition", linked(Disk.partition), ("duplicate-partition",), BOTH, without_link),
     Damage("a link to a copy elsewhere", linked(copied_aside), ("duplicate-partition",), BOTH),
@@ -1393,6 +1404,20 @@ TWICE = [
     ),
     Damage("a linked future beside its current", future_linked, ("future-beside-current",), BOTH, patience=10),
     Damage(
+        "one that is not ours is a mount point",
+        not_ours_mounted(True),
+        ("mounted-partition",),
+        versions=SINCE_STRAYS,
+        patience=10,
+    ),
+    Damage(
+        "one without topic id is a mount point",
+        not_ours_mounted(False),
+        ("mounted-partition",),
+        versions=SINCE_STRAYS,
+        patience=10,
+    ),
+    Damage(
         "only a future, in the other log dir",
         as_future_elsewhere,
         ("future-without-current",),
@@ -1400,7 +1425,7 @@ TWICE = [
         versions=SINCE_IDS,
         patience=8,
     ),
-    Damage("only a future, where it is assigned to", as_future_here, versions=RENAMES_FUTURES, patience=8),
+    Damage("only a future, where it is assigned to", as_future_here, versions=SINCE_STRAYS, patience=8),
     Damage("a linked partition.metadata", id_linked, (), BOTH),
     Damage("a copy, and a linked partition.metadata", id_linked_twice, ("duplicate-partition",), BOTH),
     Damage("a log dir leaves", leaves, ("log-dir-forgotten",), ("combined", "broker"), comes_back, versions=SINCE_IDS),

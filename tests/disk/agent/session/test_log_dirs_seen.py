@@ -14,6 +14,7 @@ import pytest
 from logagent.broker.exported import read_assignments, write_assignments
 from logagent.host.state.version_seen import LOG_DIRS_FILE_NAME, forget_other_log_dirs
 from tests.cli_host import ALL_DUE, FREELY, LOCKER, NO_LIMITS, CliHost, Ran, delete, process
+from tests.disk.conftest import run, unmount
 from tests.kafka_disks import metadata_dir
 
 LATER = {**NO_LIMITS, "delete.file_delete_delay_ms": 7 * 86_400_000}
@@ -316,6 +317,35 @@ def test_a_file_in_the_place_of_an_assigned_directory_is_in_the_way(host: CliHos
     (finding,) = findings(host.run("check", "--json"), "name-taken")
     assert (finding["path"], finding["severity"]) == (str(host.d2 / "orders-1"), "fatal" if ids else "warning")
     assert ("a symlink that leads nowhere" if link else "a file") in finding["says"]
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "below", "severity"),
+    [
+        (None, False, "fatal"),
+        ("Xs6gS0pIR5yNqcAe2bBqwQ", False, "fatal"),
+        ("ours", False, "warning"),
+        (None, True, "warning"),
+    ],
+)
+def test_a_mount_point_that_is_not_ours_cannot_be_set_aside(
+    host: CliHost, topic_id: str | None, below: bool, severity: str
+) -> None:
+    assigned(host, in_sync={3})
+    metadata = (host.d2 / "orders-1" / "partition.metadata").read_text()
+    if topic_id != "ours":
+        metadata = f"version: 0\ntopic_id: {topic_id}\n"
+    place = host.d1 / "zzz-1"
+    point = place / "inside" if below else place
+    point.mkdir(parents=True)
+    run("mount", "-t", "tmpfs", "tmpfs", point)
+    try:
+        if topic_id is not None:
+            (place / "partition.metadata").write_text(metadata)
+        found = findings(host.run("check", "--json", "--kafka-version", "4.3.1"), "mounted-partition")
+    finally:
+        unmount(point)
+    assert [(f["path"], f["severity"]) for f in found] == [(str(place), severity)]
 
 
 UUID = "0123456789abcdef0123456789abcdef"

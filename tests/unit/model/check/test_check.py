@@ -784,6 +784,17 @@ def test_a_directory_without_an_id_beside_the_real_one_is_not_made_anew() -> Non
         assert [f.severity for f in found if f.code == "no-topic-id"] == [severity]
 
 
+@pytest.mark.parametrize(("version", "severities"), [(NEW, [FATAL]), ((3, 7, 1), [FATAL]), ((3, 7, 0), [])])
+def test_a_mount_point_that_is_set_aside_takes_the_log_dir_offline(
+    version: Version, severities: list[Severity]
+) -> None:
+    mounted = directory("orders-0", error="mount point", topic_id=None)
+    found = facts(seen(followed_ids={"orders-0": ID}), dirs=(mounted,), set_aside={mounted.key})
+    assert [f.severity for f in check(found, version) if f.code == "mounted-partition"] == severities
+    (other,) = check(zookeeper(found), (3, 5, 2))
+    assert (other.code, other.severity) == ("mounted-partition", WARNING)
+
+
 LONE_FUTURES = [
     (True, True, False, NEW, "fatal"),
     (True, True, False, (3, 5, 2), "fatal"),
