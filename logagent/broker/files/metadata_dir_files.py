@@ -197,7 +197,9 @@ def _snapshot_faults(log_fd: int) -> Iterator[MetadataFault]:
     if snapshots:
         newest = snapshots[-1]
         if start == 0 and int(newest[:20]) > 0 and _is_not_there(log_fd, newest):
-            return  # Kafka forgets it (`KafkaMetadataLog.readSnapshot`), and the log has all of it
+            says = f"{newest}: it is {limits.NOWHERE}"
+            yield MetadataFault(MetadataFile.LOST_SNAPSHOT, f"{METADATA_DIR}/{newest}", says)
+            return
         # With an older one, or the log from its very first record on, a start needs this one only to be quick. What is
         # at offset 0 is in no log: the first voters of a dynamic quorum.
         older = len(snapshots) > 1 and int(snapshots[-2][:20]) >= start

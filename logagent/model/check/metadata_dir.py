@@ -23,6 +23,11 @@ from logagent.model.naming.dir_names import METADATA_DIR
 QUORUM_STATE_COUNTS = (3, 8, 0)
 # Observed: 4.2.2 does not start with a snapshot at offset 0 that is empty or cut off, 4.3.1 and 4.4.0 do.
 FIRST_SNAPSHOT_SPARE = (4, 3, 0)
+# Observed: 3.7.0, 3.9.1 and 4.1.0 do not start with a link to nowhere for the newest snapshot; 4.3.1 and 4.4.0 do,
+# where the log begins at 0.
+LOST_SNAPSHOT_SPARE = (4, 2, 0)
+# Observed: 3.9.1 does not start with something else in the place of the last snapshot of producers; 4.1.0 does.
+PRODUCERS_SPARE = (4, 0, 0)
 # Observed: 2.5.1 ignores a swap file without an offset, 3.5.2 does not start with it.
 SWAP_NEEDS_OFFSET = (2, 6, 0)
 
@@ -41,9 +46,13 @@ def check_metadata(facts: StartFacts) -> Iterator[Finding]:
     for s in facts.log_dirs:
         if s.answers:
             yield from _stray(s, facts)
-            yield from (_broken(s, fault, facts) for fault in s.metadata_faults)
+            for broken in s.metadata_faults:
+                yield _broken(s, broken, facts)
+                if broken.file is MetadataFile.LOST_SNAPSHOT:
+                    yield _lost_snapshot(s, broken)
             yield from (odd_file(s.path, name) for name in s.odd_files if in_metadata_log(name))
-            yield from (_load_fault(s, fault, facts) for fault in s.load_faults if _is_of_the_node(s, fault))
+            for fault in s.load_faults:
+                yield from _load_fault(s, fault, facts) if _is_of_the_node(s, fault) else ()
 
 
 def _stray(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
@@ -92,6 +101,8 @@ def _broken(s: StartLogDirFacts, fault: MetadataFault, facts: StartFacts) -> Fin
     releases = ALL
     if fault.file is MetadataFile.FIRST_SNAPSHOT:
         releases = Releases(before=FIRST_SNAPSHOT_SPARE)
+    if fault.file is MetadataFile.LOST_SNAPSHOT:
+        releases = Releases(before=LOST_SNAPSHOT_SPARE)
     if fault.file is MetadataFile.QUORUM_STATE and not fault.refused:
         releases = Releases(since=QUORUM_STATE_COUNTS)
     elif fault.file in (MetadataFile.VOTERS, MetadataFile.DYNAMIC):
@@ -105,27 +116,39 @@ def _broken(s: StartLogDirFacts, fault: MetadataFault, facts: StartFacts) -> Fin
     )
 
 
+def _lost_snapshot(s: StartLogDirFacts, fault: MetadataFault) -> Finding:
+    says = f"{fault.error}: the node goes on without it, and without the log it has nothing else to start from"
+    since = Releases(since=LOST_SNAPSHOT_SPARE)
+    return warning("broken-metadata-log", f"{s.path}/{fault.name}", says, _HINTS[fault.file], releases=since)
+
+
 def _is_of_the_node(s: StartLogDirFacts, fault: LoadFault) -> bool:
     """Whether it is in the metadata log, or is the lock of a directory in which the node loads nothing else."""
     return in_metadata_log(fault.name) or (s.metadata_only and fault.name == ".lock")
 
 
-def _load_fault(s: StartLogDirFacts, fault: LoadFault, facts: StartFacts) -> Finding:
-    """A metadata log is loaded as a partition's is, but the node has no other log dir to go on with; without a snapshot
-    of producers it goes on (seen on 4.3.1)."""
+def _load_fault(s: StartLogDirFacts, fault: LoadFault, facts: StartFacts) -> Iterator[Finding]:
+    """A metadata log is loaded as a partition's is, but the node has no other log dir to go on with."""
     path = f"{s.path}/{fault.name}"
     hint = f"{_AWAY}the node makes it again"
     if path.endswith(".log"):
         hint = f"put the file that was there back in its place; without it: {_whole_log(facts)}"
-    if fault.file is LoadFile.PLACE and not path.endswith(".snapshot"):
+    releases = Releases(before=PRODUCERS_SPARE) if path.endswith(".snapshot") else ALL
+    if fault.file is LoadFile.PLACE:
         says = f"{fault.error}, and the node needs a file there: it does not start, or waits for ever"
-        return fatal("not-a-file", path, says, hint)
+        yield fatal("not-a-file", path, says, hint, releases=releases)
+    if fault.file is LoadFile.AHEAD or releases is not ALL:
+        says = f"{fault.error}: once the node needs a file there, it ends"
+        since = Releases(since=PRODUCERS_SPARE) if fault.file is LoadFile.PLACE else ALL
+        yield warning("not-a-file", path, says, hint, releases=since)
     if fault.file in (LoadFile.PLACE, LoadFile.AHEAD):
-        return warning("not-a-file", path, f"{fault.error}: once the node needs a file there, it ends", hint)
+        return
     hint = f"{_AWAY}what it should have replaced is still there" if path.endswith(".swap") else _whole_log(facts)
     if fault.file is LoadFile.SWAP:
-        return fatal("broken-segment", path, f"{fault.error}: the node does not start", hint)
-    return warning("broken-segment", path, f"{fault.error}: the node may not start, or miss a part of its log", hint)
+        yield fatal("broken-segment", path, f"{fault.error}: the node does not start", hint)
+    else:
+        says = f"{fault.error}: the node may not start, or miss a part of its log"
+        yield warning("broken-segment", path, says, hint)
 
 
 # What is cut off within a batch is passed over, and a broker sets aside the directories of topics that it misses.
@@ -133,6 +156,7 @@ _OR_WORSE = ", or starts without some of its topics"
 _AWAY = "with the node stopped, move the file out of the directory (keep it): "
 _HINTS = {
     MetadataFile.FIRST_SNAPSHOT: f"{_AWAY}the log itself has all that it has",
+    MetadataFile.LOST_SNAPSHOT: f"{_AWAY}the log itself has all that it had",
     MetadataFile.QUORUM_STATE: f"{_AWAY}the node begins a new one from its log; of several controllers, start this one"
     " only while a majority of the others runs, since it forgets whom it voted for",
     MetadataFile.EPOCHS: f"{_AWAY}the node writes it again from the records of its log",

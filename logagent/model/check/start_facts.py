@@ -116,6 +116,7 @@ class MetadataFile(StrEnum):
     TOPIC_ID = "partition.metadata"
     SNAPSHOT = "snapshot"
     FIRST_SNAPSHOT = "first-snapshot"
+    LOST_SNAPSHOT = "lost-snapshot"
     BOOTSTRAP = "bootstrap.checkpoint"
     SNAPSHOT_END = "end-of-snapshot"
     ODD_NAME = "odd-name"

@@ -1190,14 +1190,13 @@ MARKERS = [
     Damage("an empty directory for the clean-shutdown marker", to(in_log_dir(CLEAN), as_directory), NO_FILE, BOTH),
     Damage("a directory for the clean-shutdown marker", to(in_log_dir(CLEAN), as_full_directory), NO_FILE, BOTH),
     *(
-        Damage(f"a FIFO for the {name} checkpoint", to(in_log_dir(f"{name}-offset-checkpoint"), as_fifo), NO_FILE, BOTH)
+        Damage(f"a FIFO for the {name} checkpoint", to(in_log_dir(f"{name}-offset-checkpoint"), as_fifo), NO_FILE)
         for name in OFFSETS
     ),
     Damage(
         "a FIFO for the cleaner checkpoint, compacted",
         compacted(to(in_log_dir("cleaner-offset-checkpoint"), as_fifo)),
         NO_FILE,
-        BOTH,
         patience=10,
     ),
 ]

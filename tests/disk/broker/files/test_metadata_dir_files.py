@@ -127,14 +127,14 @@ def test_a_snapshot_that_the_log_begins_at_cannot_be_spared(meta: Path) -> None:
     assert "begins at offset 15" in fault.error
 
 
-def test_a_snapshot_that_is_a_link_to_nowhere_is_passed_over_where_the_log_has_all_of_it(meta: Path) -> None:
+def test_a_snapshot_that_is_a_link_to_nowhere_is_told_apart_where_the_log_has_all_of_it(meta: Path) -> None:
     log = meta / LOG
     (meta / NEWEST).unlink()
     (meta / NEWEST).symlink_to("/nonexistent/x")
-    assert faults(meta) == ()
+    assert [(f.name, f.file) for f in faults(meta)] == [(NEWEST, MetadataFile.LOST_SNAPSHOT)]
     (log / f"{0:020}.log").rename(log / f"{15:020}.log")
     (fault,) = faults(meta)
-    assert (fault.name, fault.spare) == (NEWEST, False)
+    assert (fault.name, fault.file, fault.spare) == (NEWEST, MetadataFile.SNAPSHOT, False)
 
 
 def test_a_snapshot_may_end_without_a_footer_but_not_within_a_batch(meta: Path) -> None:

@@ -842,6 +842,13 @@ def test_what_a_broker_fails_on_when_it_loads_a_log(
     assert found == ([(severity, code, path)] if severity is not None else [])
 
 
+@pytest.mark.parametrize(("version", "severity"), [((4, 1, 0), "fatal"), ((3, 7, 0), "fatal"), (NEW, "warning")])
+def test_a_snapshot_that_the_log_can_spare_is_not_there(version: Version, severity: str) -> None:
+    fault = MetadataFault(MetadataFile.LOST_SNAPSHOT, f"{METADATA_DIR}/x.checkpoint", "it is a symlink")
+    found = said(facts(seen(metadata_faults=(fault,)), seen("/d2")), version)
+    assert found == [(severity, "broken-metadata-log", f"/d1/{METADATA_DIR}/x.checkpoint")]
+
+
 METADATA_PLACES = [
     (LoadFile.SWAP, f"{METADATA_DIR}/00000000000000000000.log.swap", "fatal"),
     (LoadFile.TORN_SWAP, f"{METADATA_DIR}/00000000000000000000.log.swap", "warning"),
@@ -865,6 +872,8 @@ def test_the_metadata_log_needs_its_files_as_a_partition_does(
     all_of_it = facts(seen(), seen("/d2"), log_dir)
     node = replace(all_of_it.server, metadata_log_dir="/meta", controller_only=controller_only)
     code = "not-a-file" if file in (LoadFile.PLACE, LoadFile.AHEAD) else "broken-segment"
+    if file is LoadFile.PLACE:
+        assert said(replace(all_of_it, server=node), (3, 9, 1)) == [("fatal", code, f"/meta/{name}")]
     assert said(replace(all_of_it, server=node)) == [(severity, code, f"/meta/{name}")]
 
 
