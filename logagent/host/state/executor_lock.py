@@ -16,7 +16,7 @@ from logagent.host.linux.proc import thread_states
 from logagent.host.linux.syscalls import close_unlocked, flock_holders, only_strangers
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.host.state.state_dir import hint_on
+from logagent.host.state.state_dir import check_writable, hint_on
 
 LOCK_NAME = "executor.lock"
 # Locked (shared) by processes that wait for the executor lock, so that a holder that works for hours can let them in.
@@ -62,9 +62,7 @@ class ExecutorLock:
     def __enter__(self) -> Self:
         """Take it, waiting at most `wait_seconds`. Raises Busy, which names the holder, or JournalError."""
         try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
-            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-                raise OSError(errno.EINVAL, "it is not a regular file")
+            self._fd = _opened(self._path, os.O_CREAT)
             deadline = self._monotonic() + self._wait
             while not _is_free(self._fd):
                 if self._monotonic() >= deadline:
@@ -75,7 +73,7 @@ class ExecutorLock:
             self._write_holder()
         except OSError as e:
             self._close()
-            raise JournalError(f"{self._path} cannot be locked: {e.strerror}", hint=hint_on(e.errno)) from e
+            raise _not_to_be_locked(self._path, e) from e
         except LogAgentError:
             self._close()
             raise
@@ -129,6 +127,35 @@ class ExecutorLock:
     def _close(self) -> None:
         self._waiting_fd = _closed(self._waiting_fd)
         self._fd = _closed(self._fd)
+
+
+def why_not_to_be_locked(state_dir: str) -> JournalError | None:
+    """Why the executor lock could not be taken, whoever has it, in a state dir where files can be made. Creates and
+    locks nothing."""
+    path = os.path.join(state_dir, LOCK_NAME)
+    try:
+        check_writable(state_dir)
+    except OSError:
+        return None  # `why_acting_would_fail` says so
+    try:
+        os.close(_opened(path, 0))
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        return _not_to_be_locked(path, e)
+    return None
+
+
+def _opened(path: str, make: int) -> int:
+    fd = os.open(path, os.O_RDWR | make | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "it is not a regular file")
+
+
+def _not_to_be_locked(path: str, error: OSError) -> JournalError:
+    return JournalError(f"{path} cannot be locked: {error.strerror}", hint=hint_on(error.errno))
 
 
 def waits_for_disk(pid: str) -> bool:

@@ -13,6 +13,7 @@ from logagent.errors import JournalError
 from logagent.host.state.journal import Journal
 from logagent.host.state.reserve import keep_reserve, missing_reserve, why_acting_would_fail
 from logagent.host.state.state_dir import prepare_state_dir
+from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete
 from tests.disk.conftest import LoopFs
 from tests.disk.messes import fill_all_but, fill_bytes, fill_inodes
 
@@ -79,3 +80,40 @@ def test_a_reserve_that_is_missing_is_named_until_there_is_room(loop_fs: LoopFs)
     check(state, None)
     fill_bytes(point)
     assert missing_reserve(str(state)) is None
+
+
+NO_FILE: dict[str, Callable[[Path], object]] = {
+    "directory": Path.mkdir,
+    "FIFO": os.mkfifo,
+    "link": lambda path: path.symlink_to("nowhere"),
+}
+COMMANDS = (
+    "cleanup",
+    "rescue --need 1G",
+    "delete --topic clicks --allow-assigned --even-last-copy",
+    "restore {marked}",
+)
+
+
+@pytest.mark.parametrize("what", NO_FILE)
+@pytest.mark.parametrize("name", ["executor.lock", "journal.db"])
+def test_a_state_dir_with_something_else_in_place_of_its_files(tmp_path: Path, name: str, what: str) -> None:
+    """A dry run promised all of it and `--execute` ended with "executor.lock cannot be locked"."""
+    host = CliHost(tmp_path)
+    host.configure(**NO_LIMITS, **ALL_DUE)
+    assert delete(host, "--partition", "orders-1", *FREELY).status == 0
+    (host.state / name).rename(tmp_path / "aside")
+    NO_FILE[what](host.state / name)
+    before = (host.state / name).lstat()
+    (marked,) = host.find("orders-1.", "-delete")
+    for command in COMMANDS:
+        words = [*command.format(marked=marked).split(), "--json"]
+        shown, done = host.run(*words), host.run(*words, "--execute")
+        assert done.status == 1 and name in done.err, (command, done)
+        assert shown.json["actions"] == [] and "acting would fail: " in shown.err, (command, shown)
+        assert f"{host.state}/{name}" in shown.err, (command, shown.err)
+    dry = host.run("prestart", "--dry-run", "--json")
+    assert dry.json["plan"]["actions"] == [], dry.out
+    after = (host.state / name).lstat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert not (host.state / "nowhere").exists()
