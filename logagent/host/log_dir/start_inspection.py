@@ -47,7 +47,7 @@ from logagent.model.check.start_facts import (
     Room,
 )
 from logagent.model.naming.dir_names import METADATA_DIR, classify, parse_long
-from logagent.model.records import TopicPartition
+from logagent.model.records import Identity, TopicPartition
 
 # Names that Kafka treats as a segment's file, which must have an offset before the first dot.
 _SEGMENT_FILE = re.compile(r"(?s).*\.(?:log|index|timeindex|txnindex|snapshot|cleaned|swap)")
@@ -192,6 +192,20 @@ def followed_topic_ids(dir_fd: int, names: Iterable[str]) -> dict[str, str | Non
         except OSError as error:
             if error.errno in OFFLINE_ERRNOS:
                 raise
+    return found
+
+
+def places_of(dir_fd: int, names: Iterable[str]) -> dict[str, Identity]:
+    """Which directories `names` lead to, through links and mounts; what cannot be seen is left out."""
+    found: dict[str, Identity] = {}
+    for name in names:
+        try:
+            status = os.stat(name, dir_fd=dir_fd)
+        except OSError as error:
+            if error.errno in OFFLINE_ERRNOS:
+                raise
+            continue
+        found[name] = Identity(status.st_dev, status.st_ino)
     return found
 
 

@@ -27,6 +27,7 @@ too-long-to-delete          warning   < 2.2.2      a name too long to be marked 
 too-long-to-delete          fatal     < 2.2.2      the same, and the deletion was tried: offline again at each start
 future-name-too-long        info      all          a name too long for `-future` to be added
 linked-partition            info      all          a partition directory that is a symlink
+linked-partition            fatal     all          a symlink or mount that leads to the directory of another partition
 undecodable-name            info      all          a name that is not UTF-8
 wrong-directory             info      all          the cluster expects the partition in another log dir
 wrong-directory             warning   all          the same, none here has its id: perhaps no leader after a start
@@ -110,7 +111,7 @@ If the version is unknown, what is fatal for only some releases is a warning.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from logagent.model.assignments.without_directory import LeftLogDir, in_words, named
@@ -132,7 +133,7 @@ from logagent.model.check.start_facts import (
 from logagent.model.finding import ALL, Finding, Releases, Severity, concerning, fatal, info, warning
 from logagent.model.kafka_version import CORDONS_SINCE, KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
-from logagent.model.records import Kind, PartitionDir, TopicPartition, id_unread
+from logagent.model.records import Identity, Kind, PartitionDir, TopicPartition, id_unread
 from logagent.model.retention.settings import CORDONED_LOG_DIRS
 
 # Values of `PartitionDir.error` that an inventory sets.
@@ -156,6 +157,7 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
     first = {s.canonical or s.path: s for s in reversed(facts.log_dirs)}
     seen = {s.path: s for s in first.values()}
     loaded: list[PartitionDir] = []
+    places: dict[Identity, list[PartitionDir]] = defaultdict(list)
     for d in facts.dirs:
         where = seen.get(d.log_dir)
         if where is None or (d.error == SYMLINK and d.name not in where.dir_links):
@@ -170,9 +172,11 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
             yield _cache(d)
         elif d.kind in _LOADED:
             loaded.append(_as_a_broker_reads_it(d, where))
+            places[where.places.get(d.name, d.identity)].append(d)
             yield from _one(d, where, facts)
     yield from _without_topic_ids(loaded, facts)
     yield from _duplicates(loaded, facts)
+    yield from _shared(places)
     yield from _futures_beside_currents(loaded, facts)
     yield from _futures_without_currents(facts)
     yield from _future_names(loaded, facts)
@@ -443,6 +447,21 @@ def _duplicates(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[F
                 "nothing to do",
                 releases=since,
             )
+
+
+def _shared(places: Mapping[Identity, list[PartitionDir]]) -> Iterator[Finding]:
+    """Two names of one directory are two logs to a broker, which write into the same files. Seen on 4.3.1: it starts,
+    and of 100 records written to each of two partitions the log has the bytes of 100. Two of one partition are
+    duplicates, which has been said."""
+    for place, dirs in places.items():
+        # Inode 0: what may be listed, not seen.
+        if place.inode != 0 and len({(d.topic, d.partition) for d in dirs}) > 1:
+            path = next((_path(d) for d in dirs if d.error is not None), _path(dirs[0]))
+            says = (
+                f"{' and '.join(map(_path, dirs))} are one directory: the broker takes it for several logs, and what it"
+            )
+            says += " writes to one of them overwrites what is in the other"
+            yield fatal("linked-partition", path, says, "unmount or remove (rm) what leads to another partition")
 
 
 def _some_survive_together(dirs: list[PartitionDir], facts: StartFacts) -> bool | None:

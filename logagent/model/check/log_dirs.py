@@ -234,7 +234,8 @@ def _in_words(d: Denied) -> str:
 def _checkpoints(s: StartLogDirFacts) -> Iterator[Finding]:
     for name, (fault, error) in s.checkpoints.items():
         if fault is CheckpointFault.FIFO and name == CLEANER:
-            says = f"{error}: the broker starts, its log cleaner waits there for ever, and nothing is compacted"
+            says = f"{error}: the broker starts, its log cleaner waits there for ever: nothing is compacted, and a"
+            says += " stop may not end"
             yield warning("broken-checkpoint", f"{s.path}/{name}", says, _AWAY)
         elif fault is not CheckpointFault.NUMBER:
             consequence = "waits there for ever" if fault is CheckpointFault.FIFO else "takes the log dir offline"

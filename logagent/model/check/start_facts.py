@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from logagent.model.assignments.without_directory import NOTHING_MISSING, LoneFuture, Missing
 from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion
-from logagent.model.records import DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
+from logagent.model.records import DirKey, Health, Holder, HolderState, Identity, PartitionDir, TopicPartition
 from logagent.model.retention.settings import NOTHING_SET, Layers
 
 NOBODY = Holder(HolderState.FREE)
@@ -197,7 +197,8 @@ class StartLogDirFacts:
     `DIRECTORY/FILE` of files named like segment files but without an offset before the suffix. followed_ids: topic ids
     (None: it has none) of directories whose id an inventory does not read because a link or a mount leads to it, as a
     broker reads them; what is not here could not be read. not_seen: directories
-    that we are not permitted to read. leftovers: our own temp files. mounted:
+    that we are not permitted to read. leftovers: our own temp files. places: the identity of the
+    directory that a link or a mount leads to, by its name. mounted:
     names of directories that are mount points themselves. mount_point: of the file system that it is on, by the mount
     table; None if that is unknown. levels: where there is the metadata log, the features that it names.
     """
@@ -227,6 +228,7 @@ class StartLogDirFacts:
     denied: tuple[Denied, ...] = ()
     not_seen: tuple[str, ...] = ()
     leftovers: tuple[str, ...] = ()
+    places: Mapping[str, Identity] = field(default_factory=dict)
     mounted: frozenset[str] = frozenset()
     mount_point: str | None = None
 

@@ -348,6 +348,25 @@ def test_a_mount_point_that_is_not_ours_cannot_be_set_aside(
     assert [(f["path"], f["severity"]) for f in found] == [(str(place), severity)]
 
 
+@pytest.mark.parametrize("mount", [False, True])
+@pytest.mark.parametrize("where", ["d1", "d2"])
+def test_a_link_or_mount_to_the_directory_of_another_partition_is_no_replica(
+    host: CliHost, where: str, mount: bool
+) -> None:
+    link = host.disk / where / "zzz-7"
+    if mount:
+        link.mkdir()
+        run("mount", "--bind", host.d2 / "orders-1", link)
+    else:
+        link.symlink_to(host.d2 / "orders-1")
+    try:
+        found = findings(host.run("check", "--json"), "linked-partition")
+    finally:
+        if mount:
+            unmount(link)
+    assert [f["path"] for f in found if f["severity"] == "fatal"] == [str(link)]
+
+
 UUID = "0123456789abcdef0123456789abcdef"
 
 

@@ -34,7 +34,7 @@ from logagent.model.finding import ALL, Finding, Releases, Severity, any_fatal, 
 from logagent.model.kafka_version import Version, VersionsSeen, which_version
 from logagent.model.naming.dir_names import METADATA_DIR, classify
 from logagent.model.naming.topic_ids import to_text
-from logagent.model.records import Health, Holder, HolderState, Kind, PartitionDir, TopicPartition
+from logagent.model.records import Health, Holder, HolderState, Identity, Kind, PartitionDir, TopicPartition
 from logagent.model.retention.settings import Layers
 
 UUID = "0123456789abcdef0123456789abcdef"
@@ -793,6 +793,22 @@ def test_a_mount_point_that_is_set_aside_takes_the_log_dir_offline(
     assert [f.severity for f in check(found, version) if f.code == "mounted-partition"] == severities
     (other,) = check(zookeeper(found), (3, 5, 2))
     assert (other.code, other.severity) == ("mounted-partition", WARNING)
+
+
+@pytest.mark.parametrize("error", ["symlink", "mount point"])
+@pytest.mark.parametrize(("name", "shared"), [("orders-1", True), ("zzz-0", True), ("orders-0", False)])
+def test_two_partitions_are_never_one_directory(name: str, shared: bool, error: str) -> None:
+    """Two of one partition are duplicates."""
+    real, link = directory("orders-0"), directory(name, "/d2", topic_id=None, error=error)
+    d2 = seen("/d2", dir_links={name: "/d1/orders-0"}, followed_ids={name: ID}, places={name: real.identity})
+    found = check(facts(seen(), d2, dirs=(real, link)), NEW)
+    codes = [f.code for f in found if f.severity is FATAL]
+    assert codes == (["linked-partition"] if shared else ["duplicate-partition"])
+    unseen = [replace(directory(each, error="it cannot be opened"), device=0, inode=0) for each in ("a-0", "b-0")]
+    assert not any(f.code == "linked-partition" for f in check(facts(dirs=tuple(unseen)), NEW))
+    elsewhere = replace(d2, places={name: Identity(1, 1)})
+    apart = check(facts(seen(), elsewhere, dirs=(real, link)), NEW)
+    assert [f.code for f in apart if f.severity is FATAL] == ([] if shared else ["duplicate-partition"])
 
 
 LONE_FUTURES = [
