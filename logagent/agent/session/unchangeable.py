@@ -40,7 +40,7 @@ def look_whether_changeable(log_dirs: LogDirs, actions: Sequence[Proposal]) -> F
 def _look(
     source: OpenLogDir, opened: Mapping[str, OpenLogDir], actions: Sequence[Proposal], actor: Actor, stop: Stop
 ) -> Found:
-    found = _with_entries(source, actions, actor)
+    found = _with_entries(source, actions, actor) | _coming_back(source, opened, actions)
     ways: dict[str, Ways] = {}
     for p in actions:
         refuse_if(stop, source.path)
@@ -56,8 +56,7 @@ def _look(
 def _with_entries(log_dir: OpenLogDir, actions: Sequence[Proposal], actor: Actor) -> Found:
     """What is renamed only once the checkpoints have been read, and its entries are out of them."""
     renames = [p for p in actions if p.action in (ActionKind.MARK, ActionKind.QUARANTINE)]
-    unread = next(filter(None, (why_not_read(log_dir, file) for file in ENTRY_FILES)), None)
-    if unread is not None:
+    if (unread := _unread(log_dir)) is not None:
         return {p.key: unread for _, p in may_have_entries(log_dir, renames)}
     found: Found = {}
     for file in (LOG_START_OFFSET, CLEANER):
@@ -67,3 +66,16 @@ def _with_entries(log_dir: OpenLogDir, actions: Sequence[Proposal], actor: Actor
         entries = entries_to_drop(log_dir, renames)
         found |= {p.key: why for p in renames if any(e.file == file for e in entries.get(action_id(p), ()))}
     return found
+
+
+def _coming_back(source: OpenLogDir, opened: Mapping[str, OpenLogDir], actions: Sequence[Proposal]) -> Found:
+    """What is restored where the checkpoints cannot be read: entries of a former log go first, its own are put back."""
+    restored = [p for p in actions if p.action is ActionKind.RESTORE]
+    homes = {p.new_dir or source.path for p in restored}
+    unread = {path: _unread(opened.get(path, source)) for path in homes}
+    return {p.key: why for p in restored if (why := unread[p.new_dir or source.path]) is not None}
+
+
+def _unread(log_dir: OpenLogDir) -> Unchangeable | None:
+    """Why a checkpoint of the log dir that has entries of partitions cannot be read; None if all can be."""
+    return next(filter(None, (why_not_read(log_dir, file) for file in ENTRY_FILES)), None)

@@ -233,6 +233,8 @@ def test_a_checkpoint_that_cannot_be_read_keeps_what_may_have_an_entry_in_it(
     fact, hint = refusal(shown, "orders-1")
     assert what in fact and str(host.d2) in fact and str(checkpoint) in hint
     assert done.outcomes() == {"orders-3": "done"}
+    restored, _ = both(host, "restore", gone, "--retention-will-delete")
+    assert what in refusal(restored, gone)[0]
     assert both(host, "cleanup")[1].outcomes()[gone] == "done"
 
 
