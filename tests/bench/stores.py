@@ -107,7 +107,8 @@ def _dirs(partitions: DataFrame, shape: Shape, at: datetime) -> DataFrame:
         "first_seen": fn.when(fn.col("step") == COPIES, written.cast("timestamp")),
         "verdict": fn.when(fn.col("step") == COPIES, "orphan").otherwise("assigned"),
         "reason": fn.when(fn.col("step") == COPIES, "not-a-replica"),
-        **dict.fromkeys(("uuid", "marked_at", "in_use", "window", "due_at", "covered", "obstacle"), none),
+        **dict.fromkeys(("uuid", "marked_at", "in_use", "window", "due_at", "covered"), none),
+        **dict.fromkeys(("obstacle", "obstacle_detail", "error"), none),
         **dict.fromkeys(("claim", "witness", "inode", "end_offset"), none),
     }
     return rows.withColumns(made)
@@ -126,6 +127,7 @@ def _entries(run: Run, at: datetime) -> list[Row]:
         entry |= {"cluster_id": row["cluster_id"], "node_id": node, "file": name, "snapshot_id": name, "bytes": 1}
         entry |= {"kind": "snapshot" if node is not None else "assignments", "status": "taken", "rows": row["count"]}
         entry |= {"host": f"kafka-{node}", "agent_version": "0.1.0", "kafka_version": "3.9.1", "source": "kraft-log"}
+        entry |= {"metadata_version": None if node is not None else 21, "booted_at": None, "directory_ids": []}
         # As an agent does: it reads the assignments right before its inventory.
         entry |= {"at": moment - (30_000 if node is None else 0), "sha256": "0" * 64, "offset": 1}
         entry |= {"received_at": entry["at"], "received_manifest": True}
