@@ -147,9 +147,11 @@ def test_a_runner_killed_behind_its_decision_or_before_the_acknowledgement_is_re
 def test_a_partition_metadata_that_was_emptied_keeps_its_replica_open(stage: Stage) -> None:
     topic, three = stage.create("emptied"), stage.cluster.node(3)
     three.kill()
+    stage.ordered.stop_agent(3)  # as by a power failure: an agent that ran knows the id that it read
     (path,) = [d / f"{topic}-0" / "partition.metadata" for d in three.log_dirs if (d / f"{topic}-0").is_dir()]
     content = path.read_bytes()
     path.write_bytes(b"")
+    stage.ordered.agent(3)
     request = stage.delete(topic)
     stage.only_missing(request, 3, f"the topic id of {path.parent} cannot be read")
     publishes(stage, 3)
