@@ -306,8 +306,8 @@ def test_a_restore_whose_directory_has_its_stray_name_did_not_happen(host: Host)
     assert host.read(LOG_START_OFFSET) == {PAYMENTS: 9}
 
 
-def test_of_two_that_were_being_exchanged_a_copy_does_not_tell_which_has_which_name(host: Host) -> None:
-    """Each had either name: a unique one that may be the other's says nothing, and a copy has neither inode."""
+def exchange(host: Host) -> tuple[Intent, Intent]:
+    """A `restore --replace` that was cut short before its first rename: what goes aside, and what comes back."""
     log_of(host.orders, TOPIC_ID, end=8)
     back = host.intent(ActionKind.RESTORE, topic_id=TOPIC_ID)
     rename(host)
@@ -317,6 +317,12 @@ def test_of_two_that_were_being_exchanged_a_copy_does_not_tell_which_has_which_n
         ActionKind.QUARANTINE, topic_id=TOPIC_ID, new_name=f"orders-0.{HEX[::-1]}-stray",
         through=DirKey(str(host.path), MARKED),
     )  # fmt: skip
+    return displaced, back
+
+
+def test_of_two_that_were_being_exchanged_a_copy_does_not_tell_which_has_which_name(host: Host) -> None:
+    """Each had either name: a unique one that may be the other's says nothing, and a copy has neither inode."""
+    displaced, back = exchange(host)
     before = sorted(os.listdir(host.path))
     copied(host)
     assert host.recover(displaced, back) == [(None, None)] * 2
@@ -325,15 +331,7 @@ def test_of_two_that_were_being_exchanged_a_copy_does_not_tell_which_has_which_n
 
 def test_an_exchange_that_did_not_happen_is_settled_after_a_broker_took_one_of_the_two(host: Host) -> None:
     """The other one still has its inode: there is nothing left that may be either."""
-    log_of(host.orders, TOPIC_ID, end=8)
-    back = host.intent(ActionKind.RESTORE, topic_id=TOPIC_ID)
-    rename(host)
-    host.orders.mkdir()
-    log_of(host.orders, TOPIC_ID, end=3)
-    displaced = host.intent(
-        ActionKind.QUARANTINE, topic_id=TOPIC_ID, new_name=f"orders-0.{HEX[::-1]}-stray",
-        through=DirKey(str(host.path), MARKED),
-    )  # fmt: skip
+    displaced, back = exchange(host)
     host.orders.rename(host.path / f"orders-0.{'a' * 32}-stray")
     assert [outcome for outcome, _ in host.recover(displaced, back)] == [Outcome.FAILED, Outcome.SKIPPED]
 
