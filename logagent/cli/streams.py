@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
 
 class _Stderr(io.FileIO):
-    """Under every buffer, so that nothing is left there that makes Python end with 120."""
+    """Under every buffer, so that nothing is left there that makes Python end with 120. Where it is full and does not
+    block (whoever shares it has set O_NONBLOCK), it waits for its reader all the same: a refusal is not lost."""
 
     def write(self, data: ReadableBuffer) -> int:
         with suppress(OSError):
-            return super().write(data)
+            while (written := super().write(data)) is None:
+                select.select((), (self,), ())
+            return written
         return memoryview(data).nbytes
 
 

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,25 @@ def test_what_is_done_does_not_depend_on_any_stream(tmp_path: Path, command: str
         if redirected == ">/dev/full":
             assert re.search(r"\d+ of \d+ done", ran.stderr) and "No space left on device" in ran.stderr, ran.stderr
         assert len(host.find("")) == left, redirected
+
+
+def test_a_full_stderr_that_does_not_block_loses_no_refusal() -> None:
+    """Whoever shares a terminal or pipe with it may have set O_NONBLOCK: it ended with 120, midway, silent."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"." * 4096)
+    program = "import sys; from logagent.cli.streams import secure_streams; secure_streams()\n"
+    program += "print('ready', flush=True); print('refused', file=sys.stderr); sys.exit(3)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=writer) as running:
+        os.close(writer)
+        assert running.stdout is not None and running.stdout.readline() == b"ready\n"
+        with suppress(subprocess.TimeoutExpired):
+            running.wait(0.5)
+        with open(reader, "rb") as stream:
+            assert stream.read().lstrip(b".") == b"refused\n"
+        assert running.wait(30) == 3
 
 
 def test_a_closed_stream_is_no_file_of_a_log_dir(host: CliHost) -> None:
