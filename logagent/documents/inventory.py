@@ -118,13 +118,14 @@ class DirDoc(TypedDict):
 
 @strict
 class WithoutDirectoryDoc(TypedDict):
-    """What is assigned to this node and has no directory here. `only_copy`: no other replica is in sync; null if the
-    assignments do not say."""
+    """What is assigned to this node and has no current directory here. `only_copy`: no other replica is in sync; null
+    if the assignments do not say. `future`: the path of its `-future` directory, null if there is none."""
 
     topic: str
     partition: int
     topic_id: str | None
     only_copy: bool | None
+    future: NotRequired[str | None]
 
 
 @strict

@@ -46,7 +46,7 @@ from logagent.host.log_dir.start_inspection import (
     room_of,
 )
 from logagent.model.assignments.verdict import Reason
-from logagent.model.assignments.without_directory import LoneFuture, Missing, lone_futures
+from logagent.model.assignments.without_directory import Missing
 from logagent.model.check.linter import check
 from logagent.model.check.log_dirs import check_disk
 from logagent.model.check.long_names import CUTS_SINCE
@@ -257,8 +257,7 @@ def _start_facts(
         about_to_start=about_to_start,
         missing=missing,
         taken=_names_taken(session, missing),
-        lone_futures=_lone_futures(session, seen),
-        futures_sure=session.assignments.shown_is_sure and not any(s.holder_is_broker for s in seen),
+        missing_sure=session.assignments.shown_is_sure and not any(s.holder_is_broker for s in seen),
         stale_cordons=_stale_cordons(session),
         settings=session.assignments.layers,
     )
@@ -375,15 +374,6 @@ def _set_aside(session: Session, seen: Iterable[StartLogDirFacts]) -> frozenset[
         if topic_id is None or elsewhere:
             found.add(d.key)
     return frozenset(found)
-
-
-def _lone_futures(session: Session, seen: Iterable[StartLogDirFacts]) -> tuple[LoneFuture, ...]:
-    image, cluster = session.assignments.shown, session.log_dirs.cluster
-    if image is None or image.cluster_id != cluster.cluster_id:
-        return ()
-    ids = {s.path: s.meta.directory_id for s in seen if s.answers and s.holds_logs}
-    dirs = [d for d in session.of_kind(Kind.CURRENT, Kind.FUTURE) if d.log_dir in ids]
-    return tuple(lone_futures(image, cluster.node_id, dirs, ids))
 
 
 def _behind_links(session: Session) -> dict[str, str | None]:

@@ -472,7 +472,8 @@ def _images_and_absent(session: Session, facts: Facts) -> tuple[dict[str, Any], 
     rows = [
         {"topic": w.topic, "topic_id": w.topic_id, "partition": w.partition, "left": w.left}
         for w in found
-        if w.left is not Kind.DELETE
+        # A broker takes a `-future` directory for the current one where it may, and it can be the only readable copy.
+        if w.left is not Kind.DELETE and w.future is None
     ]
     return {"images": images, "absent": len(rows)}, rows
 

@@ -63,7 +63,7 @@ def inspect_missing(log_dirs: LogDirs, looked: Mapping[str, LogDirFacts], asked:
     seen = read_log_dirs_seen(asked.state_dir, cluster.cluster_id, cluster.node_id)
     doubt = f"{seen.file}, which says which log dirs this broker has, {seen.unread}" if seen.unread else None
     named = NamedLogDirs(
-        frozenset(f.directory_id for f in used.values() if f.directory_id is not None),
+        {path: f.directory_id for path, f in used.items() if f.directory_id is not None},
         (*unseen_log_dirs(used.values()), *target.left_out),
         target.config is not None,
         asked.sure,
@@ -72,7 +72,7 @@ def inspect_missing(log_dirs: LogDirs, looked: Mapping[str, LogDirFacts], asked:
     )
     if target.config is None or (missing is not None and not missing):
         return sort_missing(missing, (), named)
-    ids = {path: id_ for path, id_ in seen.dirs.items() if id_ is None or id_ not in named.ids}
+    ids = {path: id_ for path, id_ in seen.dirs.items() if id_ is None or id_ not in named.ids.values()}
     served, running = _in_use(log_dirs, looked, asked.described)
     known_by = dict.fromkeys(sorted(asked.journal_dirs), "the journal")
     known_by |= dict.fromkeys(target.unconfigured, "--log-dir") | dict.fromkeys(ids, seen.file or "the state dir")

@@ -72,7 +72,13 @@ def scan(call: Call, jsonl: bool, show_all: bool, choice: Choice) -> None:
             call.say(f"full topic names may be missing: {session.journal_problem.fact}")
         head, missing = scan_head(session, facts, call.host), session.missing(facts)
         head["without_directory"] = [
-            {"topic": w.topic, "partition": w.partition, "topic_id": w.topic_id, "only_copy": w.only_copy}
+            {
+                "topic": w.topic,
+                "partition": w.partition,
+                "topic_id": w.topic_id,
+                "only_copy": w.only_copy,
+                "future": None if w.future is None else f"{w.future.log_dir}/{w.future.name}",
+            }
             for w in missing.all
         ]
         head["forgotten_log_dirs"] = list(map(_forgotten, missing.left))
@@ -110,8 +116,8 @@ def _say_what_is_missing(call: Call, missing: Missing, lost: Sequence[object]) -
         call.say(line)
     if missing.here:
         call.say(
-            f"{named(missing.here)} assigned here, without a directory (a start makes them anew, empty); logagent"
-            " check says of each what to do"
+            f"{named(missing.here)} assigned here, without a current directory (a start makes them anew, empty, and"
+            " truncates a -future one to them); logagent check says of each what to do"
         )
     if missing.hidden:
         where = ", ".join(missing.unseen) or "a log dir that was not named"

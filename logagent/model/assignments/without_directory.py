@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logagent.model.assignments.image import AssignmentImage, Source
-from logagent.model.records import Kind, PartitionDir
+from logagent.model.records import DirKey, Kind, PartitionDir
 
 Partition = tuple[str, int]
 
@@ -24,7 +24,8 @@ Partition = tuple[str, int]
 class WithoutDirectory:
     """`only_copy`: no other replica is in sync, None if the source does not say. `aside`: where a directory of its
     topic id was set aside or marked, `left`: which of the two (set aside, if there are both). `directory_id`: of the
-    log dir that it is assigned to, None if that is unknown."""
+    log dir that it is assigned to, None if that is unknown. `future`: its `-future` directory, which may lack records
+    that only the current one had."""
 
     topic: str
     partition: int
@@ -33,6 +34,7 @@ class WithoutDirectory:
     aside: str | None = None
     directory_id: str | None = None
     left: Kind | None = None
+    future: DirKey | None = None
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -100,13 +102,16 @@ class LeftLogDir:
 class Missing:
     """What a start would have to make anew. `here`: in the log dirs that are named, and not known to be elsewhere.
     `left`: what is, or may be, in log dirs that `log.dirs` no longer names. `hidden`: what may be in one of `unseen`,
-    which could not be read or were not inspected; a start makes nothing anew while a log dir is offline. `doubt`: why
-    it is not known which log dirs this broker had. `unknown`: why nothing could be compared, if nothing could."""
+    which could not be read or were not inspected; a start makes nothing anew while a log dir is offline. `promoted`:
+    what has its `-future` directory in the log dir that it is assigned to, which brokers from 3.7.1 on take for the
+    current one (KAFKA-16082). `doubt`: why it is not known which log dirs this broker had. `unknown`: why nothing could
+    be compared, if nothing could."""
 
     here: tuple[WithoutDirectory, ...] = ()
     left: tuple[LeftLogDir, ...] = ()
     hidden: tuple[WithoutDirectory, ...] = ()
     unseen: tuple[str, ...] = ()
+    promoted: tuple[WithoutDirectory, ...] = ()
     doubt: str | None = None
     unknown: str | None = None
 
@@ -155,11 +160,12 @@ def as_told(missing: Missing) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class NamedLogDirs:
-    """The log dirs that a start would use. `ids`: the directory ids of those that could be read; `unseen`: those that
-    could not, or were not inspected. `configured`: a configuration names them, not the command that asks. `sure`: the
-    assignments are our cluster's, and no older than what a start goes by. `unknown`: why there are none, if so."""
+    """The log dirs that a start would use. `ids`: the directory ids of those that could be read, by path; `unseen`:
+    those that could not, or were not inspected. `configured`: a configuration names them, not the command that asks.
+    `sure`: the assignments are our cluster's, and no older than what a start goes by. `unknown`: why there are none, if
+    so."""
 
-    ids: frozenset[str] = frozenset()
+    ids: Mapping[str, str] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
     configured: bool = True
     sure: bool = True
@@ -170,56 +176,22 @@ class NamedLogDirs:
 def without_directory(
     image: AssignmentImage | None, node_id: int | None, dirs: Iterable[PartitionDir]
 ) -> list[WithoutDirectory]:
-    """Those of `image` that none of `dirs` is loaded as, which are all directories of the host. One that is marked for
-    deletion or set aside is not loaded."""
+    """Those of `image` of which none of `dirs`, which are all directories of the host, is the current one. One that is
+    marked for deletion or set aside is not loaded, and a `-future` one alone is no replica."""
     if image is None or node_id is None:
         return []
     there = _Directories(dirs)
     found = []
     for name, topic in sorted(image.by_name.items()):
         for number, partition in sorted(topic.partitions.items()):
-            if node_id not in partition.replicas or there.loads(name, topic.topic_id, number):
+            one = name, topic.topic_id, number
+            if node_id not in partition.replicas or there.current.find(*one) is not None:
                 continue
             only = partition.only_in_sync(node_id)
             where, kind = there.aside.get((topic.topic_id, number), (None, None))
             directory_id = partition.directory_of(node_id)
-            found.append(WithoutDirectory(name, number, topic.topic_id, only, where, directory_id, kind))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class LoneFuture:
-    """A `-future` directory of a partition of this node that has no current one. A start loads it, and makes a current
-    one, which is empty, unless it may rename this one. `only_copy`: as in `WithoutDirectory`. `in_place`: whether the
-    partition is assigned to its log dir; None if that is unknown, or it is assigned to none that was read."""
-
-    log_dir: str
-    name: str
-    partition: str
-    only_copy: bool | None
-    in_place: bool | None
-
-
-def lone_futures(
-    image: AssignmentImage | None, node_id: int | None, dirs: Sequence[PartitionDir], ids: Mapping[str, str | None]
-) -> list[LoneFuture]:
-    """`ids`: the directory ids of the log dirs that could be read."""
-    if image is None or node_id is None:
-        return []
-    there = {(d.topic, d.partition, d.topic_id) for d in dirs if d.kind is Kind.CURRENT}
-    found = []
-    for d in dirs:
-        topic = image.by_name.get(d.topic or "") if d.topic_id is None else image.by_id.get(d.topic_id)
-        if d.kind is not Kind.FUTURE or topic is None or d.partition not in topic.partitions:
-            continue
-        partition = topic.partitions[d.partition]
-        current = any((topic.name, d.partition, id_) in there for id_ in (topic.topic_id, None))
-        if current or node_id not in partition.replicas:
-            continue
-        assigned, own = partition.directory_of(node_id), ids.get(d.log_dir)
-        in_place = assigned == own if own is not None and assigned in ids.values() else None
-        only = partition.only_in_sync(node_id)
-        found.append(LoneFuture(d.log_dir, d.name, f"{topic.name}-{d.partition}", only, in_place))
+            future = there.futures.find(*one)
+            found.append(WithoutDirectory(name, number, topic.topic_id, only, where, directory_id, kind, future))
     return found
 
 
@@ -228,28 +200,40 @@ class _Directories:
 
     def __init__(self, dirs: Iterable[PartitionDir]) -> None:
         self.aside: dict[tuple[str | None, int | None], tuple[str, Kind]] = {}
-        self._loaded: dict[tuple[str | None, int | None], set[str | None]] = {}
-        self._ids: set[tuple[str, int | None]] = set()
-        self._cut: dict[int | None, list[str]] = {}
+        self.current, self.futures = _Loaded(), _Loaded()
         for d in dirs:
-            if d.kind in (Kind.CURRENT, Kind.FUTURE):
-                self._loaded.setdefault((d.topic, d.partition), set()).add(d.topic_id)
-                if d.truncated and d.topic_id is not None:
-                    self._ids.add((d.topic_id, d.partition))
-                elif d.truncated and d.topic is not None:
-                    self._cut.setdefault(d.partition, []).append(d.topic)
+            if d.kind is Kind.CURRENT:
+                self.current.add(d)
+            elif d.kind is Kind.FUTURE:
+                self.futures.add(d)
             elif d.kind in (Kind.STRAY, Kind.DELETE) and d.topic_id is not None:
                 key = d.topic_id, d.partition
                 if key not in self.aside or d.kind is Kind.STRAY:
                     self.aside[key] = f"{d.log_dir}/{d.name}", d.kind
 
-    def loads(self, name: str, topic_id: str | None, partition: int) -> bool:
-        """Whether one of them is, or may be, a replica: one whose id is not known may be of any topic with its name,
-        and with a name that was cut at 255 bytes (of a move between log dirs), of any that begins with it."""
-        ids = self._loaded.get((name, partition), set())
-        if None in ids or topic_id in ids or (ids and topic_id is None) or (topic_id, partition) in self._ids:
-            return True
-        return any(name.startswith(cut) for cut in self._cut.get(partition, ()))
+
+class _Loaded:
+    def __init__(self) -> None:
+        self._named: dict[tuple[str | None, int | None], list[PartitionDir]] = {}
+        self._cut_ids: dict[tuple[str, int | None], PartitionDir] = {}
+        self._cut: dict[int | None, list[PartitionDir]] = {}
+
+    def add(self, d: PartitionDir) -> None:
+        self._named.setdefault((d.topic, d.partition), []).append(d)
+        if d.truncated and d.topic_id is not None:
+            self._cut_ids[d.topic_id, d.partition] = d
+        elif d.truncated and d.topic is not None:
+            self._cut.setdefault(d.partition, []).append(d)
+
+    def find(self, name: str, topic_id: str | None, partition: int) -> DirKey | None:
+        """One that is of this partition, or may be: one whose id is not known may be of any topic with its name, and
+        with a name that was cut at 255 bytes (of a move between log dirs), of any that begins with it."""
+        for d in self._named.get((name, partition), ()):
+            if None in (d.topic_id, topic_id) or d.topic_id == topic_id:
+                return d.key
+        if topic_id is not None and (topic_id, partition) in self._cut_ids:
+            return self._cut_ids[topic_id, partition].key
+        return next((d.key for d in self._cut.get(partition, ()) if name.startswith(d.topic or "")), None)
 
 
 def can_enclose(before: AssignmentImage | None, after: AssignmentImage | None) -> bool:
@@ -313,6 +297,7 @@ class _Places:
     named: NamedLogDirs
     here: list[WithoutDirectory] = field(default_factory=list)
     hidden: list[WithoutDirectory] = field(default_factory=list)
+    promoted: list[WithoutDirectory] = field(default_factory=list)
     known: dict[str, list[WithoutDirectory]] = field(default_factory=dict)
     possible: dict[str, list[WithoutDirectory]] = field(default_factory=dict)
     by_id: dict[str, list[WithoutDirectory]] = field(default_factory=dict)
@@ -321,7 +306,9 @@ class _Places:
         has = next((o for o in self.others if o.has(w)), None)
         if has is not None:
             self.known.setdefault(has.path, []).append(w)
-        elif w.directory_id in self.named.ids:
+        elif w.future is not None and w.directory_id == self.named.ids.get(w.future.log_dir, ""):
+            self.promoted.append(w)
+        elif w.directory_id in self.named.ids.values():
             self.here.append(w)
         else:
             self._unplaced(w)
@@ -345,4 +332,5 @@ class _Places:
                     left.append(LeftLogDir(o.path, o.directory_id, o.known_by, known, tuple(found[o.path])))
         by = "the assignments"
         left += [LeftLogDir(None, id_, by, self.named.sure, tuple(ws)) for id_, ws in sorted(self.by_id.items())]
-        return Missing(tuple(self.here), tuple(left), tuple(self.hidden), self.named.unseen, self.named.doubt)
+        hidden, promoted = tuple(self.hidden), tuple(self.promoted)
+        return Missing(tuple(self.here), tuple(left), hidden, self.named.unseen, promoted, self.named.doubt)

@@ -103,7 +103,8 @@ snapshot that is a symlink to nowhere, where the log has all of it, before 4.2.0
 [11] Of `server.properties`, and of any topic of the cluster; by setting, the releases differ.
 [12] A warning where the broker may make it in another log dir.
 [13] From 3.7.1 on not in the log dir that it is assigned to. A warning where another replica is in sync, where it is
-not known to which log dir it is assigned, and while the broker runs.
+not known to which log dir it is assigned, where the current one may be in a log dir that is missing, and while the
+broker runs.
 
 If the version is unknown, what is fatal for only some releases is a warning.
 """
@@ -113,6 +114,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from shlex import quote
 
 from logagent.model.assignments.without_directory import LeftLogDir, in_words, named
 from logagent.model.check.limits import check_limits
@@ -499,19 +501,33 @@ def _futures_without_currents(facts: StartFacts) -> Iterator[Finding]:
     """Observed on 3.5.2 and 4.3.1: the broker makes a current directory, empty, copies the `-future` one from it, which
     truncates it to offset 0, and puts it in the place of the other. From 3.7.1 on it renames one that is where it is
     assigned to (KAFKA-16082)."""
-    for future in facts.lone_futures:
-        path = f"{future.log_dir}/{future.name}"
-        unless = "" if future.in_place is False else ", unless it takes this one for it"
-        known = facts.futures_sure and future.only_copy and future.in_place is False
+    missing = facts.missing
+    for w in (*missing.here, *missing.promoted):
+        if w.future is None:
+            continue
+        promoted, unknown = w in missing.promoted, w.directory_id is None
+        known = facts.missing_sure and w.only_copy and not promoted and not unknown
+        path = f"{w.future.log_dir}/{w.future.name}"
         yield Finding(
             Severity.FATAL if known else Severity.WARNING,
             "future-without-current",
             path,
-            f"{future.partition} is assigned to this broker and has no other directory: a start makes it anew, empty,"
-            f" and truncates this one to it{unless}",
-            f"with the broker stopped: mv -nT {path} {future.log_dir}/{future.partition}",
-            releases=Releases(before=SETS_ASIDE_WITHOUT_ID) if future.in_place else ALL,
+            f"{w} is assigned to this broker and has no other directory: a start makes it anew, empty, and truncates"
+            f" this one to it{', unless it takes this one for it' if promoted or unknown else ''}",
+            f"with the broker stopped: mv -nT {quote(path)} {quote(f'{w.future.log_dir}/{w}')}",
+            releases=Releases(before=SETS_ASIDE_WITHOUT_ID) if promoted else ALL,
         )
+    elsewhere = [(w, ", ".join(missing.unseen) or "a log dir that was not named") for w in missing.hidden]
+    elsewhere += [(w, left.name) for left in missing.left for w in left.partitions]
+    for w, where in elsewhere:
+        if w.future is not None:
+            yield warning(
+                "future-without-current",
+                f"{w.future.log_dir}/{w.future.name}",
+                f"the current directory of {w} may be in {where}, and this one may lack records that are only there",
+                f"leave this one as it is, and put {where} back; only if that is lost for good, start with another"
+                " replica that is in sync, or rename this one as its partition",
+            )
 
 
 def _future_names(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[Finding]:
@@ -669,8 +685,8 @@ def _check_missing(facts: StartFacts) -> Iterator[Finding]:
         says = f"it is {what}, and a partition of that name is assigned to this broker and has no directory: where the"
         says += " broker makes one here, the log dir goes offline"
         severity = Severity.FATAL if certain else Severity.WARNING
-        yield Finding(severity, "name-taken", path, says, "move it away, and see no-directory about the partition")
-    for w in missing.here:
+        yield Finding(severity, "name-taken", path, says, "move it away, and see what else is said of the partition")
+    for w in (w for w in missing.here if w.future is None):
         what = "and no other replica is in sync" if w.only_copy else "and copies it from its leader"
         if w.only_copy is None:
             what = "and whether another replica has its records is unknown here"

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from logagent.model.assignments.without_directory import NOTHING_MISSING, LoneFuture, Missing
+from logagent.model.assignments.without_directory import NOTHING_MISSING, Missing
 from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.model.records import DirKey, Health, Holder, HolderState, Identity, PartitionDir, TopicPartition
 from logagent.model.retention.settings import NOTHING_SET, Layers
@@ -280,7 +280,7 @@ class StartFacts:
     start, with the log that says so. about_to_start: any holder of a log dir prevents the start.
     missing: what is assigned to this node and has no directory in the log dirs that a start would use. taken: what has
     the name of such a directory, by path: what it is, and whether it is in the way for certain.
-    lone_futures: of assigned partitions without a current directory; futures_sure: no start knows better assignments.
+    missing_sure: no start knows better assignments than those that `missing` goes by.
     stale_cordons: what a dynamic `cordoned.log.dirs` names and `log.dirs` does not, with what takes it out.
     settings: what is set in `server.properties` and, for topics, in the metadata log, however old.
     """
@@ -301,8 +301,7 @@ class StartFacts:
     about_to_start: bool = False
     missing: Missing = NOTHING_MISSING
     taken: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
-    lone_futures: tuple[LoneFuture, ...] = ()
-    futures_sure: bool = False
+    missing_sure: bool = False
     stale_cordons: Mapping[str, str] = field(default_factory=dict)
     settings: Layers = NOTHING_SET
     kafka_version: KafkaVersion = UNKNOWN_VERSION

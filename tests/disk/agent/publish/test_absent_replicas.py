@@ -86,6 +86,13 @@ def test_what_is_marked_or_set_aside_is_told_apart(host: Host) -> None:
     assert head["absent"] == 1
 
 
+def test_a_future_directory_alone_counts_as_found(host: Host) -> None:
+    """A start may take it for the current one, and it can be the only readable copy; `check` says what it may lose."""
+    (host.d1 / PARTITION).rename(host.d1 / f"{PARTITION}.{HEX}-future")
+    head, absent = published(host)
+    assert (absent, head["absent"]) == ([], 0)
+
+
 def test_with_a_log_dir_that_was_not_read_nothing_is_said_to_be_absent(host: Host) -> None:
     shutil.rmtree(host.d1 / PARTITION)
     (host.d2 / "meta.properties").unlink()

@@ -392,6 +392,28 @@ def test_a_future_directory_alone_is_no_replica(
     shutil.move(host.d2 / "orders-1", future)
     found = findings(host.run("check", "--json", "--kafka-version", "4.3.1"), "future-without-current")
     assert [(f["path"], f["severity"]) for f in found] == ([(str(future), severity)] if severity else [])
+    rows = [w for w in host.run("scan", "--json").json["without_directory"] if w["topic"] == "orders"]
+    assert [(w["partition"], w["future"]) for w in rows] == ([(1, str(future))] if severity else [])
+
+
+@pytest.mark.parametrize("how", [lose, gone])
+def test_no_future_directory_hides_that_the_whole_replica_left(host: CliHost, how: Callable[[CliHost], None]) -> None:
+    """Renamed, it would be a part of the log, and a duplicate once the log dir is back."""
+    assigned(host, in_sync={3})
+    for name in ("orders-1", "orders-2"):
+        shutil.copytree(host.d2 / name, host.d1 / f"{name}.{UUID}-future")
+    how(host)
+    checked = host.run("check", "--json", "--kafka-version", "4.3.1")
+    futures = findings(checked, "future-without-current")
+    assert {"orders-1", "orders-2"} <= {Path(f["path"]).name.partition(".")[0] for f in futures}
+    assert all(f"put {host.d2} back" in f["hint"] and "mv " not in f["hint"] for f in futures)
+    scan = host.run("scan", "--json").json
+    rows = {f"{w['topic']}-{w['partition']}": w["future"] for w in scan["without_directory"]}
+    assert rows["orders-1"] == str(host.d1 / f"orders-1.{UUID}-future") and rows["clicks-0"] is None
+    if how is lose:
+        assert "orders-1" in scan["forgotten_log_dirs"][0]["partitions"]
+        told = [f["says"] for f in findings(host.run("doctor", "--json")) if f["path"] == str(host.d2)]
+        assert told == [f["says"] for f in findings(checked)]
 
 
 def test_nor_of_one_at_another_path(host: CliHost) -> None:
@@ -411,7 +433,7 @@ def test_a_log_dir_that_cannot_be_read_takes_no_finding_away(host: CliHost) -> N
     """What is assigned and has no directory may be there: that is said, and once."""
     gone(host)
     (finding,) = findings(host.run("check", "--json"), "no-directory")
-    assert finding["severity"] == "warning" and finding["path"] == str(host.d2) and "11 partitions" in finding["says"]
+    assert finding["severity"] == "warning" and finding["path"] == str(host.d2) and "12 partitions" in finding["says"]
     host.run("check", "--log-dir", str(host.d1))
     named = findings(host.run("check", "--json", "--log-dir", str(host.d1)), "no-directory")
     assert [f["path"] for f in named] == [str(host.d2)], "not inspected"

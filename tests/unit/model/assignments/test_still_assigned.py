@@ -43,11 +43,18 @@ def test_only_what_both_assign_is_missing() -> None:
     assert absent(before, after, directory("a", None)) == [], "it may be this one"
 
 
-def test_a_move_under_a_name_that_was_cut_is_there() -> None:
+def test_a_move_under_a_name_that_was_cut_is_its_future_directory() -> None:
     one = image((f"{LONG}-whole", 1, (1,)))
-    assert absent(one, one, directory(LONG, id_of(1), Kind.FUTURE, cut=True)) == []
-    assert absent(one, one, directory(LONG, None, Kind.FUTURE, cut=True)) == []
-    assert absent(one, one, directory(LONG, id_of(2), Kind.FUTURE, cut=True)) == [f"{LONG}-whole-0"]
+
+    def has_future(topic: str, topic_id: str | None, *, cut: bool = True) -> bool:
+        future = directory(topic, topic_id, Kind.FUTURE, cut=cut)
+        (w,) = without_directory(one, NODE, [future])
+        assert w.future in (None, future.key)
+        assert absent(one, one, future, directory(f"{LONG}-whole", id_of(1))) == [], "a move that goes on"
+        return w.future is not None
+
+    assert has_future(LONG, id_of(1)) and has_future(LONG, None) and not has_future(LONG, id_of(2))
+    assert has_future(f"{LONG}-whole", None, cut=False) and not has_future(f"{LONG}-whole", id_of(2), cut=False)
 
 
 def test_what_else_lies_there_is_told() -> None:

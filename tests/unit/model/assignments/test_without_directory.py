@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.assignments.without_directory import (
     LeftLogDir,
+    Missing,
     NamedLogDirs,
     OtherLogDir,
     WithoutDirectory,
     in_words,
     sort_missing,
 )
+from logagent.model.records import DirKey
 
 A = WithoutDirectory("a", 0, "A", only_copy=True, directory_id="left")
 B = WithoutDirectory("b", 0, "B", only_copy=False)
-HERE = NamedLogDirs(frozenset({"here"}))
+HERE = NamedLogDirs({"/d1": "here"})
 
 ids = st.sampled_from([None, "here", "left", "other"])
 partitions = st.builds(
     WithoutDirectory, st.sampled_from("ab"), st.just(0), st.sampled_from([None, "A", "B"]),
-    st.sampled_from([None, True]), st.none(), ids,
+    st.sampled_from([None, True]), st.none(), ids, st.none(), st.sampled_from([None, DirKey("/d1", "x-future")]),
 )  # fmt: skip
 holds = st.none() | st.dictionaries(st.sampled_from([("a", 0), ("b", 0)]), st.sampled_from([None, "A", "B"]))
 others = st.lists(
@@ -29,7 +33,7 @@ others = st.lists(
     unique_by=lambda o: o.path,
 )
 named_log_dirs = st.builds(
-    NamedLogDirs, st.just(frozenset({"here"})), st.sampled_from([(), ("/dead",)]), st.booleans(), st.booleans()
+    NamedLogDirs, st.just({"/d1": "here"}), st.sampled_from([(), ("/dead",)]), st.booleans(), st.booleans()
 )
 
 
@@ -37,7 +41,10 @@ named_log_dirs = st.builds(
 def test_whatever_is_missing_is_said(
     missing: list[WithoutDirectory], known: list[OtherLogDir], named: NamedLogDirs
 ) -> None:
-    assert set(sort_missing(missing, known, named).all) == set(missing)
+    """But what a start takes its `-future` directory for."""
+    found = sort_missing(missing, known, named)
+    assert {*found.all, *found.promoted} == set(missing)
+    assert all(w.future is not None and w.directory_id == "here" for w in found.promoted)
 
 
 @given(st.lists(partitions, unique=True), others, named_log_dirs)
@@ -65,6 +72,15 @@ def test_a_log_dir_that_cannot_be_read_takes_nothing_away(
     assert set(unseen.all) == set(seen.all) and unseen.unseen == ("/dead",)
     paths = [{left.path for left in found.left if left.known and left.path is not None} for found in (seen, unseen)]
     assert paths[0] == paths[1]
+
+
+def test_a_future_directory_alone_is_where_it_is_assigned_to_or_no_replica() -> None:
+    there = replace(A, directory_id="here", future=DirKey("/d1", "a-0.x-future"))
+    elsewhere = replace(there, future=DirKey("/d2", "a-0.x-future"))
+    assert sort_missing([there, elsewhere], (), HERE) == Missing((elsewhere,), promoted=(there,))
+    whole = OtherLogDir("/x", "the journal", None, {("a", 0): "A"})
+    (left,) = left_of([there, elsewhere], whole)
+    assert left.partitions == (there, elsewhere), "the one that left has all of it"
 
 
 def left_of(missing: list[WithoutDirectory] | None, *known: OtherLogDir) -> list[LeftLogDir]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.without_directory import LeftLogDir, LoneFuture, Missing, WithoutDirectory
+from logagent.model.assignments.without_directory import LeftLogDir, Missing, WithoutDirectory
 from logagent.model.check import linter
 from logagent.model.check.linter import SHOWN_ALIKE, check
 from logagent.model.check.start_facts import (
@@ -34,7 +34,7 @@ from logagent.model.finding import ALL, Finding, Releases, Severity, any_fatal, 
 from logagent.model.kafka_version import Version, VersionsSeen, which_version
 from logagent.model.naming.dir_names import METADATA_DIR, classify
 from logagent.model.naming.topic_ids import to_text
-from logagent.model.records import Health, Holder, HolderState, Identity, Kind, PartitionDir, TopicPartition
+from logagent.model.records import DirKey, Health, Holder, HolderState, Identity, Kind, PartitionDir, TopicPartition
 from logagent.model.retention.settings import Layers
 
 UUID = "0123456789abcdef0123456789abcdef"
@@ -828,10 +828,25 @@ def test_only_what_is_known_to_be_truncated_keeps_a_broker_down(
     sure: bool, only_copy: bool | None, in_place: bool | None, version: Version, severity: str | None
 ) -> None:
     name = f"orders-0.{UUID}-future"
-    future = LoneFuture("/d1", name, "orders-0", only_copy, in_place)
-    found = check(facts(dirs=(directory(name),), lone_futures=(future,), futures_sure=sure), version)
-    assert [f.severity.value for f in found if f.code == "future-without-current"] == ([severity] if severity else [])
-    assert all(f"mv -nT /d1/{name} /d1/orders-0" in f.hint for f in found if f.code == "future-without-current")
+    id_ = None if in_place is None else "assigned"
+    w = WithoutDirectory("orders", 0, ID, only_copy, directory_id=id_, future=DirKey("/d1", name))
+    missing = Missing(promoted=(w,)) if in_place else Missing((w,))
+    found = check(facts(dirs=(directory(name),), missing=missing, missing_sure=sure), version)
+    said = [f for f in found if f.code in ("future-without-current", "no-directory")]
+    assert [f.severity.value for f in said] == ([severity] if severity else [])
+    assert all(f"mv -nT /d1/{name} /d1/orders-0" in f.hint for f in said)
+
+
+@pytest.mark.parametrize("unmounted", [True, False])
+def test_no_future_is_renamed_while_the_whole_replica_may_be_elsewhere(unmounted: bool) -> None:
+    """It would be a duplicate once that log dir is back, and until then a part of the log."""
+    w = WithoutDirectory("orders", 0, ID, True, directory_id="left", future=DirKey("/d1", f"orders-0.{UUID}-future"))
+    left = Missing(left=(LeftLogDir("/d3", "left", "the journal", True, (w,)),))
+    missing = Missing(hidden=(w,), unseen=("/d3",)) if unmounted else left
+    found = check(facts(missing=missing, missing_sure=True), NEW)
+    (future,) = (f for f in found if f.code == "future-without-current")
+    assert future.severity is WARNING and "put /d3 back" in future.hint and "mv " not in future.hint
+    assert {f.code for f in found} >= {"no-directory" if unmounted else "log-dir-forgotten"}
 
 
 LOAD_FAULTS = [
