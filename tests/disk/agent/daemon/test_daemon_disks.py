@@ -141,7 +141,7 @@ def test_unmounted_under_the_running_service_it_stays_up_and_the_device_is_free(
         daemon.wait_health((point, "online"), (good, "online"))
         pulled_out(point, lazy=lazy)
         daemon.wait_health((point, "offline"), (good, "online"))
-        assert not daemon.open_below(point)
+        wait_until(lambda: not daemon.open_below(point), "its descriptors are closed, those of a probe under way too")
         (said,) = offline_said(daemon, point)
         assert "another directory (was it unmounted" in said
         partition(good, STRAY)
