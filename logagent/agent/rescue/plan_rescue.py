@@ -51,7 +51,7 @@ from logagent.model.planning.rescue_steps import (
     with_approval,
     without_a_stop,
 )
-from logagent.model.records import DirKey, Holder, HolderState, Kind, Outcome, PartitionDir, RemovedFile
+from logagent.model.records import DirKey, Holder, HolderState, Identity, Kind, Outcome, PartitionDir, RemovedFile
 from logagent.model.sizes import NOTHING, Space
 
 # Sources that need no network: what only a running cluster can prove is unknown here.
@@ -61,13 +61,18 @@ _BOOKS_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class OpenRemoved:
-    """Bytes in removed files that one process keeps open; they are freed when it ends, and nothing else is lost."""
+    """Removed files that one process keeps open; they are freed when it ends, and nothing else is lost. `files`: the
+    blocks of each, in bytes."""
 
     log_dir: str
     pid: int
     program: str | None
-    bytes: int
+    files: Mapping[Identity, int]
     is_holder: bool
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.files.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,8 @@ class Rescue:
     """`plan`: what would be done now; `offers`: which step each of its actions is. `more`: what could be freed beyond
     the need. `unread_processes`: how many `open_removed` lacks. `free`: by log dir. `removed_by_hand`: what is lost
     when a process ends; while there is any, no stop or restart is advised. `came`: what the file system got back, once
-    the plan was carried out, and `expected`: the blocks of what was removed."""
+    the plan was carried out, `expected`: the blocks of what was removed, and `kept_open`: of what was removed meanwhile
+    where it acted, what processes keep open."""
 
     plan: Plan
     offers: dict[DirKey, Offer]
@@ -99,6 +105,7 @@ class Rescue:
     removed_by_hand: list[RemovedByHand]
     came: CameBack | None = None
     expected: int = 0
+    kept_open: int = 0
 
     @property
     def gives_back(self) -> int:
@@ -297,13 +304,13 @@ def _open_removed(facts: Facts, spared: Collection[str]) -> list[OpenRemoved]:
     never = {file.pid for _, file in at_risk(facts)}
     found: list[OpenRemoved] = []
     for path, where in facts.log_dirs.items():
-        by_process: dict[int, int] = {}
+        by_process: dict[int, dict[Identity, int]] = {}
         for file in where.open_removed:
             if file.pid not in never:
-                by_process[file.pid] = by_process.get(file.pid, 0) + file.allocated
-        for pid, size in by_process.items():
-            if path not in spared and size:
-                found.append(OpenRemoved(path, pid, _program(pid), size, _is_broker(where.holder, pid)))
+                by_process.setdefault(file.pid, {})[file.identity] = file.allocated
+        for pid, files in by_process.items():
+            if path not in spared and any(files.values()):
+                found.append(OpenRemoved(path, pid, _program(pid), files, _is_broker(where.holder, pid)))
     return sorted(found, key=lambda o: (-o.bytes, o.log_dir, o.pid))
 
 
@@ -358,17 +365,21 @@ def _measured(session: Session, rescue: Rescue, execution: Execution, before: Ma
     """With what came back until now where it acted: elsewhere a broker frees and writes, too."""
     expected = execution.freed_bytes
     acted_on = {p.dir.device for p in rescue.plan.actions}
-    before = {device: room for device, room in before.items() if device in acted_on}
-    wanted = rescue.need if rescue.need is not None and rescue.need <= expected else expected - _BOOKS_BYTES
-    return replace(rescue, came=what_came(session, before, wanted, stop), expected=expected)
+    rooms = {device: before.get(device) for device in acted_on}
+    return replace(rescue, came=what_came(session, rooms, expected - _BOOKS_BYTES, stop), expected=expected)
 
 
 def _with_who_keeps_it(session: Session, rescue: Rescue) -> Rescue:
-    """With the processes that keep removed files open now, what this run removed included."""
+    """With the processes that keep removed files open now, what this run removed included. What they kept before is no
+    reason: it was not free then either."""
     session.take_inventory()
     facts = session.facts()
     unread = max((where.unread_processes for where in facts.log_dirs.values()), default=0)
-    return replace(rescue, open_removed=_open_removed(facts, session.spared), unread_processes=unread)
+    now = _open_removed(facts, session.spared)
+    acted_on = {p.dir.device for p in rescue.plan.actions}
+    before = {identity for o in rescue.open_removed for identity in o.files}
+    new = {i: size for o in now for i, size in o.files.items() if i not in before and i.device in acted_on}
+    return replace(rescue, open_removed=now, unread_processes=unread, kept_open=sum(new.values()))
 
 
 def _joined(rescue: Rescue, found: Rescue) -> Rescue:

@@ -228,18 +228,21 @@ def free_by_device(session: Session) -> dict[int, Room]:
 @dataclass(frozen=True, slots=True)
 class CameBack:
     """By how many bytes more is free now than before. `reserved`: what root's reserve took of it. `shares_blocks`:
-    kinds of file systems that may keep blocks for other files. 0 where a file system does not answer any more."""
+    kinds of file systems that may keep blocks for other files. `unread`: how many did not answer before or now; nothing
+    is known to have come there."""
 
     bytes: int
     reserved: int
     shares_blocks: tuple[str, ...]
+    unread: int
 
 
-def what_came(session: Session, before: Mapping[int, Room], wanted: int, stop: Callable[[], bool]) -> CameBack:
+def what_came(session: Session, before: Mapping[int, Room | None], wanted: int, stop: Callable[[], bool]) -> CameBack:
     """Waits until `wanted` bytes came back, or no more comes: xfs frees what was removed in the background, and btrfs
-    with its next transaction."""
+    with its next transaction. `before`: by device, None if it did not answer."""
     clock = session.clock
-    quiet = _LATE_SECONDS if any(room.kind in _COMES_LATE for room in before.values()) else _QUIET_SECONDS
+    late = any(room is not None and room.kind in _COMES_LATE for room in before.values())
+    quiet = _LATE_SECONDS if late else _QUIET_SECONDS
     most, since = -1, clock.monotonic()
     while (came := _came(before, free_by_device(session))).bytes < wanted and not stop():
         if came.bytes > most:
@@ -250,12 +253,12 @@ def what_came(session: Session, before: Mapping[int, Room], wanted: int, stop: C
     return came
 
 
-def _came(before: Mapping[int, Room], now: Mapping[int, Room]) -> CameBack:
-    both = [(room, now[device]) for device, room in before.items() if device in now]
+def _came(before: Mapping[int, Room | None], now: Mapping[int, Room]) -> CameBack:
+    both = [(room, now[device]) for device, room in before.items() if room is not None and device in now]
     users = sum(max(0, after.users - room.users) for room, after in both)
     root = sum(max(0, after.root - room.root) for room, after in both)
-    shares = sorted({room.kind for room in before.values() if room.kind in _SHARES_BLOCKS})
-    return CameBack(users, max(0, root - users), tuple(shares))
+    shares = sorted({room.kind for room, _ in both if room.kind in _SHARES_BLOCKS})
+    return CameBack(users, max(0, root - users), tuple(shares), len(before) - len(both))
 
 
 def file_systems(session: Session) -> list[tuple[list[str], int]]:

@@ -278,14 +278,15 @@ def _why_less(rescue: Rescue) -> list[str]:
     """Why less came back than was removed: what is known, then what cannot be seen here."""
     if rescue.came is None or not rescue.came_less:
         return []
-    kept, reserved, shares = sum(o.bytes for o in rescue.open_removed), rescue.came.reserved, rescue.came.shares_blocks
-    why = [f"{human_bytes(reserved)} went to what the file system reserves for root"] if reserved else []
+    kept, reserved, shares = rescue.kept_open, rescue.came.reserved, rescue.came.shares_blocks
+    why = ["a file system does not answer: what came there is not known"] if rescue.came.unread else []
+    why += [f"{human_bytes(reserved)} went to what the file system reserves for root"] if reserved else []
     why += [f"processes keep {human_bytes(kept)} of removed files open (listed above)"] if kept else []
     why += [f"{', '.join(shares)}: a copy made with cp --reflink, or a snapshot, keeps its blocks"] if shares else []
     if reserved + kept >= rescue.came_less:
         return why
     unseen = "a process that cannot be seen here keeps files open (lsof +L1, as root on the host)"
-    return [*why, f"or {unseen}, or others wrote meanwhile"]
+    return [*why, f"{'or ' if why else ''}{unseen}, or others wrote meanwhile"]
 
 
 # With less, the next segment or checkpoint is one too many.
