@@ -185,12 +185,12 @@ def _findings() -> str:
         code, severity, releases, condition = (line[a : b if b < 50 else None].strip() for a, b in widths)
         codes = ", ".join(f"`{one}`" for one in code.split(", "))
         rows.append(f"| {codes} | {severity} | {releases.replace('<', '&lt;')} | {condition.replace('<', '&lt;')} |")
-    notes = [note.strip() for note in doc[rules[2].end() :].strip().splitlines() if note.strip()]
+    notes = re.split(r"\n\n|\n(?=\[)", doc[rules[2].end() :].strip())
     return _page(
         "Findings of check",
         "What `logagent check` and `prestart` say of a broker's next start, as seen on real brokers. Each finding says"
-        " what to do; the codes are stable, and stand in `check --json`. *fatal*: the broker does not start, or takes"
-        " a log dir offline.",
+        " what to do; the codes are stable, and stand in `check --json`. *fatal*: the broker does not start, takes a"
+        " log dir offline, or loses records.",
         "| code | severity | releases | condition |\n| --- | --- | --- | --- |\n" + "\n".join(rows),
         "\n\n".join(notes),
     )

@@ -27,7 +27,7 @@ GROUPS = {
     "See what is there": {
         "scan": ("scan", "scan", "Show every log dir and the directories in it."),
         "queue": ("queue", "queue", "Show what is marked for deletion and when it is due."),
-        "check": ("check", "check", "Show what would keep this broker from starting."),
+        "check": ("check", "check", "Show what would keep this broker from starting or cost it data."),
         "history": ("history", "history", "Show the journal: what was done, by whom, and the outcome."),
         "assignments": ("assignments", "assignments", "Show or export the replica assignments of the cluster."),
         "explain": ("explain", "explain", "Explain why bytes are still on disk, and when they go."),

@@ -1,4 +1,4 @@
-"""`logagent check`: what would keep this broker from starting, and the state of its log dirs."""
+"""`logagent check`: what would keep this broker from starting or cost it data, and the state of its log dirs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check(
     leave: str | None,
     reassignment: str | None,
 ) -> None:
-    """Show what would keep this broker from starting or cost it a log dir, and the state of its log dirs.
+    """Show what would keep this broker from starting or cost it a log dir or records, and the state of its log dirs.
 
     Exit status 6: something is fatal. 5: a log dir is offline. Nothing is changed; the probe of a log dir writes to an
     unnamed temporary file.
@@ -106,7 +106,7 @@ def _show(call: Call, report: CheckReport) -> None:
     table("Log dirs", headings, rows, color=call.color)
     of = _releases(report)
     if not report.findings:
-        call.say(f"nothing keeps this broker from starting ({of})")
+        call.say(f"nothing keeps this broker from starting, and nothing is known to cost it data ({of})")
         return
     lines = [line for f in report.findings for line in _lines(f)]
     columns = [("", "left"), ("code", "left"), ("Kafka", "left"), ("finding", "text")]

@@ -132,7 +132,12 @@ _REPORTING_SECONDS = 0.2
     metavar="TIME",
     help="Delay the broker's start by at most this long (0ms: do nothing).",
 )
-@click.option("--strict", is_flag=True, help="Exit 6, which prevents the start, if the broker would fail to start.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit 6, which prevents the start, if the broker would fail to start, or is known to lose a log dir or"
+    " records by it.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be renamed.")
 @reads_assignments
 @common
@@ -208,8 +213,9 @@ def _say(call: Call, result: _Result, fatal: Iterable[FindingDoc]) -> None:
         if result.hint is not None:
             call.say(f"  hint: {result.hint}")
     for finding in fatal:
-        what = "start only once this plan is carried out" if finding in result.settled else "not start"
-        call.say(f"the broker would {what}: {finding['path']}: {finding['says']} ({finding['hint']})")
+        settled = finding in result.settled
+        what = "the broker would start only once this plan is carried out" if settled else "fatal for this start"
+        call.say(f"{what}: {finding['path']}: {finding['says']} ({finding['hint']})")
 
 
 def _working_seconds(allowed: float) -> float:

@@ -1,4 +1,4 @@
-"""The start-up linter: what would keep this broker from starting, or make it take a log dir offline. Without I/O.
+"""The start-up linter: what would keep this broker from starting, or cost it a log dir or records. Without I/O.
 
 All codes, as observed on real nodes (tests/broker/check: what each release makes of more than 140 damaged files and
 layouts). Codes are stable. A node that is a controller only loads no partition directory, so there are no findings
@@ -27,7 +27,8 @@ too-long-to-delete          warning   < 2.2.2      a name too long to be marked 
 too-long-to-delete          fatal     < 2.2.2      the same, and the deletion was tried: offline again at each start
 future-name-too-long        info      all          a name too long for `-future` to be added
 linked-partition            info      all          a partition directory that is a symlink
-linked-partition            fatal     all          a symlink or mount that leads to the directory of another partition
+linked-partition            fatal     all          two assigned partitions in one directory: their records are mixed
+linked-partition            warning   all          the same, not all known to be assigned; fatal before 3.7.0 (KRaft)
 undecodable-name            info      all          a name that is not UTF-8
 wrong-directory             info      all          the cluster expects the partition in another log dir
 wrong-directory             warning   all          the same, none here has its id: perhaps no leader after a start
@@ -112,7 +113,7 @@ If the version is unknown, what is fatal for only some releases is a warning.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
 
@@ -178,7 +179,7 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
             yield from _one(d, where, facts)
     yield from _without_topic_ids(loaded, facts)
     yield from _duplicates(loaded, facts)
-    yield from _shared(places)
+    yield from _shared(places, facts)
     yield from _futures_beside_currents(loaded, facts)
     yield from _futures_without_currents(facts)
     yield from _future_names(loaded, facts)
@@ -451,19 +452,37 @@ def _duplicates(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[F
             )
 
 
-def _shared(places: Mapping[Identity, list[PartitionDir]]) -> Iterator[Finding]:
-    """Two names of one directory are two logs to a broker, which write into the same files. Seen on 4.3.1: it starts,
-    and of 100 records written to each of two partitions the log has the bytes of 100. Two of one partition are
+def _shared(places: Mapping[Identity, list[PartitionDir]], facts: StartFacts) -> Iterator[Finding]:
+    """Two names of one directory are two logs to a broker, which write into the same files. Two of one partition are
     duplicates, which has been said."""
     for place, dirs in places.items():
         # Inode 0: what may be listed, not seen.
-        if place.inode != 0 and len({(d.topic, d.partition) for d in dirs}) > 1:
-            path = next((_path(d) for d in dirs if d.error is not None), _path(dirs[0]))
-            says = (
-                f"{' and '.join(map(_path, dirs))} are one directory: the broker takes it for several logs, and what it"
-            )
-            says += " writes to one of them overwrites what is in the other"
-            yield fatal("linked-partition", path, says, "unmount or remove (rm) what leads to another partition")
+        if place.inode != 0 and len(_partitions(dirs)) > 1:
+            yield from _one_for_several(dirs, facts)
+
+
+def _one_for_several(dirs: Sequence[PartitionDir], facts: StartFacts) -> Iterator[Finding]:
+    """Seen on 4.3.1: of 100 records written to each of two assigned partitions the log has the bytes of 100. What is
+    not assigned is not written; by the topic id that it leads to and its own number, 4.3.1 sets it aside or leaves it,
+    and 3.6.0 marks it for deletion or leaves it."""
+    path = next((_path(d) for d in dirs if d.error is not None), _path(dirs[0]))
+    says = f"{' and '.join(map(_path, dirs))} are one directory, and the broker starts with it"
+    hint = "with the broker stopped, unmount or remove (rm) what leads to another partition"
+    if len(_partitions(dirs) & facts.assigned) > 1:
+        says += ": it writes several logs into the same files, so that records of one overwrite those of the other"
+        yield fatal("linked-partition", path, says, hint)
+        return
+    topics, numbers = {p.topic for p in _partitions(dirs)}, {p.partition for p in _partitions(dirs)}
+    deleted = [n for n in numbers if not any(TopicPartition(t, n) in facts.assigned for t in topics)]
+    if facts.assigned and deleted and facts.server.mode is not Mode.ZOOKEEPER:
+        deletes = f"{says}: before 3.7 it deletes what is not assigned to it, and so the files of the other partition"
+        yield fatal("linked-partition", path, deletes, hint, releases=Releases(KRAFT_SINCE, SETS_ASIDE_SINCE))
+    says += ": if it is to serve more than one of them, records of one overwrite those of the other"
+    yield warning("linked-partition", path, says, hint)
+
+
+def _partitions(dirs: Iterable[PartitionDir]) -> set[TopicPartition]:
+    return {TopicPartition(d.topic or "", -1 if d.partition is None else d.partition) for d in dirs}
 
 
 def _some_survive_together(dirs: list[PartitionDir], facts: StartFacts) -> bool | None:

@@ -175,7 +175,7 @@ def test_a_dry_run_says_that_the_broker_starts_once_the_plan_is_carried_out(poin
     mess = full(make(point, [Thing("stray", 16384), Thing("assigned")]))
     shown = prestart(mess, "--dry-run")
     assert "the broker would start only once this plan is carried out: " in shown.err
-    assert "would not start:" not in shown.err and "free; starting may need" not in shown.err
+    assert "fatal for this start:" not in shown.err and "free; starting may need" not in shown.err
     # What is found is what is so now.
     found = {(f["code"], f["path"]) for f in shown.json["findings"] if f["severity"] == "fatal"}
     assert found == {("full", str(d)) for d in mess.log_dirs}
@@ -195,7 +195,7 @@ def test_a_dry_run_whose_plan_does_not_suffice_says_that_the_broker_would_not_st
         fill_bytes(point / "d1")
     shown = prestart(mess, "--strict", "--dry-run", settings=MARKED_DUE.format(1))
     assert shown.status == (Exit.CHECK_FATAL if why == "gives too little" else Exit.APPROVAL), shown.err
-    assert "would not start:" in shown.err and "only once this plan" not in shown.err
+    assert "fatal for this start:" in shown.err and "only once this plan" not in shown.err
     assert shown.json["settled_by_plan"] == []
 
 

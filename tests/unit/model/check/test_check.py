@@ -802,13 +802,39 @@ def test_two_partitions_are_never_one_directory(name: str, shared: bool, error: 
     real, link = directory("orders-0"), directory(name, "/d2", topic_id=None, error=error)
     d2 = seen("/d2", dir_links={name: "/d1/orders-0"}, followed_ids={name: ID}, places={name: real.identity})
     found = check(facts(seen(), d2, dirs=(real, link)), NEW)
-    codes = [f.code for f in found if f.severity is FATAL]
-    assert codes == (["linked-partition"] if shared else ["duplicate-partition"])
+    told = [f.code for f in found if f.code in ("linked-partition", "duplicate-partition") and f.severity is not INFO]
+    assert told == (["linked-partition"] if shared else ["duplicate-partition"])
     unseen = [replace(directory(each, error="it cannot be opened"), device=0, inode=0) for each in ("a-0", "b-0")]
     assert not any(f.code == "linked-partition" for f in check(facts(dirs=tuple(unseen)), NEW))
     elsewhere = replace(d2, places={name: Identity(1, 1)})
     apart = check(facts(seen(), elsewhere, dirs=(real, link)), NEW)
     assert [f.code for f in apart if f.severity is FATAL] == ([] if shared else ["duplicate-partition"])
+
+
+ORDERS = TopicPartition("orders", 0)
+BOTH = {ORDERS, TopicPartition("orders", 1)}
+
+
+@pytest.mark.parametrize(
+    ("name", "assigned", "version", "severity"),
+    [
+        ("orders-1", BOTH, NEW, "fatal"),
+        ("orders-1", {ORDERS}, NEW, "warning"),
+        ("orders-1", set(), NEW, "warning"),
+        ("orders-1", {ORDERS}, (3, 6, 0), "fatal"),
+        ("zzz-0", {ORDERS}, (3, 6, 0), "warning"),
+        ("orders-1", set(), (3, 6, 0), "warning"),
+    ],
+)
+def test_two_partitions_in_one_directory_keep_a_broker_down_where_records_are_known_to_go(
+    name: str, assigned: set[TopicPartition], version: Version, severity: str
+) -> None:
+    """It starts with it: what it serves to nobody, it does not write."""
+    real, link = directory("orders-0"), directory(name, "/d2", topic_id=None, error="symlink")
+    d2 = seen("/d2", dir_links={name: "/d1/orders-0"}, followed_ids={name: ID}, places={name: real.identity})
+    found = check(facts(seen(), d2, dirs=(real, link), assigned=frozenset(assigned)), version)
+    (first, *_) = (f for f in found if f.code == "linked-partition")
+    assert first.severity.value == severity and "the broker starts with it" in first.says
 
 
 LONE_FUTURES = [
