@@ -46,8 +46,9 @@ class Contents:
     def are_all_in(self, d: PartitionDir) -> bool:
         """Whether nothing was removed since: no segment, and no byte of one, as a removal shortens large files before
         it unlinks them. Nothing else counts: a broker that loads the directory stretches and rebuilds indexes, adds
-        snapshots of producers and drops old ones, and drops what ends in `.deleted`."""
-        if self.segments and self.log_bytes is not None:
+        snapshots of producers and drops old ones, and drops what ends in `.deleted`. Of an empty log everything counts:
+        once its one `.log` is gone, with the offset in its name, that broker makes another one, which begins at 0."""
+        if self.segments and self.log_bytes:
             return self.segments <= d.segments and self.log_bytes == d.segment_bytes
         return self.files == d.files and self.bytes == d.bytes
 

@@ -8,6 +8,7 @@ import pytest
 
 from logagent.model.assignments.covered import EpochEnd, LogExtent
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.model.claims import Claim
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import rename_uuid
 from logagent.model.planning.first_check import FirstCheck
@@ -201,6 +202,18 @@ def test_files_that_a_broker_makes_or_drops_are_no_removal(files: int, segments:
     assert p.new_name == "orders-0" and not removal_has_started(found, {found.key: [then]})
     _, (refusal,) = restored([replace(found, segments=1)], removals={found.key: [then]})
     assert refusal.guard == "journal", "an empty segment is one, too"
+
+
+def test_of_an_empty_log_its_bytes_do_not_tell_what_a_removal_took() -> None:
+    """Its one `.log` is the first file to go, with the offset in its name; a broker that loads the rest makes another
+    one, which begins at 0."""
+    found = directory(STRAY, removal_started=True, files=4, segments=1, bytes=20, beside_log_bytes=20)
+    then = RemovalIntent(files=4, bytes=20, segments=1, log_bytes=0)
+    (p,), _ = restored([found], removals={found.key: [then]})
+    assert p.new_name == "orders-0", "nothing was touched"
+    for changed in (replace(found, files=3), replace(found, bytes=10, beside_log_bytes=10)):
+        _, (refusal,) = restored([changed], removals={found.key: [then]})
+        assert refusal.guard == "journal" and refusal.claim is Claim.WHOLE
 
 
 def test_a_mark_that_it_had_under_its_own_name_says_nothing() -> None:
