@@ -294,6 +294,16 @@ def test_the_inode_of_a_topic_that_is_gone_is_no_sign(host: Host) -> None:
     assert outcome is Outcome.FAILED and "neither name" in (error or "")
 
 
+def test_in_a_copy_a_directory_without_a_topic_id_is_not_known_to_be_the_one(host: Host) -> None:
+    log_of(host.orders, TOPIC_ID, end=8)
+    meant = host.intent(topic_id=TOPIC_ID)
+    copied(host)
+    (host.orders / "partition.metadata").unlink()
+    ((outcome, error),) = host.recover(meant)
+    assert outcome is Outcome.FAILED and "neither name" in (error or "")
+    assert all(host.read(file) == {PAYMENTS: 9} for file in CHECKPOINTS)
+
+
 def test_a_restore_whose_directory_has_its_stray_name_did_not_happen(host: Host) -> None:
     """Whatever has the current name, as the one that a broker made anew does: it has the same topic id."""
     log_of(host.orders, TOPIC_ID, end=8)
@@ -304,6 +314,27 @@ def test_a_restore_whose_directory_has_its_stray_name_did_not_happen(host: Host)
     copied(host)
     assert host.recover(meant)[0][0] is Outcome.SKIPPED
     assert host.read(LOG_START_OFFSET) == {PAYMENTS: 9}
+
+
+def test_an_inode_that_was_given_again_says_less_than_a_unique_name(host: Host) -> None:
+    """In a copy, where the partition was assigned here again: its new directory has the number of the old one."""
+    log_of(host.orders, TOPIC_ID, end=8)
+    rename(host)
+    host.orders.mkdir()
+    log_of(host.orders, TOPIC_ID, end=3)
+    meant = host.intent(topic_id=TOPIC_ID, checkpoint_entries=(CheckpointEntry(LOG_START_OFFSET, "orders", 0, 2),))
+    assert host.recover(meant) == [(Outcome.DONE, None)]
+    assert host.read(LOG_START_OFFSET) == {PAYMENTS: 9}
+
+
+def test_a_topic_id_says_less_than_an_inode(host: Host) -> None:
+    """Somebody gave a name that is not unique to a directory of the same topic, once the restored one had left it."""
+    stray = "orders-0.backup-stray"
+    log_of(host.orders, TOPIC_ID, end=8)
+    meant = host.intent(ActionKind.RESTORE, name=stray, topic_id=TOPIC_ID)
+    (host.path / stray).mkdir()
+    log_of(host.path / stray, TOPIC_ID, end=3)
+    assert host.recover(meant) == [(Outcome.DONE, None)]
 
 
 def exchange(host: Host) -> tuple[Intent, Intent]:
