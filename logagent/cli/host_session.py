@@ -24,7 +24,7 @@ from logagent.cli.render import human_bytes, human_ms
 from logagent.errors import ConfigError, Exit, LogAgentError, UnreadableError
 from logagent.host.linux.child import real_path
 from logagent.host.log_dir.log_dir import LogDirFailures
-from logagent.host.state.executor_lock import why_not_to_be_locked
+from logagent.host.state.executor_lock import why_not_to_be_opened
 from logagent.host.state.reserve import missing_reserve, why_acting_would_fail
 from logagent.host.state.state_dir import become_who_acts, stat_directory
 from logagent.model.assignments.answerer import WHAT_HELPS
@@ -70,7 +70,7 @@ def session_of(
     if to_plan and not act:
         answering = [path for path in target.log_dirs if failures.reason(path) is None]
         foreseen = become_who_acts(state_dir, {path: stat_directory(path) for path in answering})
-        foreseen = foreseen or why_not_to_be_locked(state_dir)
+        foreseen = foreseen or why_not_to_be_opened(state_dir)
     with open_session(
         target,
         call.settings(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -140,7 +141,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except LogAgentError as e:
         # A file of the broker's, or of its agent's, that this user may not read: then no other status says what to do.
         if isinstance(e, ConfigError | JournalError) and isinstance(e.__cause__, PermissionError):
-            e = NotPermitted(str(e), hint=RUN_AS_BROKER)
+            forbidden = e.__cause__.errno == errno.EPERM  # by an attribute, whoever it is
+            e = NotPermitted(str(e), hint=e.hint if forbidden else RUN_AS_BROKER)
         _show(e)
         return int(e.exit_status)
     except OSError as e:

@@ -210,6 +210,7 @@ ELSEWHERE = {
 # Functions that open files otherwise, and why that is safe.
 OTHERWISE = {
     "overwrite": "the ingest lock in the store: O_NOFOLLOW and O_NONBLOCK",
+    "create": "the journal: O_NOFOLLOW and O_NONBLOCK, and `check_files` looks at it next",
     "_create_reserve": "in the state dir: O_NOFOLLOW and O_NONBLOCK, and a look at what it is",
     "lend_reserve": "the same",
     "open_seen": "in safe_open: what was just lstated, O_NOFOLLOW and O_NONBLOCK, and it must be the same file",

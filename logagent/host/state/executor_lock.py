@@ -16,6 +16,8 @@ from logagent.host.linux.proc import thread_states
 from logagent.host.linux.syscalls import close_unlocked, flock_holders, only_strangers
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
+from logagent.host.state.journal_schema import FILE_NAME
+from logagent.host.state.reserve import BESIDE
 from logagent.host.state.state_dir import check_writable, hint_on
 
 LOCK_NAME = "executor.lock"
@@ -73,7 +75,7 @@ class ExecutorLock:
             self._write_holder()
         except OSError as e:
             self._close()
-            raise _not_to_be_locked(self._path, e) from e
+            raise _not_to_be_opened(self._path, e) from e
         except LogAgentError:
             self._close()
             raise
@@ -129,20 +131,22 @@ class ExecutorLock:
         self._fd = _closed(self._fd)
 
 
-def why_not_to_be_locked(state_dir: str) -> JournalError | None:
-    """Why the executor lock could not be taken, whoever has it, in a state dir where files can be made. Creates and
-    locks nothing."""
-    path = os.path.join(state_dir, LOCK_NAME)
+def why_not_to_be_opened(state_dir: str) -> JournalError | None:
+    """Why a command that acts could not lock, or write the journal, whoever has them, in a state dir where files can be
+    made: SQLite writes nothing to a file that may only be read (`chattr +i`, root's). Creates, locks and changes
+    nothing. Only before this process opens the journal: to close a file ends SQLite's locks on it."""
     try:
         check_writable(state_dir)
     except OSError:
         return None  # `why_acting_would_fail` says so
-    try:
-        os.close(_opened(path, 0))
-    except FileNotFoundError:
-        return None
-    except OSError as e:
-        return _not_to_be_locked(path, e)
+    for name in (LOCK_NAME, FILE_NAME, *(FILE_NAME + suffix for suffix in BESIDE)):
+        path = os.path.join(state_dir, name)
+        try:
+            os.close(_opened(path, 0))
+        except FileNotFoundError:
+            continue
+        except OSError as e:
+            return _not_to_be_opened(path, e)
     return None
 
 
@@ -154,8 +158,9 @@ def _opened(path: str, make: int) -> int:
     raise OSError(errno.EINVAL, "it is not a regular file")
 
 
-def _not_to_be_locked(path: str, error: OSError) -> JournalError:
-    return JournalError(f"{path} cannot be locked: {error.strerror}", hint=hint_on(error.errno))
+def _not_to_be_opened(path: str, error: OSError) -> JournalError:
+    done = "locked" if path.endswith(LOCK_NAME) else "written"
+    return JournalError(f"{path} cannot be {done}: {error.strerror}", hint=hint_on(error.errno, path))
 
 
 def waits_for_disk(pid: str) -> bool:

@@ -394,6 +394,6 @@ def as_journal_error(path: str) -> Iterator[None]:
     except (sqlite3.Error, OSError, UnreadableError, OverflowError, UnicodeError) as e:
         raise JournalError(
             f"the journal {path} cannot be used: {e}",
-            hint="check owner, mode and free space of the state dir; nothing is done without the journal; on a full"
-            f" disk without a reserve of logagent name another one: {ELSEWHERE}",
+            hint="check owner, mode, attributes (lsattr) and free space of the state dir; nothing is done without the"
+            f" journal; on a full disk without a reserve of logagent name another one: {ELSEWHERE}",
         ) from e

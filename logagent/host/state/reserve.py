@@ -174,7 +174,7 @@ _VALUES = {
     ("actions", "outcome"): tuple(outcome.value for outcome in Outcome),
 }
 # The files that SQLite itself opens beside the database, by name.
-_BESIDE = ("-wal", "-shm", "-journal")
+BESIDE = ("-wal", "-shm", "-journal")
 _TIMES = (
     "at_ms",
     "finished_at_ms",
@@ -196,16 +196,16 @@ def check_files(path: str) -> None:
     FileNotFoundError if there is no journal. SQLite itself would wait for the other end of a FIFO."""
     with opened_regular(path, DATABASE):
         pass
-    for suffix in _BESIDE:
+    for suffix in BESIDE:
         # None of them is there while nobody has the journal open.
         with suppress(FileNotFoundError), opened_regular(path + suffix, DATABASE):
             pass
 
 
 def create(path: str) -> None:
-    """Create an empty journal file; an existing one stays."""
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640))
+    """Create an empty journal file; an existing one stays. Raises OSError if it can only be read: SQLite would open it,
+    and refuse the first write."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o640))
 
 
 def check_rows(db: sqlite3.Connection, path: str) -> None:

@@ -337,9 +337,11 @@ def unusable(path: str, why: int | None) -> JournalError:
     return JournalError(f"the state dir {path} cannot be used: {what}", hint=hint_on(why))
 
 
-def hint_on(why: int | None) -> str:
-    """What to do about an error of the state dir."""
+def hint_on(why: int | None, file: str | None = None) -> str:
+    """What to do about an error of the state dir, or of a file in it."""
     match why:
+        case errno.EPERM if file is not None:
+            return f"an attribute forbids it (lsattr shows which): as root, chattr -ia {shlex.quote(file)}"
         case errno.ENOSPC | errno.EDQUOT:
             return f"free some space there, or name a state dir on a disk with room: {ELSEWHERE}"
         case errno.EROFS:

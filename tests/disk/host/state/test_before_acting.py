@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from logagent.errors import JournalError
+from logagent.host.state.executor_lock import why_not_to_be_opened
 from logagent.host.state.journal import Journal
 from logagent.host.state.reserve import keep_reserve, missing_reserve, why_acting_would_fail
 from logagent.host.state.state_dir import prepare_state_dir
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete
+from tests.disk.agent.planning.test_changeable import fixed
 from tests.disk.conftest import LoopFs
 from tests.disk.messes import fill_all_but, fill_bytes, fill_inodes
+from tests.real_users import User, reachable_folder
 
 FILL: dict[str, Callable[[Path], Path]] = {"bytes": fill_bytes, "inodes": fill_inodes}
 # Where an act fails, and what to do about it.
@@ -95,6 +98,20 @@ COMMANDS = (
 )
 
 
+def promises_nothing(host: CliHost, name: str) -> None:
+    """A dry run of what acts refuses all of it, for the reason with which `--execute` ends."""
+    (marked,) = host.find("orders-1.", "-delete")
+    for command in COMMANDS:
+        words = [*command.format(marked=marked).split(), "--json"]
+        shown, done = host.run(*words), host.run(*words, "--execute")
+        assert done.status in (1, 77) and name in done.err, (command, done)
+        assert shown.json["actions"] == [] and "acting would fail: " in shown.err, (command, shown)
+        assert f"{host.state}/{name}" in shown.err, (command, shown.err)
+    dry = host.run("prestart", "--dry-run", "--budget", "60s", "--json")
+
+    assert dry.json["plan"]["actions"] == [], dry.out
+
+
 @pytest.mark.parametrize("what", NO_FILE)
 @pytest.mark.parametrize("name", ["executor.lock", "journal.db"])
 def test_a_state_dir_with_something_else_in_place_of_its_files(tmp_path: Path, name: str, what: str) -> None:
@@ -105,15 +122,35 @@ def test_a_state_dir_with_something_else_in_place_of_its_files(tmp_path: Path, n
     (host.state / name).rename(tmp_path / "aside")
     NO_FILE[what](host.state / name)
     before = (host.state / name).lstat()
-    (marked,) = host.find("orders-1.", "-delete")
-    for command in COMMANDS:
-        words = [*command.format(marked=marked).split(), "--json"]
-        shown, done = host.run(*words), host.run(*words, "--execute")
-        assert done.status == 1 and name in done.err, (command, done)
-        assert shown.json["actions"] == [] and "acting would fail: " in shown.err, (command, shown)
-        assert f"{host.state}/{name}" in shown.err, (command, shown.err)
-    dry = host.run("prestart", "--dry-run", "--json")
-    assert dry.json["plan"]["actions"] == [], dry.out
+    promises_nothing(host, name)
     after = (host.state / name).lstat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert not (host.state / "nowhere").exists()
+
+
+@pytest.mark.parametrize("how", ["i", "a"])
+@pytest.mark.parametrize("name", ["journal.db", "executor.lock"])
+def test_a_state_dir_with_a_file_that_root_may_only_read(loop_fs: LoopFs, name: str, how: str) -> None:
+    """`chattr +i`: six actions were shown, and `--execute` ended with "attempt to write a readonly database"."""
+    host = CliHost(loop_fs("ext4", size=128 << 20))
+    host.configure(**NO_LIMITS, **ALL_DUE)
+    assert delete(host, "--partition", "orders-1", *FREELY).status == 0
+    with fixed(host.state / name, how):
+        promises_nothing(host, name)
+    assert host.run("cleanup", "--json").json["actions"] != []
+
+
+def test_a_journal_that_is_roots() -> None:
+    """As after `cp` by root: everybody may read it, and the broker's user may not write it."""
+    user = User(4242, 4242)
+    with reachable_folder() as state:
+        os.chown(state, user.uid, user.gid)
+        with user.acting():
+            assert (why_not_to_be_opened(str(state)), act(state)) == (None, None)
+            assert why_not_to_be_opened(str(state)) is None
+        os.chown(state / "journal.db", 0, 0)
+        (state / "journal.db").chmod(0o644)
+        with user.acting():
+            found, failed = why_not_to_be_opened(str(state)), act(state)
+    for said in (str(found), failed or ""):
+        assert "journal.db" in said and "Permission denied" in said
