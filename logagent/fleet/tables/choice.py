@@ -102,13 +102,21 @@ def claimants(entries: list[Row]) -> str | None:
 def perhaps_two(entries: list[Row]) -> str | None:
     """Why the snapshots of a node id may come from two machines, though nothing shows it (`claimants`); None for one
     boot, for a reboot, and for log dirs that went along to another machine."""
+    boots = len({e["boot_id"] for e in entries if e.get("boot_id")})
+    if boots > _MOST_BOOTS:
+        return f"{boots} boots sent its snapshots: a machine that is rebooted again and again, or several machines"
     says = {
-        (True, None): "two machines that were up at once sent its snapshots: a broker that was moved, or a second one",
+        (True, None): "two boots that were up at once, by their clocks, sent its snapshots: a broker that was moved, a"
+        " clock that was set back, or a second machine",
         (False, False): "after a reboot none of its log dirs has an id of before: new disks, or a second machine",
         (None, False): "two boots sent its snapshots, with different log dirs: new disks, or a second machine",
         (None, None): "two boots sent its snapshots, and do not say when they began: a reboot, or a second machine",
     }
     return next((says[pair] for pair in _pairs(entries) if pair in says), None)
+
+
+_MOST_BOOTS = 20
+"""So many boots of a node, the newest, are compared, each with each: a host can publish any number."""
 
 
 def _pairs(entries: list[Row]) -> Iterator[tuple[bool | None, bool | None]]:
@@ -117,22 +125,30 @@ def _pairs(entries: list[Row]) -> Iterator[tuple[bool | None, bool | None]]:
     for entry in entries:
         if entry.get("boot_id"):
             boots[str(entry["boot_id"])].append(entry)
-    for one, other in combinations(boots.values(), 2):
-        ids = [{id_ for e in boot for id_ in e.get("directory_ids") or ()} for boot in (one, other)]
-        yield _at_once(one, other), bool(ids[0] & ids[1]) if all(ids) else None
+    known = [
+        (_up(boot), {id_ for e in boot for id_ in e.get("directory_ids") or ()})
+        for boot in list(boots.values())[:_MOST_BOOTS]
+    ]
+    for (one, ids), (other, others) in combinations(known, 2):
+        yield _at_once(one, other), not ids.isdisjoint(others) if ids and others else None
 
 
-def _at_once(one: list[Row], other: list[Row]) -> bool | None:
-    """Whether each of two boots had begun when the other one was last heard of. By its arrival a boot began later at
+_Span = tuple[int, int]
+
+
+def _up(boot: list[Row]) -> _Span | None:
+    """When a boot began at the latest, and when it was last heard of at the earliest: by its arrival it began later at
     most than its own clock says, and was last heard of earlier."""
-    spans = []
-    for boot in (one, other):
-        begun = [int(e["booted_at"]) + max(0, int(e["received_at"]) - int(e["at"])) for e in boot if e.get("booted_at")]
-        if not begun:
-            return None
-        spans.append((min(begun), max(happened(e) for e in boot)))
+    begun = [int(e["booted_at"]) + max(0, int(e["received_at"]) - int(e["at"])) for e in boot if e.get("booted_at")]
+    return (min(begun), max(happened(e) for e in boot)) if begun else None
+
+
+def _at_once(one: _Span | None, other: _Span | None) -> bool | None:
+    """Whether each of two boots had begun when the other one was last heard of."""
+    if one is None or other is None:
+        return None
     apart = CLOCKS_APART // timedelta(milliseconds=1)
-    return spans[0][0] + apart <= spans[1][1] and spans[1][0] + apart <= spans[0][1]
+    return one[0] + apart <= other[1] and other[0] + apart <= one[1]
 
 
 def _alternate(boots: list[str]) -> bool:
