@@ -70,7 +70,9 @@ class CliHost:
         self.d1, self.d2 = self.disk / "d1", self.disk / "d2"
         self.properties = self.disk / "server.properties"
         text = self.properties.read_text(encoding="latin-1")
-        self.properties.write_text(text.replace("@ROOT@", str(self.disk)), encoding="latin-1")
+        # The records are as old as the archive: under the default of seven days all of them would be due by now.
+        text = text.replace("@ROOT@", str(self.disk)) + "\nlog.retention.hours=876000\n"
+        self.properties.write_text(text, encoding="latin-1")
         self.toml = root / "logagent.toml"
         self.state = root / "state"
         self.configure(**NO_LIMITS)

@@ -32,6 +32,8 @@ ASSIGNMENTS = "assignments.json"
 STATE_DIR = "state"
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint")
 _LONGEST_NAME = 255
+# The records are as old as the disk's archive: under the default of seven days a restored topic's would all be due.
+_RETENTION = "log.retention.hours=876000\n"
 _CONFIG = """[kafka]
 config = "{properties}"
 version = "3.9.1"
@@ -39,7 +41,7 @@ version = "3.9.1"
 [assignments]
 sources = ["file"]
 file = "{assignments}"
-max_age = "365d"  # on a real host 15m: what is older proves nothing. Here you may look around as long as you like.
+max_age = "36500d"  # on a real host 15m: what is older proves nothing. Here you may look around as long as you like.
 """
 
 
@@ -93,7 +95,8 @@ def lay_out(folder: Path) -> None:
             member.mtime -= ahead
             tar.extract(member, folder)
     properties = folder / "server.properties"
-    properties.write_text(properties.read_text(encoding="latin-1").replace("@ROOT@", str(folder)), encoding="latin-1")
+    text = properties.read_text(encoding="latin-1").replace("@ROOT@", str(folder))
+    properties.write_text(f"{text}\n{_RETENTION}", encoding="latin-1")
     export_assignments(folder)
     config = _CONFIG.format(properties=properties, assignments=folder / ASSIGNMENTS)
     (folder / CONFIG).write_text(config, encoding="utf-8")

@@ -196,6 +196,7 @@ def test_what_else_is_there_fits_80_columns(own_file_system: CliHost) -> None:
 @pytest.mark.parametrize(("segments", "named"), [(30, False), (30, True), (17, False)])
 def test_of_a_large_partition_the_middle_is_read_if_it_is_named(host: CliHost, segments: int, named: bool) -> None:
     """Its bytes are counted either way. Of segment 15 the time index says that it is of the future."""
+    host.set_property("log.retention.hours=168")
     directory = host.d1 / "large-0"
     directory.mkdir()
     now_ms = int(time.time() * 1000)
@@ -219,6 +220,7 @@ def test_of_a_large_partition_the_middle_is_read_if_it_is_named(host: CliHost, s
 
 
 def test_where_more_than_the_oldest_go_the_middle_is_read(host: CliHost) -> None:
+    host.set_property("log.retention.hours=168")
     directory = host.d1 / "large-0"
     directory.mkdir()
     now_ms = int(time.time() * 1000)

@@ -54,7 +54,7 @@ def test_what_is_assigned_here_without_a_directory_is_listed(tmp_path: Path) -> 
     ran = rescue(mess, command="scan")
     found = [(w["topic"], w["partition"], w["only_copy"]) for w in ran.json["without_directory"]]
     assert found == [("t0", 0, True), ("t2", 0, True), ("t4", 0, True)]
-    assert "3 partitions (t0-0, t2-0, t4-0) are assigned here, without a directory" in ran.err
+    assert "3 partitions (t0-0, t2-0, t4-0) are assigned here, without a current directory" in ran.err
     findings = [f for f in rescue(mess, command="check").json["findings"] if f["code"] == "no-directory"]
     assert [f["path"] for f in findings] == ["t0-0", "t2-0", "t4-0"]
     assert "logagent restore" in findings[1]["hint"] and "logagent rescue" in findings[0]["hint"]
