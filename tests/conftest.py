@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.long_form import FULL, LONG
+
 # A machine that is slow for a moment is no failure; what hangs is stopped by pytest's own time limit.
 settings.register_profile("logagent", deadline=None, print_blob=True)
 settings.load_profile("logagent")
@@ -26,6 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # kafka-python 3.0.12 reads its schemas through a function that Python 3.11 and 3.12 call deprecated.
     for message in ("read_text", "open_text"):
         config.addinivalue_line("filterwarnings", f"ignore:{message} is deprecated:DeprecationWarning")
+    config.addinivalue_line("markers", "long_form: only with `tests/run --full` (tests/long_form.py)")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -34,6 +37,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not (name.startswith("test_") and name.isidentifier() and collection_path.match("test_*.py")):
         return None
     return name not in f"{collection_path}\n{collection_path.read_text(encoding='utf-8')}".lower() or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not FULL and item.get_closest_marker("long_form") is not None:
+            adds = LONG[item.nodeid.partition("::")[0]].adds
+            item.add_marker(pytest.mark.skip(reason=f"only with tests/run --full: {adds}"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

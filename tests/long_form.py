@@ -1,19 +1,106 @@
-"""The default run and the long form, `LOGAGENT_TESTS_FULL=1 tests/run …`, which leaves nothing out."""
+"""The default run and the long form: `tests/run --full`, which leaves nothing out.
+
+`LONG` is the one list of what the default run leaves out, by test file; `python -m tests.long_form` prints it. Nothing
+in it is the only test of a guard. `tests/unit/test_long_form.py` holds list and files together.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pytest
 
 T = TypeVar("T")
 FULL = os.environ.get("LOGAGENT_TESTS_FULL") == "1"
-long_form = pytest.mark.skipif(not FULL, reason="a long form: LOGAGENT_TESTS_FULL=1")
-"""Minutes of work for what shorter tests show in part."""
+long_form = pytest.mark.long_form
+"""Only in the long form: minutes of work for what shorter tests show in part."""
+
+
+@dataclass(frozen=True)
+class Long:
+    """What the long form of a test file adds, and how long the whole file then takes on two cores."""
+
+    adds: str
+    minutes: float | None = None
+    """None: not measured on its own yet."""
+
+
+_RELEASES = "the other releases"
+_EACH_POINT = "each point of failure instead of every fifth or sixth"
+
+LONG = {
+    "tests/broker/admin/test_admin.py": Long("other releases, and ZooKeeper mode"),
+    "tests/broker/admin/test_leader_answers.py": Long(_RELEASES),
+    "tests/broker/check/test_check_live.py": Long(_RELEASES),
+    "tests/broker/check/test_check_real.py": Long("each case on each release with a known outcome"),
+    "tests/broker/check/test_features_live.py": Long("raised and lowered levels on three releases"),
+    "tests/broker/check/test_leave_live.py": Long("four releases, with two starts each"),
+    "tests/broker/check/test_other_release.py": Long("each pair of releases"),
+    "tests/broker/check/test_start_corpus.py": Long("each damage on 4.3.1 in both layouts"),
+    "tests/broker/controller/test_requests_withstand_live.py": Long("three brokers with an agent beside each", 9.0),
+    "tests/broker/controller/test_topic_deletion_live.py": Long("other releases, and ZooKeeper mode"),
+    "tests/broker/daemon/test_daemon_live.py": Long(_RELEASES),
+    "tests/broker/evidence/test_explain_live.py": Long("other releases, twenty drawn topics, a longer wait"),
+    "tests/broker/evidence/test_headline_case.py": Long("other releases, and a clone that is stopped"),
+    "tests/broker/evidence/test_isolated_leader.py": Long(_RELEASES),
+    "tests/broker/evidence/test_metadata_live.py": Long(_RELEASES),
+    "tests/broker/evidence/test_moved_away_live.py": Long(_RELEASES),
+    "tests/broker/evidence/test_orphans_live.py": Long(_RELEASES),
+    "tests/broker/evidence/test_recovering_live.py": Long(_RELEASES),
+    "tests/broker/evidence/test_restored_quorum.py": Long(_RELEASES),
+    "tests/broker/evidence/test_rolled_back_metadata.py": Long(_RELEASES),
+    "tests/broker/evidence/test_same_image.py": Long(_RELEASES),
+    "tests/broker/evidence/test_same_verdicts.py": Long("one scenario on three releases", 9.5),
+    "tests/broker/execute/test_copies_and_leftovers.py": Long(_RELEASES),
+    "tests/broker/execute/test_full_disk.py": Long("other releases, and xfs"),
+    "tests/broker/execute/test_races.py": Long(_RELEASES),
+    "tests/broker/execute/test_removed_by_hand.py": Long(_RELEASES),
+    "tests/broker/execute/test_restore_past_retention.py": Long(_RELEASES),
+    "tests/broker/execute/test_restores.py": Long("other releases, with one node and with three, both modes"),
+    "tests/broker/execute/test_start_on_what_we_leave.py": Long(_RELEASES),
+    "tests/broker/execute/test_started_mark.py": Long("other releases, and batches that are killed and copied", 6.0),
+    "tests/broker/execute/test_unassigned.py": Long(_RELEASES),
+    "tests/broker/fidelity/test_kafka_classes.py": Long("Kafka's own classes of 4.3.1 and 4.4.0 are asked"),
+    "tests/broker/releases/test_release_table.py": Long("the jars of every release are fetched"),
+    "tests/broker/rig/test_rig.py": Long("the rig itself: every mode, each kind of security"),
+    "tests/broker/test_another_broker_answers.py": Long("other releases, and the whole minute a broker is given"),
+    "tests/broker/test_documents_run_live.py": Long("the pages' commands for a live fleet"),
+    "tests/broker/test_strays_live.py": Long(_RELEASES),
+    "tests/disk/agent/daemon/test_daemon_hangs.py": Long("each call that may hang instead of every sixth"),
+    "tests/disk/agent/daemon/test_daemon_killed.py": Long(_EACH_POINT),
+    "tests/disk/agent/daemon/test_daemon_soak.py": Long("two minutes instead of half a minute"),
+    "tests/disk/agent/execute/test_killed.py": Long(_EACH_POINT),
+    "tests/disk/cli/test_hostile_files.py": Long("each command that reads a file instead of the first"),
+    "tests/disk/controller/test_deletions.py": Long("50,000 answers instead of 5,000"),
+    "tests/disk/host/removal/test_removal.py": Long("ext4 and xfs"),
+    "tests/package/test_first_plan.py": Long("three brokers beside an installed package"),
+    "tests/page/test_browser.py": Long("10,000 hosts"),
+    "tests/page/test_links.py": Long("a fleet whose figures nobody can count by eye"),
+    "tests/page/test_render.py": Long("10,000 hosts"),
+    "tests/page/test_ten_tasks.py": Long("ten tasks on a page of 2,000 hosts"),
+    "tests/spark/ingest/test_delta_log.py": Long("reading with another Spark"),
+    "tests/spark/ingest/test_killed.py": Long("each write instead of every third"),
+    "tests/spark/ingest/test_object_store.py": Long("S3: Hadoop's connector is fetched"),
+    "tests/spark/report/test_from_landing.py": Long("the demo's fleet too"),
+    "tests/unit/test_kafka_suites.py": Long("forty rows broken on purpose, each in a copy of the tree"),
+}
 
 
 def one_in(number: int, found: Sequence[T]) -> Sequence[T]:
     """Every so many-th of many alike, from the first to the last; all of them in the long form."""
     return found if FULL else found[::number]
+
+
+def versions(*releases: T) -> list[T]:
+    """The releases of Kafka that a test is run against, for `pytest.mark.parametrize`: the first of those it names, or
+    all of them in the long form. The default runs of different tests take different releases."""
+    return list(releases if FULL else releases[:1])
+
+
+if __name__ == "__main__":
+    for path, long in LONG.items():
+        minutes = "" if long.minutes is None else f"{long.minutes:g} min"
+        print(f"{minutes:>8}  {path:60}  {long.adds}")

@@ -1,6 +1,6 @@
 """While this host's broker is down, another one of three proves that a topic is gone; a blind principal proves nothing.
 
-`LOGAGENT_TESTS_FULL=1` waits for the whole minute that a broker is given to apply what it fetched, on more releases; CI
+`tests/run --full` waits for the whole minute that a broker is given to apply what it fetched, on more releases; CI
 takes three seconds of it.
 """
 
@@ -26,8 +26,7 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.security import SecureListener, acl_properties, allow
-from tests.broker.versions import versions
-from tests.long_form import FULL
+from tests.long_form import FULL, versions
 
 VERSIONS = versions("4.3.1", "4.4.0", "3.9.1", "3.5.2")
 # `one` may describe one topic only, that has no replica on this host; `blind` none at all.

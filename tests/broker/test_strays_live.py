@@ -11,8 +11,8 @@ import pytest
 from logagent.model.naming.dir_names import stray_name
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent, wait_serving
 from tests.broker.rig.cluster import KafkaCluster
-from tests.broker.versions import versions
 from tests.hosts import HEX
+from tests.long_form import versions
 
 
 @pytest.mark.parametrize("version", versions("4.4.0", "4.3.1"))

@@ -4,7 +4,6 @@ put on a copy of this machine that has the stopped broker's disk. Minutes and co
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,13 +14,12 @@ import pytest
 
 from tests.broker.evidence.test_headline_case import MADE, change_topics, with_topics
 from tests.broker.rig.rig import Rig
+from tests.long_form import long_form
 from tests.needs import need_command
 from tests.package.test_installed import Copy
 from tests.private_host import private_host
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("LOGAGENT_TESTS_FULL") != "1", reason="long form (LOGAGENT_TESTS_FULL=1): minutes with three brokers"
-)
+pytestmark = long_form
 PLACE = "/srv/broker"
 
 

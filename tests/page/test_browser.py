@@ -272,7 +272,7 @@ def test_hostile_names_do_not_run_in_a_browser(open_page: Open, tmp_path: Path) 
 
 @pytest.mark.parametrize("hosts", [2_000, *([10_000] if FULL else [])])
 def test_a_very_large_fleet_is_all_there(open_page: Open, tmp_path: Path, hosts: int) -> None:
-    """`LOGAGENT_TESTS_FULL=1` opens ten thousand hosts, too."""
+    """`tests/run --full` opens ten thousand hosts, too."""
     path = tmp_path / "large.html"
     path.write_text(render(*sample(hosts=hosts, orphans=10 * hosts)), "utf-8")
     assert path.stat().st_size <= (3_000_000 if hosts == 2_000 else 6_000_000)

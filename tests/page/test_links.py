@@ -15,7 +15,7 @@ from tests.page.sample import sample
 from tests.page.test_browser import column
 from tests.page.test_first_screen import FLEETS
 
-# With LOGAGENT_TESTS_FULL=1 also the fleet whose figures nobody can count by eye.
+# With `tests/run --full` also the fleet whose figures nobody can count by eye.
 MADE = dict(FLEETS)
 if FULL:
     MADE["large"] = lambda: sample(clusters=40, hosts=2000, orphans=20_000)

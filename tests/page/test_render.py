@@ -183,7 +183,7 @@ def test_every_filter_of_a_link_is_a_column_of_its_table() -> None:
 
 @pytest.mark.parametrize("hosts", [2_000, 10_000] if FULL else [2_000])
 def test_every_host_and_log_dir_is_there(hosts: int) -> None:
-    """`LOGAGENT_TESTS_FULL=1` asks of ten thousand, too."""
+    """`tests/run --full` asks of ten thousand, too."""
     html = render(*sample(hosts=hosts, orphans=10 * hosts))
     assert len(html.encode()) <= (MOST_BYTES if hosts > 2_000 else 3_000_000)
     tables = unpacked(html)

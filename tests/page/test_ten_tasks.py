@@ -12,17 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from logagent.fleet.page import render
 from logagent.fleet.page import text as units
-from tests.long_form import FULL
+from tests.long_form import long_form
 from tests.page.conftest import Open, follow
 from tests.page.sample import sample
 from tests.page.test_browser import column
 
-pytestmark = pytest.mark.skipif(not FULL, reason="LOGAGENT_TESTS_FULL=1 does the tasks on a large page")
+pytestmark = long_form
 MOST_CLICKS, MOST_SECONDS = 4, 30.0
 
 

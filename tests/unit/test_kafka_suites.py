@@ -1,7 +1,7 @@
 """Kafka's own test suites, case by case: which test here holds us to the same, or why there is none.
 
 That the named test does is shown for 40 rows that a seed draws: `kafka-suites-broken.tsv` has a text of the product
-that makes it do what Kafka does, and one that does not; with that, the test fails (LOGAGENT_TESTS_FULL=1).
+that makes it do what Kafka does, and one that does not; with that, the test fails (`tests/run --full`).
 """
 
 from __future__ import annotations

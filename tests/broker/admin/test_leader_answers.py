@@ -18,7 +18,7 @@ from logagent.model.records import TopicPartition
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
+from tests.long_form import versions
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -1,7 +1,7 @@
 """`logagent check` beside real brokers: what it calls fatal ends or hurts a start, what it calls harmless does not.
 
 Every case damages a disk, asks `check` about it for one release, and then starts a broker of that release on it. A
-default run takes the versions that a case names as quick; LOGAGENT_TESTS_FULL=1 takes the whole matrix.
+default run takes the versions that a case names as quick; `tests/run --full` takes the whole matrix.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from tests.broker.evidence.test_orphans_live import RECORDS, logagent
 from tests.broker.rig.jars import kafka_jars, run_configs, version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
-from tests.long_form import FULL
+from tests.long_form import long_form, versions
 
 NOT_APPLIED = "could not be applied"
 TOPICS = ("orders", "clicks", "visits")
@@ -108,7 +107,7 @@ def run_line(node: KafkaNode, line: str) -> str:
     return kafka_jars(node.version, tools=True).run(reassign, *arguments)
 
 
-@pytest.mark.skipif(not FULL, reason="four releases, two starts each: LOGAGENT_TESTS_FULL=1")
+@long_form
 @pytest.mark.parametrize("version", ["3.7.0", "3.9.1", "4.3.1", "4.4.0"])
 def test_what_was_moved_by_hand_is_served_at_the_latest_after_a_second_start(tmp_path: Path, version: str) -> None:
     """Whether the first start serves it is a race within the broker; check says that it may not."""

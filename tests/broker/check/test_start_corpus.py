@@ -1,6 +1,6 @@
 """`logagent check` beside starts whose outcome nobody wrote down: what it calls fatal does not start, the rest does.
 
-A default run takes the damages that name a release as quick; LOGAGENT_TESTS_FULL=1 takes all (or, with a table of what
+A default run takes the damages that name a release as quick; `tests/run --full` takes all (or, with a table of what
 came of each, `python -m tests.broker.check`).
 """
 

@@ -12,8 +12,7 @@ from tests.broker.rig.kafka import ZooKeeperNode
 from tests.broker.rig.ordered_cluster import ASKED, Backup, OrderedCluster, approving, current
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Rig
-from tests.broker.versions import versions
-from tests.long_form import long_form
+from tests.long_form import long_form, versions
 
 VERSIONS = versions("4.4.0", "4.3.1", "3.9.1")
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
 from tests.disk.conftest import DEFAULT_SIZE, mounted, run
 from tests.disk.daemons import DaemonProcess
 from tests.disk.failing import pulled_out, put_back, shut_down
+from tests.long_form import versions
 
 VERSIONS = versions("3.9.1", "4.4.0", "4.3.1")
 # A broker writes its checkpoints every second, and so meets a log dir that it cannot write to.

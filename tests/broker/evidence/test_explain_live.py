@@ -24,8 +24,7 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.jars import run_configs, version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
-from tests.long_form import FULL, long_form
+from tests.long_form import FULL, long_form, versions
 
 DAY_MS = 86_400_000
 NEVER_MS = 3_600_000

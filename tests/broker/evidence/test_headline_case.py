@@ -19,8 +19,7 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.security import Certificates, SecureListener
-from tests.broker.versions import versions
-from tests.long_form import long_form
+from tests.long_form import long_form, versions
 
 VERSIONS = versions("4.4.0", "4.3.1", "3.9.1")
 LOGAGENT = Path(sys.executable).with_name("logagent")

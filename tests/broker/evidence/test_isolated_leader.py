@@ -19,7 +19,7 @@ from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.ports import Ports
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.quorum import FETCH_TIMEOUT_MS, OBSERVER, Quorum, wait_leader
-from tests.broker.versions import versions
+from tests.long_form import versions
 
 VERSIONS = versions("4.3.1", "4.4.0", "3.5.2")
 SETTLED_MS = 60_000

@@ -12,7 +12,7 @@ import pytest
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent, orphans
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
+from tests.long_form import versions
 
 
 @pytest.mark.parametrize("version", versions("4.4.0", "4.3.1", "3.9.1"))

@@ -21,7 +21,7 @@ import pytest
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
+from tests.long_form import versions
 
 LOGAGENT = Path(sys.executable).with_name("logagent")
 ZERO_AGES = {

@@ -17,8 +17,8 @@ from logagent.model.naming.dir_names import stray_name
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
 from tests.hosts import HEX
+from tests.long_form import versions
 from tests.metadata_writer import batch
 
 # A second or two of a broker's recovery, which reads it whole.

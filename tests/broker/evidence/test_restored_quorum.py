@@ -18,7 +18,7 @@ from tests.broker.evidence.test_rolled_back_metadata import (
 )
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
+from tests.long_form import versions
 
 VERSIONS = versions("4.3.1", "4.4.0", "3.9.1")
 PROPERTIES = {

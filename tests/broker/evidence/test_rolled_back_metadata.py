@@ -15,7 +15,7 @@ from logagent.model.assignments.commitment import GRACE_MS
 from tests.broker.evidence.test_orphans_live import logagent, orphans, verdicts
 from tests.broker.rig.kafka import KafkaNode, KraftNode, ZooKeeperNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
+from tests.long_form import versions
 
 RECORDS = 100
 CHECK_MS = 500

@@ -13,7 +13,7 @@ import pytest
 from logagent.broker.metadata_log.replay import Replay
 from tests import metadata_writer as writer
 from tests.broker.rig.jars import kafka_jars
-from tests.broker.versions import versions
+from tests.long_form import versions
 from tests.metadata_model import Model
 from tests.needs import need_command
 

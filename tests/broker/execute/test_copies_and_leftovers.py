@@ -16,8 +16,8 @@ import pytest
 from tests.broker.restores import PER_SEGMENT, PROPERTIES, SEGMENT_BYTES, act, logagent, retention_checks, write
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
 from tests.disk.conftest import run
+from tests.long_form import versions
 
 VERSIONS = versions("4.4.0", "4.3.1", "3.9.1")
 COUNT = 100

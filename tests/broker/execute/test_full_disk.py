@@ -1,6 +1,6 @@
 """A broker dies of a full disk: `logagent rescue`, with its own state dir on that disk, and the broker starts again.
 
-3.9.1 on ext4; with LOGAGENT_TESTS_FULL=1 also 2.5.1, 4.3.1 and 4.4.0, and all of them on xfs.
+3.9.1 on ext4; with `tests/run --full` also 2.5.1, 4.3.1 and 4.4.0, and all of them on xfs.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 from tests.broker.races import Mode, Race
 from tests.broker.rig.rig import Rig
-from tests.broker.versions import versions
+from tests.long_form import versions
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 from logagent.broker.metadata_log.batches import RecordBatch
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
+from tests.long_form import versions
 
 VERSIONS = versions("4.4.0", "4.3.1", "3.9.1")
 COUNT = 3000

@@ -16,7 +16,7 @@ from tests.broker.restores import PROPERTIES, act, logagent, retention_checks, w
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.jars import run_configs
 from tests.broker.rig.kafka import KafkaNode
-from tests.broker.versions import versions
+from tests.long_form import versions
 
 COUNT = 100
 DAY_MS = 86_400_000

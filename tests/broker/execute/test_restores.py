@@ -1,6 +1,6 @@
 """Every record of a restored partition is there, on every replica as leader, after retention has run twice.
 
-The default run takes two lives; LOGAGENT_TESTS_FULL=1 takes them all: 3.5.2, 3.9.1, 4.3.1 and 4.4.0 with one and three
+The default run takes two lives; `tests/run --full` takes them all: 3.5.2, 3.9.1, 4.3.1 and 4.4.0 with one and three
 brokers, each end clean or a kill, and with tails that are torn before they come back (24 partitions in each life with
 three brokers, 12 with one; two thirds of that on 3.5.2, which sets nothing aside itself).
 """

@@ -18,7 +18,7 @@ import pytest
 
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
+from tests.long_form import versions
 
 PROPERTIES = {"log.segment.delete.delay.ms": "1000", "log.initial.task.delay.ms": "500"}
 FREELY = ("--allow-assigned", "--even-last-copy", "--execute")

@@ -1,7 +1,7 @@
 """Every supported Kafka passes over the mark that a removal has begun, and the mark outlives its start.
 
 One directory of each kind bears it; half of the marked one is gone already. The default run takes the newest version;
-LOGAGENT_TESTS_FULL=1 takes them all.
+`tests/run --full` takes them all.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from logagent.model.records import ActionKind
 from tests.broker.evidence.test_orphans_live import logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
-from tests.long_form import long_form
+from tests.long_form import long_form, versions
 
 VERSIONS = versions("4.3.1", "4.4.0", "3.9.1", "3.5.2", "2.5.1")
 NO_LIMITS = {"LOGAGENT_CLEANUP__MAX_FRACTION": "1.0", "LOGAGENT_CLEANUP__MAX_DIRS": "100"}

@@ -1,6 +1,6 @@
 """What a KRaft broker before 3.7 does at its start with a directory that is not assigned to it, and what we say of it.
 
-The default run takes one version; LOGAGENT_TESTS_FULL=1 takes three.
+The default run takes one version; `tests/run --full` takes three.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from tests.broker.evidence.test_orphans_live import logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.broker.versions import versions
+from tests.long_form import versions
 
 VERSIONS = versions("3.5.2", "3.3.2", "3.6.0")
 

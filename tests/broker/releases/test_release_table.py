@@ -11,7 +11,7 @@ import logagent.model.check.release_table as table
 from logagent.model.retention.settings import BROKER_SETTINGS, OF_NO_ACCOUNT, TOPIC_SETTINGS, Layers, is_not_considered
 from tests.broker.releases.facts import TABLE, TABLED, cached, made_table, release_facts, release_row
 from tests.broker.rig.jars import version_tuple
-from tests.long_form import FULL
+from tests.long_form import FULL, long_form
 from tests.needs import need_command
 
 # What other tests of a default run start; of others that are here, the jars are read as well.
@@ -68,7 +68,7 @@ def test_every_minor_release_has_a_row_of_its_newest_patch() -> None:
     assert [row.patch for row in table.RELEASES.values()] == list(TABLED)
 
 
-@pytest.mark.skipif(not FULL, reason="fetches the jars of every release: LOGAGENT_TESTS_FULL=1")
+@long_form
 def test_the_table_is_what_the_script_makes() -> None:
     need_command("javac")
     ruff = [sys.executable, "-m", "ruff", "format", "-"]

@@ -13,8 +13,7 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import ServerDied, wait_until
 from tests.broker.rig.security import Certificates, SecureListener, add_scram_user
-from tests.broker.versions import versions
-from tests.long_form import long_form
+from tests.long_form import long_form, versions
 
 BROKERS = versions(("3.5.2", "zookeeper"), ("3.9.1", "kraft"), ("4.3.1", "kraft"), ("4.4.0", "kraft"))
 

@@ -34,7 +34,7 @@ _BYTES = 200_000_000
 _STATUSES = {int(status) for status in Exit}
 # On busy machines any process may wait that long for a core; what hangs does so each time.
 _ATTEMPTS = 3
-# The first command of each file; the others with LOGAGENT_TESTS_FULL=1.
+# The first command of each file; the others with `tests/run --full`.
 _COMMANDS = None if FULL else 1
 
 

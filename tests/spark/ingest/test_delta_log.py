@@ -21,6 +21,7 @@ from logagent.fleet.tables import delta_log
 from logagent.fleet.tables.delta_log import DeltaLog, DeltaLogs
 from logagent.fleet.tables.frames import ADDED, STORE
 from logagent.fleet.tables.store import BELOW_RUNS, Commit, Store
+from tests.long_form import long_form
 from tests.spark.hand_made import AT, Kafka, dir_row
 from tests.spark.ingest.delta_reader import by_delta, by_spark, by_us, of_answer, versions
 
@@ -253,7 +254,7 @@ def test_an_empty_store_has_no_log(copy: Store) -> None:
     assert not _folder(copy).exists()
 
 
-@pytest.mark.skipif(os.environ.get("LOGAGENT_TESTS_FULL") != "1", reason="another Spark; LOGAGENT_TESTS_FULL=1 runs it")
+@long_form
 def test_spark_with_delta_reads_what_we_read(
     life: Life, copy: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Ingest and report killed: what their writes leave (every third, with LOGAGENT_TESTS_FULL=1 each), and what comes
+"""Ingest and report killed: what their writes leave (every third, with `tests/run --full` each), and what comes
 after it. Longer: `tests.spark.killed`."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Agents and Spark on one S3 server: what is published with obstore is ingested and reported through `s3a://`.
 
-A long form (`LOGAGENT_TESTS_FULL=1`): Spark fetches Hadoop's connector with what it needs of the AWS SDK (19 MB), and
+A long form: Spark fetches Hadoop's connector with what it needs of the AWS SDK (19 MB), and
 there are five jobs.
 """
 
@@ -25,6 +25,7 @@ from logagent.fleet.demo import Fleet
 from logagent.store.shared import init_store, open_store
 from tests import object_servers
 from tests.fleets.planted import generate
+from tests.long_form import long_form
 from tests.object_servers import BUCKET
 
 AWS_SDK = "2.35.4"
@@ -32,7 +33,7 @@ AWS_SDK = "2.35.4"
 STORE, OUT = f"s3://{BUCKET}/fleet", f"s3a://{BUCKET}/reports"
 LARGE = FileLimit("a test's file", 64 << 20)
 
-pytestmark = pytest.mark.skipif(os.environ.get("LOGAGENT_TESTS_FULL") != "1", reason="a long form")
+pytestmark = long_form
 
 
 @pytest.fixture(scope="module")

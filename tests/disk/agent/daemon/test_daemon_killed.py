@@ -1,6 +1,6 @@
 """The daemon's cycle killed or failed at its system calls: whoever comes next brings it to the same end.
 
-Every fifth call site (for errors, every sixth); with LOGAGENT_TESTS_FULL=1 each once, and
+Every fifth call site (for errors, every sixth); with `tests/run --full` each once, and
 `python -m tests.disk.killed_daemon --every` takes every single call and every errno.
 """
 

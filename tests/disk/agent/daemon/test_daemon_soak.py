@@ -1,4 +1,4 @@
-"""Half a minute of the soak with a fixed seed, two with LOGAGENT_TESTS_FULL=1; `python -m tests.disk.soak --minutes 30
+"""Half a minute of the soak with a fixed seed, two with `tests/run --full`; `python -m tests.disk.soak --minutes 30
 --seed N` is as long as one likes."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Killed anywhere, failed anywhere: the same command again leads to the same end.
 
-Every fifth call site (for errors, every sixth), on a small host; with LOGAGENT_TESTS_FULL=1 each once, and
+Every fifth call site (for errors, every sixth), on a small host; with `tests/run --full` each once, and
 `python -m tests.disk.killed --every` takes every single call and every errno.
 """
 
