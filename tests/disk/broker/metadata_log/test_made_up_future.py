@@ -132,6 +132,13 @@ LINES: list[tuple[str, list[bytes], list[bytes], dict[str, str]]] = [
     ("no level anywhere", [], [], REMOVALS),
     ("an unknown feature", [KNOWN, level(1, "tiered.metadata.version")], [], EVERYTHING),
     ("kraft.version 2", [KNOWN], [batch([(5, struct.pack(">hh", 0, 2) + writer.tags({}))], control=True)], EVERYTHING),
+    # A field that is read may mean something else in it.
+    (
+        "control record, version 1",
+        [KNOWN],
+        [batch([(5, struct.pack(">hh", 1, 2) + writer.tags({}))], control=True)],
+        NOTHING,
+    ),
     ("an unknown type", [KNOWN], [batch([UNKNOWN_TYPE])], NOTHING),
     ("an unknown type of two bytes", [KNOWN], [batch([writer.frame(300, 0, writer.tags({}))])], NOTHING),
     ("an unknown type, level 99", [level(99)], [batch([UNKNOWN_TYPE])], NOTHING),
