@@ -13,25 +13,41 @@ import sys
 import termios
 from collections.abc import Iterator
 
+from tests.forked import fork_command, wait
+
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
-def on_a_terminal(arguments: list[str], *, columns: int, **environment: str) -> str:
-    """What `logagent` writes; an empty value takes a variable out of the environment."""
+def on_a_terminal(arguments: list[str], *, columns: int, apart: bool = False, **environment: str) -> str:
+    """What `logagent` writes, in a fork of this process, or with `apart` in a Python of its own; an empty value takes a
+    variable out of the environment."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "", **environment}
-    with subprocess.Popen(
-        [sys.executable, "-m", "logagent", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        env={k: v for k, v in environ.items() if v},
-    ) as running:
-        os.close(theirs)
-        text = b"".join(_read(ours))
-        running.wait(30)
-    os.close(ours)
+    environment = {"TERM": "xterm-256color", "COLUMNS": "", **environment}
+
+    def streams() -> None:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(theirs, 1)
+        os.dup2(theirs, 2)
+
+    try:
+        if apart:
+            with subprocess.Popen(
+                [sys.executable, "-m", "logagent", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=theirs,
+                stderr=theirs,
+                env={k: v for k, v in {**os.environ, **environment}.items() if v},
+            ):
+                os.close(theirs)
+                text = b"".join(_read(ours))
+        else:
+            pid = fork_command(arguments, prepare=streams, environment=environment)
+            os.close(theirs)
+            text = b"".join(_read(ours))
+            wait(pid)
+    finally:
+        os.close(ours)
     return text.decode()
 
 

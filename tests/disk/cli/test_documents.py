@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 
 from logagent.documents import SCHEMAS
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran, delete, run_here
+from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete, run_here
 from tests.documents import assert_promised
+from tests.forked import run_forked
 from tests.hosts import OF_PLACES
 from tests.kafka_disks import expected
 
@@ -213,7 +214,7 @@ def test_configuration_and_assignments_as_json(host: CliHost) -> None:
 def test_stdout_holds_one_document_even_where_there_is_much_to_say(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     host = CliHost(tmp_path)
     host.set_property(f"log.dirs={host.d1},{host.d2},{host.disk / 'gone'}")
-    ran: Ran = host.spawn(*arguments)
+    ran = run_forked(*host.arguments(*arguments))
     assert isinstance(json.loads(ran.out), dict)
     assert "Traceback" not in ran.err
     if arguments[0] != "history":

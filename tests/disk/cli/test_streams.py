@@ -14,13 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
+from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran
+from tests.forked import run_forked
 from tests.terminal import on_a_terminal, plain
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> CliHost:
     return CliHost(tmp_path)
+
+
+def nobody_reads(*streams: int) -> None:
+    """In a fork: these streams are a pipe whose reader has gone away."""
+    reader, writer = os.pipe()
+    for fd in streams:
+        os.dup2(writer, fd)
+    os.close(reader)
+    os.close(writer)
 
 
 @pytest.mark.parametrize(
@@ -30,31 +40,30 @@ def test_a_reader_that_goes_away_is_no_error(host: CliHost, command: str) -> Non
     host.run("delete", "--topic", "orders", *FREELY, "--execute")
     name, *rest = command.split()
     arguments = [name, *rest] if name in ("--help", "explain") else host.arguments(name, *rest)
+    ran = run_forked(*arguments, stdin=b"orders-1\n" * 10_000, prepare=lambda: nobody_reads(1))
+    assert ran.status == 0, ran.err
+    assert "Traceback" not in ran.err and "BrokenPipe" not in ran.err
+
+
+def test_of_a_process_of_its_own_too(host: CliHost) -> None:
+    """Python's own end, which a fork only imitates, finds nothing left to write."""
     with subprocess.Popen(
-        [sys.executable, "-m", "logagent", *arguments],
-        stdin=subprocess.PIPE,
+        [sys.executable, "-m", "logagent", *host.arguments("scan", "--json")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as running:
         assert running.stdout is not None
         running.stdout.close()
         running.stdout = None
-        _, err = running.communicate(b"orders-1\n" * 10_000, timeout=30)
-    assert running.returncode == 0, err
-    assert b"Traceback" not in err and b"BrokenPipe" not in err
+        _, err = running.communicate(timeout=600)
+    assert running.returncode == 0 and b"Traceback" not in err and b"BrokenPipe" not in err, err
 
 
 def test_what_is_done_is_done_whoever_listens(host: CliHost) -> None:
     """Nobody reads stdout or stderr any more: the work is done all the same, and the exit status still tells."""
     host.configure(**NO_LIMITS)
     command = host.arguments("delete", "--topic", "orders|__consumer_offsets", *FREELY, "--execute")
-    with subprocess.Popen(
-        [sys.executable, "-m", "logagent", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as running:
-        assert running.stdout is not None
-        running.stdout.close()
-        running.stdout = None
-        assert running.wait(30) == 3
+    assert run_forked(*command, prepare=lambda: nobody_reads(1, 2)).status == 3
     assert len(host.find("orders-", "-delete")) == 3 + 3  # orders-2019 had three
 
 
@@ -73,11 +82,25 @@ LOST: dict[str, Callable[[int], int]] = {
     "2>&1 | head -c 0": lambda status: status,
     "<&- >&- 2>&-": lambda status: status,
 }
+# What a shell does for it.
+REDIRECTED: dict[str, Callable[[], object]] = {
+    "": lambda: None,
+    ">/dev/full": lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1),
+    "2>/dev/full": lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 2),
+    ">&-": lambda: os.close(1),
+    "| head -c 0": lambda: nobody_reads(1),
+    "2>&1 | head -c 0": lambda: nobody_reads(1, 2),
+    "<&- >&- 2>&-": lambda: os.closerange(0, 3),
+}
 
 
-def in_a_shell(arguments: Sequence[str], redirected: str) -> subprocess.CompletedProcess[str]:
+def redirect(arguments: Sequence[str], redirected: str, *, apart: bool = False) -> Ran:
+    """`apart`: started by a shell, and with Python's own end."""
+    if not apart:
+        return run_forked(*arguments, prepare=REDIRECTED[redirected])
     words = f"{shlex.join([sys.executable, '-m', 'logagent', *arguments])} {redirected}; exit ${{PIPESTATUS[0]}}"
-    return subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=600, check=False)
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 def ready(tmp_path: Path, command: str) -> CliHost:
@@ -92,20 +115,21 @@ def ready(tmp_path: Path, command: str) -> CliHost:
 @pytest.mark.parametrize("command", ACTS)
 def test_what_is_done_does_not_depend_on_any_stream(tmp_path: Path, command: str) -> None:
     """Nor does its exit status, and Python's own 120 is never seen: not even where nobody listens at all."""
-    host = ready(tmp_path / "whole", command)
-    whole = in_a_shell(host.arguments(*ACTS[command]), "")
-    assert "done" in whole.stderr, whole.stderr
+    host, apart = ready(tmp_path / "whole", command), command == "delete"
+    whole = redirect(host.arguments(*ACTS[command]), "", apart=apart)
+    assert "done" in whole.err, whole.err
     left = len(host.find(""))
     lost = {**LOST, "2>/dev/full": LOST["<&- >&- 2>&-"]} if command == "delete" else LOST
     for number, (redirected, status) in enumerate(lost.items()):
         host = ready(tmp_path / str(number), command)
-        ran = in_a_shell(host.arguments(*ACTS[command], *(["--json"] if number % 2 else [])), redirected)
+        words = host.arguments(*ACTS[command], *(["--json"] if number % 2 else []))
+        ran = redirect(words, redirected, apart=apart)
         # A broker waits for prestart, and never for a disk behind its stdout.
-        expected = whole.returncode if command == "prestart" else status(whole.returncode)
-        assert ran.returncode == expected, (redirected, ran.stderr)
-        assert "Traceback" not in ran.stderr
+        expected = whole.status if command == "prestart" else status(whole.status)
+        assert ran.status == expected, (redirected, ran.err)
+        assert "Traceback" not in ran.err
         if redirected == ">/dev/full":
-            assert re.search(r"\d+ of \d+ done", ran.stderr) and "No space left on device" in ran.stderr, ran.stderr
+            assert re.search(r"\d+ of \d+ done", ran.err) and "No space left on device" in ran.err, ran.err
         assert len(host.find("")) == left, redirected
 
 
@@ -143,7 +167,7 @@ def test_strict_stops_the_start_whoever_reads_why(host: CliHost) -> None:
     (host.d1 / "lost and found").mkdir()
     command = host.arguments("prestart", "--strict", "--budget", "30s")
     for redirected in ("", ">&-", ">/dev/full", "2>&1 | head -c 0", "<&- >&- 2>&-"):
-        assert in_a_shell(command, redirected).returncode == 6, redirected
+        assert redirect(command, redirected).status == 6, redirected
 
 
 def test_a_file_is_written_before_anybody_has_to_read(host: CliHost, tmp_path: Path) -> None:
@@ -151,12 +175,12 @@ def test_a_file_is_written_before_anybody_has_to_read(host: CliHost, tmp_path: P
     out, key = tmp_path / "exported.json", tmp_path / "key"
     command = ["assignments", *host.arguments("export", str(out), "--json")]
     for redirected in (">&-", ">/dev/full", "| head -c 0"):
-        ran = in_a_shell(command, redirected)
-        assert out.exists() and str(out) in ran.stderr and ran.returncode == (redirected == ">/dev/full"), ran.stderr
+        ran = redirect(command, redirected)
+        assert out.exists() and str(out) in ran.err and ran.status == (redirected == ">/dev/full"), ran.err
         out.unlink()
-        ran = in_a_shell(["topics", "keygen", str(key), "--key-id", "ops"], redirected)
-        assert ran.returncode == (redirected == ">/dev/full") and key.exists(), ran.stderr
-        assert redirected == ">&-" or f"{key} has the private key; its public line: ops:" in ran.stderr, ran.stderr
+        ran = redirect(["topics", "keygen", str(key), "--key-id", "ops"], redirected)
+        assert ran.status == (redirected == ">/dev/full") and key.exists(), ran.err
+        assert redirected == ">&-" or f"{key} has the private key; its public line: ops:" in ran.err, ran.err
         key.unlink()
 
 
@@ -167,14 +191,12 @@ def test_output_that_cannot_be_written_is_an_error(host: CliHost) -> None:
         ["--help"],
         ["explain", "--names", "x-0"],
     ):
-        with open("/dev/full", "wb") as full:
-            command = [sys.executable, "-m", "logagent", *arguments]
-            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-        assert done.returncode == 1 and "No space left on device" in done.stderr and "Traceback" not in done.stderr
+        ran = redirect(arguments, ">/dev/full", apart=arguments == ["--help"])
+        assert ran.status == 1 and "No space left on device" in ran.err and "Traceback" not in ran.err
 
 
 def test_colours_are_for_terminals_and_can_be_turned_off(host: CliHost) -> None:
-    coloured = on_a_terminal(host.arguments("scan"), columns=110, NO_COLOR="")
+    coloured = on_a_terminal(host.arguments("scan"), columns=110, apart=True, NO_COLOR="")
     assert "\x1b[1m" in coloured
     lines = plain(coloured)
     directories = lines[lines.index(next(line for line in lines if line.startswith("Not assigned"))) :]
@@ -183,20 +205,14 @@ def test_colours_are_for_terminals_and_can_be_turned_off(host: CliHost) -> None:
     colour = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
     for option, variable in (((), "1"), (("--no-color",), "")):
         assert not colour.search(on_a_terminal(host.arguments("scan", *option), columns=110, NO_COLOR=variable))
-    assert "\x1b" not in host.spawn("scan", COLUMNS="").out
+    assert "\x1b" not in run_forked(*host.arguments("scan")).out
 
 
 def test_into_a_pipe_a_table_keeps_within_200_columns(host: CliHost) -> None:
-    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    done = subprocess.run(
-        [sys.executable, "-m", "logagent", *host.arguments("scan", "--all")],
-        capture_output=True,
-        text=True,
-        env=environ,
-        check=True,
-    )
+    ran = run_forked(*host.arguments("scan", "--all"), environment={"COLUMNS": ""})
+    assert ran.status == 0, ran.err
     names = [entry.name for d in (host.d1, host.d2) for entry in d.iterdir() if entry.is_dir()]
-    lines = done.stdout.splitlines()
+    lines = ran.out.splitlines()
     wide = [line for line in lines if len(line) > 200]
     assert wide and all(max(map(len, line.split())) > 100 for line in wide), "a name that is longer moves its own row"
     short = [name for name in names if len(name) < 50]

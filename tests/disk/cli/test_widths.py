@@ -14,6 +14,7 @@ from logagent.cli.host_session import Progress
 from logagent.cli.options import Call
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
 from tests.daemon_process import DaemonProcess
+from tests.forked import run_forked
 from tests.terminal import on_a_terminal, plain
 
 WIDTHS = (80, 120, 200)
@@ -107,10 +108,10 @@ def test_a_pipe_gets_the_full_names(host: CliHost) -> None:
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
     host.configure(**NO_LIMITS)
     for command in ("scan --all", "queue", "cleanup", "rescue", "history"):
-        out = host.spawn(*command.split(), COLUMNS="").out
+        out = run_forked(*host.arguments(*command.split()), environment={"COLUMNS": ""}).out
         assert "…" not in out, command
     for command in ("scan --all", "cleanup", "rescue"):
-        out = host.spawn(*command.split(), COLUMNS="").out
+        out = run_forked(*host.arguments(*command.split()), environment={"COLUMNS": ""}).out
         for name in host.find("plant.", "-delete"):
             assert re.search(rf"^ .*/{re.escape(name)} .*KiB", out, re.MULTILINE), (command, name)
 

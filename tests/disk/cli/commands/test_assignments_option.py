@@ -13,6 +13,7 @@ import pytest
 from logagent.broker.exported import read_assignments, write_assignments
 from logagent.model.assignments.image import AssignmentImage
 from tests.cli_host import CliHost, run_here
+from tests.forked import run_forked
 
 COMMANDS = [
     "scan",
@@ -73,7 +74,7 @@ def refuses(host: CliHost, command: str, file: Path, status: int) -> None:
     command = command.replace("STRAY", next(iter(host.find("", "-stray")), "none"))
     before = host.partitions()
     # Apart, with a time limit: nobody ever writes to that FIFO.
-    ran = host.spawn(*command.split(), "--assignments", str(file))
+    ran = run_forked(*host.arguments(*command.split(), "--assignments", str(file)))
     assert ran.status == status, ran.err
     assert "--assignments" in ran.err
     assert host.partitions() == before

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from logagent.errors import Exit
-from tests.cli_host import CliHost, run_apart
+from tests.cli_host import CliHost
 from tests.disk.cli.test_documents import DISKS, valid
 from tests.disk.conftest import LoopFs
 from tests.disk.doctor_host import PROPERTIES, doctor_host
 from tests.disk.messes import lock_held
+from tests.forked import run_forked
 from tests.terminal import on_a_terminal, plain
 
 
@@ -248,7 +249,7 @@ def test_nobody_is_asked(host: CliHost) -> None:
         host.configure(**{"kafka.bootstrap_servers": address, "assignments.sources": ["admin", "kraft-log"]})
         host.set_property(f"listeners=PLAINTEXT://{address}")
         with lock_held(host.d1), lock_held(host.d2):
-            assert host.spawn("explain", "--log-dirs-only", "--json").status == 0
+            assert run_forked(*host.arguments("explain", "--log-dirs-only", "--json")).status == 0
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
             server.accept()
@@ -281,7 +282,7 @@ def test_hostile_files_are_counted_and_never_opened_or_followed(host: CliHost) -
         (host.d1 / name).unlink(missing_ok=True)
         os.mkfifo(host.d1 / name)
     (host.d1 / "log-start-offset-checkpoint").write_bytes(b"\xff")
-    ran = run_apart(*host.arguments("explain", "evil-0", "--json"))
+    ran = run_forked(*host.arguments("explain", "evil-0", "--json"))
     assert ran.status == 0, ran.err
     (found,) = valid(ran.json, "explain")["dirs"]
     assert found["allocated"] == allocated(directory)
