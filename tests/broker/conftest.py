@@ -1,4 +1,7 @@
-"""Fixtures `kafka` and `kafka_cluster`: real brokers of any version, ended by process id when the test is over.
+"""Real brokers of any version, ended by process id.
+
+`shared_node` is for tests that only ask: its broker runs as long as the tests do. `kafka` and `kafka_cluster` make what
+one test stops, kills, fills, configures, or lets give a log dir up:
 
     def test_something(kafka):
         node = kafka("3.9.1", log_dirs=2).start()
@@ -16,15 +19,18 @@ When a test fails, the last output of each of its servers is part of the report.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
-from tests.broker.rig.rig import Rig
+from tests.broker.rig.process import wait_until
+from tests.broker.rig.rig import Mode, Rig
 
 RIG = pytest.StashKey[Rig]()
+USED = pytest.StashKey[list[KafkaNode]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,13 +61,51 @@ def kafka_cluster(rig: Rig) -> Callable[..., KafkaCluster]:
     return rig.cluster
 
 
+@pytest.fixture(scope="session")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, Mode], KafkaNode]]:
+    """For `shared_node`: each is started by the first test that wants it, and ended with the run of tests."""
+    rig = Rig(tmp_path_factory.mktemp("shared"))
+    try:
+        yield cache(lambda version, mode: rig.kafka(version, mode=mode).start())
+    finally:
+        rig.close()
+
+
+@pytest.fixture
+def shared_node(
+    started: Callable[[str, Mode], KafkaNode], request: pytest.FixtureRequest
+) -> Iterator[Callable[..., KafkaNode]]:
+    """`shared_node(version, mode="kraft")`: a running broker with two log dirs and no topic, to be asked. A test
+    deletes the topics that it makes, and changes nothing else."""
+    used: list[KafkaNode] = request.node.stash.setdefault(USED, [])
+
+    def get(version: str, mode: Mode = "kraft") -> KafkaNode:
+        used.append(started(version, mode))
+        return used[-1]
+
+    yield get
+    for node in used:
+        left = node.topics()
+        for topic in left:  # the next test is not to fail for it
+            node.delete_topic(topic)
+        assert left == [], f"a test left topics on the shared {node.name}: {left}"
+        assert node.offline_dirs() == [], f"a test cost the shared {node.name} a log dir"
+        wait_until(lambda node=node: only_marked(node), 60, f"the shared {node.name} has no directory of a topic left")  # type: ignore[misc]
+
+
+def only_marked(node: KafkaNode) -> bool:
+    """A log leaves the broker's memory a moment before its directory is renamed."""
+    return all(name.endswith("-delete") for name in node.dir_names())
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed and (rig := item.stash.get(RIG, None)) is not None:
-        for server in rig.servers:
+    if report.failed:
+        rig = item.stash.get(RIG, None)
+        for server in [*(rig.servers if rig is not None else []), *item.stash.get(USED, [])]:
             state = "running" if server.alive else f"exit status {server.exit_status}"
             report.sections.append((f"{server.name} ({state}): {server.log_path}", server.log_tail()))
     return report

@@ -36,16 +36,13 @@ def id_text(node: KafkaNode, topic: str) -> str:
     return to_text(topic_id.bytes)
 
 
-@pytest.mark.parametrize(
-    ("version", "mode"),
-    [
-        ("4.4.0", "kraft"),
-        ("2.5.1", "zookeeper"),
-        *([("3.5.2", "zookeeper"), ("3.9.1", "kraft"), ("4.4.0", "kraft")] if FULL else []),
-    ],
-)
-def test_one_broker_of_each_kind(kafka: Callable[..., KafkaNode], version: str, mode: str) -> None:
-    node = kafka(version, mode=mode).start()
+# 2.5.1 knows no topic ids.
+KINDS = [("4.4.0", "kraft"), ("2.5.1", "zookeeper"), *([("3.5.2", "zookeeper"), ("3.9.1", "kraft")] if FULL else [])]
+
+
+@pytest.mark.parametrize(("version", "mode"), KINDS)
+def test_one_broker_of_each_kind(shared_node: Callable[..., KafkaNode], version: str, mode: str) -> None:
+    node = shared_node(version, mode)
     node.create_topic("orders", partitions=3)
     node.create_topic("gone")
     has_ids = version != "2.5.1"
@@ -80,10 +77,11 @@ def test_one_broker_of_each_kind(kafka: Callable[..., KafkaNode], version: str, 
         with pytest.raises(ServiceUnreachable, match=r"node 2 is not among the live brokers .* \(1\)"):
             admin.log_dirs(2)
     assert {thread.ident for thread in threading.enumerate()} <= before
+    node.delete_topic("orders")
 
 
-def test_no_topics_is_no_answer(kafka: Callable[..., KafkaNode]) -> None:
-    node = kafka("4.3.1").start()
+def test_no_topics_is_no_answer(shared_node: Callable[..., KafkaNode]) -> None:
+    node = shared_node("4.4.0")
     with AdminReader(node.bootstrap) as admin, pytest.raises(UnreadableError, match="lists no topics"):
         admin.image(AT_MS)
     with AdminReader(node.bootstrap) as admin:
@@ -92,6 +90,7 @@ def test_no_topics_is_no_answer(kafka: Callable[..., KafkaNode]) -> None:
 
 
 def test_a_log_dir_that_failed_is_not_served(kafka: Callable[..., KafkaNode]) -> None:
+    """By a broker of its own, as it gives a log dir up."""
     node = kafka("3.9.1", props={"log.segment.delete.delay.ms": "1000"}).start()
     node.create_topic("orders", partitions=4)
     spoilt = next(node.log_dirs[0].glob("orders-*"))
@@ -105,6 +104,7 @@ def test_a_log_dir_that_failed_is_not_served(kafka: Callable[..., KafkaNode]) ->
 
 
 def test_three_nodes_one_of_them_dead(kafka_cluster: Callable[..., KafkaCluster]) -> None:
+    """Of a cluster of its own, as one is killed."""
     cluster = kafka_cluster("3.9.1", nodes=3).start()
     cluster.create_topic("orders", assignments={0: [1, 2], 1: [2, 3], 2: [3, 1]})
     for partition in range(3):
@@ -154,7 +154,11 @@ USERS = {"agent": 's"3\\cret', "other": "x"}
 
 @pytest.mark.parametrize(
     ("version", "mode", "mechanism"),
-    [("4.3.1", "kraft", "PLAIN"), ("3.9.1", "kraft", "SCRAM-SHA-512"), ("3.5.2", "zookeeper", "SCRAM-SHA-256")],
+    [
+        ("4.3.1", "kraft", "PLAIN"),
+        ("3.9.1", "kraft", "SCRAM-SHA-512"),
+        *([("3.5.2", "zookeeper", "SCRAM-SHA-256")] if FULL else []),
+    ],
 )
 def test_sasl_and_tls_with_acls(
     kafka: Callable[..., KafkaNode], tls: Certificates, version: str, mode: str, mechanism: str

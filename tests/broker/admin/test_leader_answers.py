@@ -23,9 +23,9 @@ from tests.long_form import versions
 ORDERS = TopicPartition("orders", 0)
 
 
-@pytest.mark.parametrize("version", versions("4.3.1", "4.4.0", "3.5.2", "3.9.1"))
-def test_a_leader_says_where_an_epoch_ends(kafka: Callable[..., KafkaNode], version: str) -> None:
-    node = kafka(version).start()
+@pytest.mark.parametrize("version", versions("4.4.0", "4.3.1", "3.5.2", "3.9.1"))
+def test_a_leader_says_where_an_epoch_ends(shared_node: Callable[..., KafkaNode], version: str) -> None:
+    node = shared_node(version)
     node.create_topic("orders")
     node.produce("orders", 0, n=50)
     own, topic_id = look(node)
@@ -51,13 +51,15 @@ def test_a_leader_says_where_an_epoch_ends(kafka: Callable[..., KafkaNode], vers
         now_ms = time.time_ns() // 1_000_000
         until = quorum_known_until_ms(reader.quorum(), 1, now_ms)
         assert isinstance(until, int) and now_ms - 62_000 < until <= now_ms - 58_000
+    node.delete_topic("orders")
 
 
 @pytest.mark.parametrize("version", versions("3.9.1", "4.4.0", "4.3.1"))
 def test_what_the_leader_has_not_committed_covers_nothing(
     kafka_cluster: Callable[..., KafkaCluster], version: str
 ) -> None:
-    """Its log ends at 100, and so does the epoch, whoever asks; but a failover now would leave 50."""
+    """Its log ends at 100, and so does the epoch, whoever asks; but a failover now would leave 50. The two brokers are
+    its own: they are set to wait long for each other, and one is paused."""
     patient = {"broker.session.timeout.ms": "600000", "replica.lag.time.max.ms": "600000"}
     cluster = kafka_cluster(version, nodes=2, log_dirs=1, props=patient).start()
     leader, follower = cluster.node(1), cluster.node(2)

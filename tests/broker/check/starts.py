@@ -348,6 +348,7 @@ def _of_running(node: KafkaNode, watched: float, deadline: float) -> Outcome:
             continue
         if time.monotonic() > (watched if served else max(watched, settled)):
             return Outcome.STARTS if served else Outcome.UNSERVED
+        time.sleep(0.5)  # it is watched for seconds, and each look costs it some work
 
 
 def _write(node: KafkaNode) -> None:

@@ -201,9 +201,10 @@ def _controller(rig: Rig, change: Change) -> KraftNode:
 
 
 def format_node(node: KraftNode, level: str | None) -> None:
-    how = ["--release-version", level] if level is not None else []
-    how += ["--standalone"] if node.dynamic else []
-    node.jars.run("kafka.tools.StorageTool", "format", "-t", node.format_id, "-c", str(node.config), *how)
+    if level is None:
+        node.format()
+    else:
+        node.format_with_tool("--release-version", level)
 
 
 def wait_for_snapshot(node: KraftNode) -> None:

@@ -41,6 +41,12 @@ COMMON_PROPERTIES = {
 KRAFT_SESSION = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
 ZOOKEEPER_SESSION_MS = 3000
 
+META_PROPERTIES = "meta.properties"
+# Settings by which a format writes something else.
+_READ_BY_THE_TOOL = ("unstable.", "inter.broker.protocol.")
+# What the tool wrote into a log dir (False) and where the metadata log is (True), by kind of node.
+_FORMATTED: dict[tuple[str, str, bool, bool], dict[bool, dict[Path, tuple[int, bytes]]]] = {}
+
 
 class Listener(Protocol):
     """One more listener of a broker, beside the plain one (see security.py)."""
@@ -182,6 +188,7 @@ class KraftNode(KafkaNode):
     ) -> None:
         super().__init__(root, version, ports, node_id=node_id, log_dirs=log_dirs, props=props, listener=listener)
         self.dynamic = dynamic
+        self.roles = roles
         self.controller = controller or (node_id, ports.take())
         self.metadata_dir = root / "meta" if metadata_dir else self.log_dirs[0]
         self.format_id = cluster_id or random_cluster_id()
@@ -209,11 +216,46 @@ class KraftNode(KafkaNode):
         return {"controller.quorum.voters": f"{self.controller[0]}@{place}"}
 
     def format(self, *, ignore_formatted: bool = False) -> Self:
-        """Kafka's own `StorageTool format`: writes `meta.properties` into every log dir."""
-        again = ["--ignore-formatted"] if ignore_formatted else []
-        again += ["--standalone"] if self.dynamic else []
-        self.jars.run("kafka.tools.StorageTool", "format", "-t", self.format_id, "-c", str(self.config), *again)
+        """Formatted as by Kafka's own `StorageTool`, which is run for the first node of a kind only: it takes as long
+        as the start of a broker. What it wrote is the same for every other one but for its ids and the time."""
+        directories = list(dict.fromkeys([*self.log_dirs, self.metadata_dir]))
+        known = not ignore_formatted and not self.dynamic
+        known &= not any(key.startswith(_READ_BY_THE_TOOL) for key in self._wanted)
+        known &= not any(entry for d in directories if d.is_dir() for entry in d.iterdir())
+        if not known:
+            return self.format_with_tool(*["--ignore-formatted"] * ignore_formatted)
+        kind = (self.version, self.roles, self.metadata_dir in self.log_dirs, len(directories) > 1)
+        if kind not in _FORMATTED:
+            self.format_with_tool()
+            _FORMATTED[kind] = {d == self.metadata_dir: _files(d) for d in directories}
+        else:
+            for d in directories:
+                self._format_alike(d, _FORMATTED[kind][d == self.metadata_dir])
         return self
+
+    def format_with_tool(self, *options: str) -> Self:
+        """The same by the tool itself; it refuses log dirs that are formatted already."""
+        options += ("--standalone",) if self.dynamic else ()
+        self.jars.run("kafka.tools.StorageTool", "format", "-t", self.format_id, "-c", str(self.config), *options)
+        return self
+
+    def _format_alike(self, directory: Path, files: Mapping[Path, tuple[int, bytes]]) -> None:
+        ids = {"cluster.id": self.format_id, "node.id": str(self.node_id), "directory.id": random_cluster_id()}
+        for relative, (mode, content) in files.items():
+            path = directory / relative
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.name == META_PROPERTIES:
+                keys = (line.partition("=") for line in content.decode().splitlines(keepends=True))
+                lines = (f"{key}={ids[key]}\n" if key in ids else f"{key}{sign}{value}" for key, sign, value in keys)
+                content = "".join(lines).encode()
+            path.write_bytes(content)
+            path.chmod(mode)
+
+
+def _files(directory: Path) -> dict[Path, tuple[int, bytes]]:
+    """Mode and content of every file below it, by its path there."""
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory): (path.stat().st_mode & 0o777, path.read_bytes()) for path in files}
 
 
 class ZooKeeper(ServerProcess):

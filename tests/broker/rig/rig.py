@@ -16,7 +16,13 @@ from tests.broker.rig.process import ServerProcess
 Mode = Literal["kraft", "zookeeper"]
 
 # Versions that the tests start again and again: an archive of their loaded classes halves each start-up.
-ARCHIVED: dict[str, Mode] = {"3.5.2": "zookeeper", "3.9.1": "kraft", "4.3.1": "kraft", "4.4.0": "kraft"}
+ARCHIVED: dict[str, Mode] = {
+    "2.5.1": "zookeeper",
+    "3.5.2": "zookeeper",
+    "3.9.1": "kraft",
+    "4.3.1": "kraft",
+    "4.4.0": "kraft",
+}
 
 
 class Rig:

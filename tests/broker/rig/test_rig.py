@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import signal
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +13,9 @@ import pytest
 
 from tests.broker.rig.client import KafkaClient
 from tests.broker.rig.cluster import KafkaCluster
-from tests.broker.rig.kafka import KafkaNode
+from tests.broker.rig.kafka import KafkaNode, KraftNode
 from tests.broker.rig.process import ServerDied, wait_until
+from tests.broker.rig.rig import Rig
 from tests.broker.rig.security import Certificates, SecureListener, add_scram_user
 from tests.long_form import long_form, versions
 
@@ -56,6 +60,22 @@ def test_a_deleted_topic_leaves_marked_directories(kafka: Callable[..., KafkaNod
     wait_until(lambda: "orders-0" not in node.dir_names(), 10, "the directory is renamed")
     (name,) = node.dir_names()
     assert name.startswith("orders-0.") and name.endswith("-delete")
+
+
+@pytest.mark.parametrize("version", versions("4.4.0", "4.3.1", "3.9.1", "3.5.2"))
+def test_a_node_is_formatted_as_by_the_tool(rig: Rig, version: str) -> None:
+    """The second of a kind, of which the tool was not asked: the same files but for their ids and times."""
+    first, second = (rig.kafka(version, node_id=node_id) for node_id in (1, 2))
+    made = written_by_format(second)
+    for path in [*second.log_dirs, second.root / "meta"]:
+        shutil.rmtree(path)
+        path.mkdir()
+    assert isinstance(second, KraftNode)
+    second.format_with_tool()
+    assert made == written_by_format(second) and len(made) > 3
+    ids = [re.findall(r"directory\.id=(.*)", path.read_text()) for path in first.root.rglob("meta.properties")]
+    assert len({id for found in ids for id in found}) == (0 if version == "3.5.2" else 3)
+    assert second.start().cluster_id != first.cluster_id
 
 
 def test_a_failed_start_shows_the_output(kafka: Callable[..., KafkaNode]) -> None:
@@ -122,3 +142,24 @@ def test_a_listener_with_sasl_and_tls(kafka: Callable[..., KafkaNode], tmp_path:
         **sasl,
     )
     assert secure.topics() == ["orders"]
+
+
+def written_by_format(node: KafkaNode) -> dict[str, tuple[str, bytes]]:
+    """Mode and content of every file, by its path, but for ids that are drawn, checksums and times."""
+    found: dict[str, tuple[str, bytes]] = {}
+    for path in (p for d in [*node.log_dirs, node.root / "meta"] for p in d.rglob("*") if p.is_file()):
+        content = path.read_bytes()
+        if path.name == "meta.properties":
+            content = re.sub(rb"(?m)^(directory\.id=|#).*$", rb"\1", content)
+        else:
+            content = without_times(content)
+        found[str(path.relative_to(node.root))] = (stat.filemode(path.stat().st_mode), content)
+    return found
+
+
+def without_times(batches: bytes) -> bytes:
+    masked, at = bytearray(batches), 0
+    while at < len(batches):
+        masked[at + 17 : at + 21] = bytes(4)  # the checksum
+        at += 12 + int.from_bytes(batches[at + 8 : at + 12], "big")
+    return re.sub(rb"\x00\x00\x01[\x90-\xff].{4}", b"a time..", bytes(masked), flags=re.DOTALL)
