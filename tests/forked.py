@@ -4,8 +4,10 @@ costs to start Python and import the product. What the start itself does is for 
 from __future__ import annotations
 
 import gc
+import importlib
 import io
 import os
+import pkgutil
 import resource
 import select
 import signal
@@ -13,8 +15,10 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+import logagent
 from logagent.__main__ import main
 from tests.cli_host import Ran
 
@@ -22,11 +26,20 @@ from tests.cli_host import Ran
 _PATIENCE = 300.0
 
 
+@cache
+def import_product() -> None:
+    """Else each fork imports for itself what no command in this process needed before (but for `fleet`: pyspark)."""
+    for module in pkgutil.walk_packages(logagent.__path__, "logagent."):
+        if not module.name.startswith(("logagent.fleet", "logagent.cli.commands.fleet", "logagent.__main__")):
+            importlib.import_module(module.name)
+
+
 def fork_command(
     arguments: Sequence[str], *, prepare: Callable[[], object], environment: Mapping[str, str] | None = None
 ) -> int:
     """Start `logagent` with these arguments; its pid. `prepare` is called first, in the fork, and sets its descriptors
     up. Variables that are empty in `environment` are taken away."""
+    import_product()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()

@@ -48,17 +48,26 @@ class Plans:
         return line
 
 
-def run(host: PrivateHost, line: str, exported: Sequence[str] = ()) -> str:
+# What a shell makes something else of than words, and only a shell can run.
+_SHELL = re.compile(r"[|&;<>$`*?\\(){}!~\"']")
+
+
+def run(host: PrivateHost, line: str, exported: Sequence[str] = (), *, shell: bool = True) -> str:
     """What the line printed; it has to end with the status that its comment says, else 0. `exported`: the `export`
-    lines before it."""
-    shell = [f"PATH=/usr/local/bin:$PATH COLUMNS=120 HOME={HOME}; export PATH COLUMNS HOME; cd", *exported, line]
-    script = "\n".join(shell)
-    done = host.run("sh", "-c", script, user="kafka", check=False)
-    said = re.search(r"#.*\bexit status (\d+)", line)
-    shown = f"$ {line}\n{done.stdout}{done.stderr}"
-    assert done.returncode == (int(said[1]) if said else 0), shown
-    assert "Traceback" not in shown, shown
-    return done.stdout + done.stderr
+    lines before it. Without `shell`, a line of nothing but words is run in a copy of this process, in a tenth of the
+    time."""
+    words = re.sub(r"(^|\s)#.*", "", line).split()
+    if shell or exported or words[0] != "logagent" or _SHELL.search(" ".join(words)):
+        said = [f"PATH=/usr/local/bin:$PATH COLUMNS=120 HOME={HOME}; export PATH COLUMNS HOME; cd", *exported, line]
+        done = host.run("sh", "-c", "\n".join(said), user="kafka", check=False)
+        status, printed = done.returncode, done.stdout + done.stderr
+    else:
+        ran = host.logagent(*words[1:], user="kafka", folder=HOME, COLUMNS="120", HOME=HOME)
+        status, printed = ran.status, ran.out + ran.err
+    expected = re.search(r"#.*\bexit status (\d+)", line)
+    assert status == (int(expected[1]) if expected else 0), f"$ {line}\n{printed}"
+    assert "Traceback" not in printed, f"$ {line}\n{printed}"
+    return printed
 
 
 def compare(block: Block, printed: str) -> None:

@@ -16,12 +16,13 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from tests.cli_host import Ran, run_here
+from tests.forked import import_product
 from tests.needs import missing, need_command, need_root
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -92,8 +93,10 @@ class PrivateHost:
             check=check,
         )
 
-    def logagent(self, *words: str, user: str | None = None) -> Ran:
-        """The command line inside, in a copy of this process: Python starts and imports everything only once."""
+    def logagent(self, *words: str, user: str | None = None, folder: str = "/", **environment: str) -> Ran:
+        """The command line inside, started in `folder` with `environment` over that of its users, in a copy of this
+        process: Python starts and imports everything only once."""
+        import_product()
         reader, writer = os.pipe()
         # The copy takes no lock that a thread of ours could hold: it goes inside, runs the command and ends.
         with warnings.catch_warnings():
@@ -101,7 +104,7 @@ class PrivateHost:
             pid = os.fork()
         if pid == 0:
             os.close(reader)
-            self._run_inside(words, user, writer)
+            self._run_inside(words, user, folder, environment, writer)
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
             answer = pipe.read()
@@ -109,7 +112,9 @@ class PrivateHost:
         assert answer, f"logagent {' '.join(words)} ended without an answer"
         return Ran(*json.loads(answer))
 
-    def _run_inside(self, words: Sequence[str], user: str | None, writer: int) -> NoReturn:
+    def _run_inside(
+        self, words: Sequence[str], user: str | None, folder: str, environment: Mapping[str, str], writer: int
+    ) -> NoReturn:
         try:
             root = os.open(self.root, os.O_PATH | os.O_DIRECTORY)
             for kind in ("net", "pid", "mnt"):
@@ -117,12 +122,13 @@ class PrivateHost:
             os.fchdir(root)
             os.chroot(".")
             if (pid := os.fork()) == 0:  # only children are in the new PID namespace
-                os.environ.update(self._environment(user))
+                os.environ.update({**self._environment(user), **environment})
                 if user is not None:
                     entry = pwd.getpwnam(user)
                     os.initgroups(user, entry.pw_gid)
                     os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)
                     os.setresuid(entry.pw_uid, entry.pw_uid, entry.pw_uid)
+                os.chdir(folder)
                 ran = run_here(*words)
                 os.write(writer, json.dumps([ran.status, ran.out, ran.err]).encode())
             else:

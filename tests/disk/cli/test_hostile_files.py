@@ -23,6 +23,7 @@ from logagent.errors import Exit
 from logagent.store.shared import init_store
 from tests.cli_host import CliHost, Ran, run_here
 from tests.disk.hostile_files import FILES, KINDS, Opened, changing
+from tests.forked import import_product
 from tests.long_form import FULL
 from tests.needs import need_root
 
@@ -90,6 +91,7 @@ class Took:
 def run_copy(host: CliHost, command: str) -> Took:
     words = command.format(root=host.root).split()
     arguments = words if words[0] == "topics" else host.arguments(*words)
+    import_product()
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
