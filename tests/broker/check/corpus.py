@@ -1432,7 +1432,18 @@ TWICE = [
     Damage("a log dir at another path", moves, (), ("combined",), versions=SINCE_IDS),
 ]
 
+
+def _harmless(disk: Disk) -> None:
+    """What starts, in one start."""
+    linked_file(in_log_dir("replication-offset-checkpoint")(disk))
+    as_directory(in_log_dir(CLEAN)(disk))
+    id_linked(disk)
+
+
+HARMLESS = Damage("links and an empty directory that harm nothing", _harmless)
+
 CORPUS = [
+    HARMLESS,
     *DYNAMIC_QUORUM,
     *METADATA,
     *PLACES,
@@ -1447,26 +1458,28 @@ CORPUS = [
     *TWICE,
 ]
 
+# One of many alike; what is the only one of its kind here has model tests beside it.
 QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
-    "quorum-state zeroed": frozenset({(NEWEST, "combined")}),
-    "newest snapshot empty": frozenset({(NEWEST, "combined")}),
-    "a metadata log in another log dir": frozenset({(NEWEST, "combined")}),
-    "epochs of a partition zeroed": frozenset({(NEWEST, "combined")}),
-    "what stops brokers only": frozenset({("3.9.1", "controller")}),
-    "metadata.log.dir in a log dir": frozenset({("3.9.1", "controller")}),
-    "zeros at the end of a log": frozenset({(NEWEST, "combined")}),
-    "txnindex of a later version": frozenset({(NEWEST, "combined"), ("4.3.1", "combined")}),
-    "a directory for leader-epoch-checkpoint.tmp": frozenset({(NEWEST, "combined")}),
-    "a link for the replication checkpoint": frozenset({(NEWEST, "combined")}),
-    "a link to nowhere for leader-epoch-checkpoint of the metadata log": frozenset({("4.3.1", "combined")}),
-    "an empty directory for the clean-shutdown marker": frozenset({("4.3.1", "combined")}),
-    "a link to nowhere for the replication checkpoint as it is written": frozenset({("4.3.1", "combined")}),
-    "a swapped segment of zeros": frozenset({(NEWEST, "combined")}),
-    "directory.id 99 of a log dir": frozenset({("3.9.1", "combined")}),
-    "a link to the same partition": frozenset({("4.3.1", "combined")}),
-    "a linked partition.metadata": frozenset({("4.3.1", "combined")}),
-    "only a future, in the other log dir": frozenset({("4.3.1", "combined")}),
-    "a log dir leaves": frozenset({("4.3.1", "combined")}),
-    "a generated id lost everywhere": frozenset({("3.5.2", "zookeeper")}),
+    "what stops brokers only": frozenset({(NEWEST, "controller")}),
+    "metadata.log.dir in a log dir": frozenset({(NEWEST, "controller")}),
+    **dict.fromkeys(
+        (
+            "quorum-state zeroed",
+            "newest snapshot empty",
+            "a metadata log in another log dir",
+            "epochs of a partition zeroed",
+            "zeros at the end of a log",
+            "txnindex of a later version",
+            "a directory for leader-epoch-checkpoint.tmp",
+            "a link to nowhere for leader-epoch-checkpoint of the metadata log",
+            "a swapped segment of zeros",
+            "directory.id 99 of a log dir",
+            "a link to the same partition",
+            "links and an empty directory that harm nothing",
+            "only a future, in the other log dir",
+            "a log dir leaves",
+        ),
+        frozenset({(NEWEST, "combined")}),
+    ),
 }
 assert {*QUICK} <= {damage.id for damage in CORPUS}

@@ -56,7 +56,7 @@ NAMES = [
     _names_case("zzz-2147483648"),
     _names_case(f"a-0.x.{UUID}-delete", label="with two dots"),
     _names_case("bär", label="not ascii"),
-    _names_case("lost+found", "lost-and-found", quick=("3.9.1",)),
+    _names_case("lost+found", "lost-and-found", quick=("4.4.0",)),
 ]
 
 
@@ -125,6 +125,11 @@ def _metadata(text: str, name: str | None = None) -> Callable[[Disk], object]:
     return damage
 
 
+def _side_by_side(*damages: Callable[[Disk], object]) -> Callable[[Disk], object]:
+    """What harms nothing is shown by one start."""
+    return lambda disk: [damage(disk) for damage in damages]
+
+
 def _without_metadata(disk: Disk) -> None:
     (disk.partition() / "partition.metadata").unlink()
 
@@ -144,9 +149,16 @@ DIRECTORIES = [
         _strays,
         ("stray-unsupported",),
         {**on(REFUSES, "2.5.1", "3.5.2", "3.6.0"), **on(STARTS, "3.6.1", "3.7.0", *NEW)},
-        ("3.9.1",),
     ),
-    Case("harmless things", _harmless, (), on(STARTS, *EVERY), NEW, ("leftover-temp-file", "undecodable-name")),
+    Case("harmless things", _harmless, (), on(STARTS, *EVERY), also=("leftover-temp-file", "undecodable-name")),
+    Case(
+        "strays and an old incarnation beside harmless things",
+        _side_by_side(_harmless, _strays, _copy_with_other_id),
+        (),
+        on(STARTS, *NEW),
+        ("4.4.0",),
+        ("leftover-temp-file", "undecodable-name", "duplicate-partition"),
+    ),
     Case(
         "the cache of tiered storage",
         _named("remote-log-index-cache"),
@@ -154,13 +166,13 @@ DIRECTORIES = [
         {**on(REFUSES, "2.5.1"), **on(STARTS, "3.5.2", *KRAFT)},
     ),
     Case("a partition behind a symlink", _linked_partition, (), on(STARTS, *EVERY), (), ("linked-partition",)),
-    Case("a copy in the other log dir", _copy, ("duplicate-partition",), on(REFUSES, *EVERY), ("3.9.1",)),
+    Case("a copy in the other log dir", _copy, ("duplicate-partition",), on(REFUSES, *EVERY), ("4.4.0",)),
     Case(
         "an old incarnation in the other log dir",
         _copy_with_other_id,
         ("duplicate-partition",),
         {**on(REFUSES, "2.5.1", "3.5.2", "3.6.0", "3.7.0"), **on(STARTS, "3.7.1", *NEW)},
-        ("4.4.0",),
+        (),
         ("duplicate-partition",),
     ),
     Case(
@@ -183,7 +195,7 @@ DIRECTORIES = [
         _future_beside_current,
         ("future-beside-current",),
         {**on(OFFLINE, "2.5.1", "3.5.2", "3.6.0", "3.7.0"), **on(REFUSES, "3.7.1", *NEW)},
-        ("3.9.1",),
+        ("4.4.0",),
         patience=10,
     ),
     Case(
@@ -197,7 +209,7 @@ DIRECTORIES = [
         _metadata(""),
         ("broken-partition-metadata",),
         {**on(STARTS, "2.5.1"), **on(REFUSES, "3.5.2", *KRAFT)},
-        ("3.9.1",),
+        ("4.4.0",),
     ),
     Case(
         "partition.metadata malformed in a -delete directory",
@@ -264,7 +276,6 @@ PATHS = [
         lambda disk: disk.log_dirs(disk.d1, disk.d2, disk.d1),
         ("duplicate-log-dir",),
         {**on(REFUSES, "2.5.1", "3.5.2", "3.6.0", "3.7.0", "3.9.1", "4.1.0"), **on(STARTS, "4.2.0", "4.3.1", "4.4.0")},
-        ("3.9.1",),
     ),
     Case("a log dir and a symlink to it", _link_to_log_dir, ("duplicate-log-dir",), on(REFUSES, *EVERY), ("4.4.0",)),
     Case(
@@ -274,14 +285,14 @@ PATHS = [
         {**on(STARTS, "2.5.1", "3.5.2", "3.6.0", "3.7.0", "3.9.1", "4.1.0"), **on(REFUSES, "4.2.0", "4.3.1", "4.4.0")},
         ("4.4.0",),
     ),
-    Case("metadata.log.dir in a log dir", _metadata_dir_inside, ("nested-log-dir",), on(REFUSES, *KRAFT), ("3.9.1",)),
+    Case("metadata.log.dir in a log dir", _metadata_dir_inside, ("nested-log-dir",), on(REFUSES, *KRAFT), ("4.4.0",)),
     Case("a log dir in a log dir", _log_dir_inside, ("nested-log-dir",), on(REFUSES, *NEW)),
     Case(
         "no such log dir",
         _new,
         ("log-dir-missing",),
         {**on(STARTS, *ZOOKEEPER), **on(REFUSES, *KRAFT)},
-        ("3.9.1",),
+        ("4.4.0",),
         ("log-dir-missing",),
     ),
     Case("a dangling log dir", _dangling, ("log-dir-missing",), on(REFUSES, *KRAFT)),
@@ -321,7 +332,7 @@ META = [
         lambda disk: (disk.d2 / "meta.properties").unlink(),
         ("unformatted",),
         {**on(STARTS, *ZOOKEEPER), **on(REFUSES, *KRAFT)},
-        ("3.9.1",),
+        ("4.4.0",),
         ("unformatted",),
     ),
     Case(
@@ -356,13 +367,13 @@ META = [
         ("foreign-node",),
         on(REFUSES, *EVERY),
     ),
-    Case("another node in the configuration", _other_node, ("foreign-node",), on(REFUSES, *EVERY), ("3.9.1",)),
+    Case("another node in the configuration", _other_node, ("foreign-node",), on(REFUSES, *EVERY), ("4.4.0",)),
     Case(
         "a directory id twice",
         _same_directory_id,
         ("duplicate-directory-id",),
         on(REFUSES, "3.7.0", *NEW),
-        ("3.9.1",),
+        ("4.4.0",),
     ),
     Case(
         "no process.roles", _zookeeper_mode, ("no-process-roles",), on(REFUSES, "4.1.0", "4.3.1", "4.4.0"), ("4.4.0",)
@@ -435,11 +446,11 @@ def _failed(disk: Disk) -> None:
 # 2.5.1 writes a leader-epoch-checkpoint while it loads.
 FULL_DISK = {**on(REFUSES, "2.5.1"), **on(OFFLINE, "3.5.2", *KRAFT)}
 DISK = [
-    Case("a failed disk", _failed, ("log-dir-failed",), on(OFFLINE, *KRAFT), ("3.9.1",)),
+    Case("a failed disk", _failed, ("log-dir-failed",), on(OFFLINE, *KRAFT), ("4.4.0",)),
     Case("no free block", _full, ("full",), FULL_DISK, ("4.4.0",), patience=20, write=True),
     Case("no free inode", _no_inodes, ("full",), FULL_DISK, patience=20, write=True),
-    Case("a read-only mount", _read_only, ("read-only",), on(OFFLINE, *EVERY), ("3.9.1",)),
-    Case("a lock held", lambda d: d.hold_lock(True), ("lock-held",), on(REFUSES, *EVERY), ("3.9.1",)),
+    Case("a read-only mount", _read_only, ("read-only",), on(OFFLINE, *EVERY), ("4.4.0",)),
+    Case("a lock held", lambda d: d.hold_lock(True), ("lock-held",), on(REFUSES, *EVERY), ("4.4.0",)),
     Case("a shared lock held", lambda d: d.hold_lock(False), ("lock-held",), on(REFUSES, *EVERY)),
 ]
 
@@ -470,7 +481,6 @@ ACCESS = [
         _only_root("", 0o755),
         ("access-denied",),
         on(OFFLINE, "3.9.1", "4.3.1", "4.4.0"),
-        ("4.4.0",),
     ),
     Case(
         "a partition directory of root",

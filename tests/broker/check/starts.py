@@ -155,8 +155,6 @@ class Prepared:
         self.kind = kind
         self.kept = root / "kept"
         self.node = self._made(root, version)
-        if as_nobody:
-            run_as_nobody(self.node, root)
         self.node.start()
         if kind != "controller":
             self.node.create_topic(TOPIC, partitions=2)
@@ -169,6 +167,8 @@ class Prepared:
         if trimmed:
             assert meta is not None
             self._trim(meta)
+        if as_nobody:
+            run_as_nobody(self.node, root)
         self._dirs = [*self.node.log_dirs, *([meta] if meta is not None else [])]
         self._properties = dict(self.node._properties_file)
         self.kept.mkdir()

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from logagent.cli.main import run as logagent
 from logagent.model.check import linter
+from tests.broker.check.conftest import Preparer
 from tests.broker.check.corpus import CORPUS
 from tests.broker.check.start_cases import ACCESS, CASES, ZOOKEEPER, Case
-from tests.broker.check.starts import NOBODY, Disk, Kind, Outcome, Prepared, outcome, reachable_root
+from tests.broker.check.starts import NOBODY, Disk, Outcome, outcome
 from tests.broker.check.test_other_release import CHANGES
 from tests.long_form import FULL
-from tests.needs import need_command, need_root
-
-Preparer = Callable[[str], Prepared]
+from tests.needs import need_root
 
 
 def matrix(cases: list[Case]) -> list[Any]:
@@ -31,40 +28,6 @@ def matrix(cases: list[Case]) -> list[Any]:
     pairs = [(case, version) for case in cases for version in (case.outcomes if FULL else case.quick)]
     pairs.sort(key=lambda pair: pair[1])
     return [pytest.param(case, version, id=f"{version} {case.id}") for case, version in pairs]
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preparer]:
-    """`prepared(version)`: the disk of that version, made at its first use."""
-    made: dict[str, Prepared] = {}
-    with ExitStack() as stack:
-
-        def get(version: str) -> Prepared:
-            if version not in made:
-                kind: Kind = "zookeeper" if version in ZOOKEEPER else "combined"
-                made[version] = Prepared(tmp_path_factory.mktemp(f"kafka-{version}"), version, kind)
-                stack.callback(made[version].close)
-            return made[version]
-
-        yield get
-
-
-@pytest.fixture(scope="module")
-def prepared_as_nobody() -> Iterator[Preparer]:
-    """The same for brokers that run as a user without privileges."""
-    made: dict[str, Prepared] = {}
-    with ExitStack() as stack:
-
-        def get(version: str) -> Prepared:
-            need_root()
-            need_command("setpriv")
-            if version not in made:
-                root = stack.enter_context(reachable_root())
-                made[version] = Prepared(root, version, "combined", as_nobody=True)
-                stack.callback(made[version].close)
-            return made[version]
-
-        yield get
 
 
 def checked(disk: Disk, capsys: pytest.CaptureFixture[str], version: str, *more: str) -> tuple[int, dict[str, Any]]:
@@ -108,7 +71,7 @@ def test_a_real_broker_does_what_check_says(
     prepared: Preparer, capsys: pytest.CaptureFixture[str], case: Case, version: str
 ) -> None:
     need_root()
-    with prepared(version).disk() as disk:
+    with prepared(version, "zookeeper" if version in ZOOKEEPER else "combined").disk() as disk:
         case.damage(disk)
         status, document = checked(disk, capsys, version)
         compare(disk, case, version, status, document)
