@@ -47,7 +47,7 @@ def fork_command(
         return pid
     status = 1
     try:
-        # What this process had open is not the command's, and nothing of it may be closed by number later.
+        # Nothing that is garbage here may close a file of the command's later, and collecting would copy all there is.
         gc.freeze()
         prepare()
         os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])

@@ -73,8 +73,13 @@ LONG = {
     "tests/disk/agent/daemon/test_daemon_killed.py": Long(_EACH_POINT),
     "tests/disk/agent/daemon/test_daemon_soak.py": Long("two minutes instead of half a minute"),
     "tests/disk/agent/execute/test_killed.py": Long(_EACH_POINT),
-    "tests/disk/cli/test_hostile_files.py": Long("each command that reads a file instead of the first"),
-    "tests/disk/controller/test_deletions.py": Long("50,000 answers instead of 5,000"),
+    "tests/disk/broker/metadata_log/test_damage.py": Long("five to eight times as many places to cut or flip", 1.5),
+    "tests/disk/cli/test_hostile_files.py": Long(
+        "each command that reads a file, and each thing in place of every one, not only of one of its kind"
+    ),
+    "tests/disk/controller/test_deletions.py": Long("50,000 files of junk instead of 1,000"),
+    "tests/disk/controller/test_hosts_without_a_key.py": Long("five times as much junk"),
+    "tests/disk/files/test_whole_file.py": Long("EIO beside ENOSPC and kills"),
     "tests/disk/host/removal/test_removal.py": Long("ext4 and xfs"),
     "tests/package/test_first_plan.py": Long("three brokers beside an installed package"),
     "tests/page/test_browser.py": Long("10,000 hosts"),

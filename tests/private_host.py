@@ -7,6 +7,7 @@ changes. Its processes are all that its `/proc` shows, and all of them end with 
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import pwd
@@ -116,6 +117,7 @@ class PrivateHost:
         self, words: Sequence[str], user: str | None, folder: str, environment: Mapping[str, str], writer: int
     ) -> NoReturn:
         try:
+            gc.freeze()  # or collecting garbage copies all that this process has
             root = os.open(self.root, os.O_PATH | os.O_DIRECTORY)
             for kind in ("net", "pid", "mnt"):
                 _enter(f"/proc/{self._init}/ns/{kind}")

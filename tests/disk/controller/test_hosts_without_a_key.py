@@ -26,6 +26,7 @@ from logagent.store.records import encode, instant
 from logagent.store.requests import DECISION_SCHEMA, OUTCOME_SCHEMA, Decision, Outcome, TopicOutcome
 from logagent.store.signing import PrivateKey
 from tests.disk.controller.small_fleet import CLUSTER, NODES, TOPIC_ID, ClockedControl, SmallFleet
+from tests.long_form import FULL
 from tests.real_users import User, reachable_folder
 
 STRANGER_KEY = PrivateKey("ops", b"\x02" * 32)
@@ -279,7 +280,7 @@ def links_folders_elsewhere(s: Stranger) -> None:
 
 def fills_it_with_junk(s: Stranger) -> None:
     for folder in (s.requests, s.requests.parent / "runners", s.folder, s.store / "answers" / CLUSTER):
-        for n in range(300):
+        for n in range(300 if FULL else 60):
             with whatever_happens():
                 (folder / f"{n:064x}").write_bytes(b"\xff" * 100)
             with whatever_happens():
