@@ -194,7 +194,7 @@ def process(source: str, *arguments: str | Path) -> Iterator[int]:
             yield running.pid
         finally:
             running.stdin.close()
-            running.wait(20)
+            running.wait(200)
 
 
 def delete(host: CliHost, *arguments: str, execute: bool = True) -> Ran:
@@ -219,7 +219,7 @@ def run_apart(*arguments: str, stdin: str | None = None, **environment: str) -> 
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         env={**os.environ, **environment},
         check=False,
     )

@@ -74,6 +74,7 @@ LONG = {
     "tests/disk/agent/daemon/test_daemon_soak.py": Long("two minutes instead of half a minute"),
     "tests/disk/agent/execute/test_killed.py": Long(_EACH_POINT),
     "tests/disk/broker/metadata_log/test_damage.py": Long("five to eight times as many places to cut or flip", 1.5),
+    "tests/disk/cli/commands/test_rescue.py": Long("ten drawn messes on each file system instead of three"),
     "tests/disk/cli/test_hostile_files.py": Long(
         "each command that reads a file, and each thing in place of every one, not only of one of its kind"
     ),

@@ -11,7 +11,8 @@ import pytest
 
 from logagent.cli import completion
 from logagent.cli.main import COMMANDS, cli
-from tests.cli_host import CliHost
+from tests.cli_host import CliHost, run_apart
+from tests.forked import run_forked
 from tests.private_host import REPOSITORY
 
 SHELLS = ("bash", "zsh", "fish")
@@ -22,22 +23,20 @@ def host(tmp_path: Path) -> CliHost:
     return CliHost(tmp_path)
 
 
-def asked(shell: str, *words: str) -> list[str]:
-    """What `logagent` answers the script of a shell: the lines, as that shell reads them."""
+def asked(shell: str, *words: str, apart: bool = False) -> list[str]:
+    """What `logagent` answers the script of a shell: the lines, as that shell reads them. `apart`: in a Python of its
+    own."""
     typed = "\n".join(("logagent", *words)) if shell == "bash" else " ".join(("logagent", *words))
     variables = {"COMP_WORDS": typed, "COMP_CWORD": words[-1] if shell == "fish" else str(len(words))}
-    done = subprocess.run(
-        [sys.executable, "-m", "logagent"],
-        env={**os.environ, **variables, completion.VARIABLE: f"{shell}_complete"},
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
-    assert done.stderr == ""
-    return [line for line in done.stdout.splitlines() if line]
+    variables[completion.VARIABLE] = f"{shell}_complete"
+    ran = run_apart(**variables) if apart else run_forked(environment=variables)
+    assert (ran.status, ran.err) == (0, "")
+    return [line for line in ran.out.splitlines() if line]
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_is_offered_commands_options_and_values(shell: str) -> None:
-    assert any("cleanup" in line for line in asked(shell, "clea"))
+    assert any("cleanup" in line for line in asked(shell, "clea", apart=True))
     assert any("--execute" in line for line in asked(shell, "cleanup", "--ex"))
     assert any("topics-plan" in line for line in asked(shell, "schema", "topics-p"))
     assert any("orphan" in line for line in asked(shell, "scan", "--verdict", "or"))

@@ -54,9 +54,17 @@ def test_what_acts_says_which_option_to_copy(host: DoctorHost, command: str) -> 
     assert named(host.logagent(*command.split(), "--log-dir", D1, "--log-dir", D2, user="kafka"))
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoctorHost]:
+    """The same, for those that only read."""
+    with doctor_host(tmp_path_factory.mktemp("untouched") / "host") as made:
+        made.configure(kafka__config=None)
+        yield made
+
+
 @pytest.mark.parametrize("command", LOOK)
-def test_commands_that_only_read_find_the_broker(host: DoctorHost, command: str) -> None:
-    ran = host.logagent(*command.split(), user="kafka")
+def test_commands_that_only_read_find_the_broker(untouched: DoctorHost, command: str) -> None:
+    ran = untouched.logagent(*command.split(), user="kafka")
     assert ran.status != 78 and named(ran), ran.err
 
 

@@ -66,7 +66,7 @@ def test_refuse_what_is_no_plain_small_file(tmp_path: Path, name: str) -> None:
     finally:
         tracemalloc.stop()
     assert str(refused.value) == f"{file} {says}"
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 30
     assert peak < 10_000_000
 
 
@@ -101,7 +101,7 @@ def test_opening_a_fifo_does_not_wake_its_writer(tmp_path: Path) -> None:
         open_regular(fifo, SMALL)
     assert not woken.wait(0.2)
     os.close(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
-    writer.join(5)
+    writer.join(100)
     assert not writer.is_alive()
 
 

@@ -241,7 +241,7 @@ def test_what_is_no_plain_file_is_unreadable_and_stays(log_dir: LogDir, make: Ca
     # In a thread of its own, because the mistake to be found is one that waits for ever.
     reader = threading.Thread(target=read_both, daemon=True)
     reader.start()
-    assert finished.wait(30)
+    assert finished.wait(300)
     reader.join()
     assert (log_dir.file.lstat(), log_dir.names()) == (before, names)
 
@@ -296,7 +296,7 @@ def drop_a_under_strace(path: Path, injection: str) -> subprocess.CompletedProce
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

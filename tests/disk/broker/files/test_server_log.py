@@ -18,7 +18,7 @@ def test_nothing_in_its_place_says_anything_or_keeps_us_waiting(tmp_path: Path, 
     kind(log)
     started = time.monotonic()
     assert failed_marks([str(log)], ["/data/d1"]) == {}
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
 
 
 def test_one_that_is_rewritten_meanwhile_is_read_to_its_end(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def following(host: CliHost, *options: str) -> Iterator[subprocess.Popen[str]]:
         try:
             yield running
             running.send_signal(signal.SIGINT)
-            _, err = running.communicate(timeout=30)
+            _, err = running.communicate(timeout=300)
             assert running.returncode == Exit.INTERRUPTED, err
         finally:
             if running.poll() is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -46,6 +47,7 @@ from tests.disk.messes import (
 )
 from tests.disk.sessions import Host
 from tests.kafka_disks import metadata_dir
+from tests.long_form import FULL
 from tests.needs import need_command
 
 MIB = 1 << 20
@@ -98,9 +100,10 @@ def point(request: pytest.FixtureRequest, folder_on: Callable[[str], Path]) -> P
     return folder_on(request.param)
 
 
-# Twenty messes, ten on each file system; one that fails is not made smaller, which takes minutes on real disks.
+# On each file system everything at once, and a few drawn ones. One that fails is not made smaller, which takes minutes
+# on real disks.
 MESSES = settings(
-    max_examples=10,
+    max_examples=10 if FULL else 3,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -464,11 +467,16 @@ def test_a_failed_removal_is_tried_again_after_its_wait_or_with_approval(tmp_pat
     command = ["rescue", "--assignments", str(mess.assignments)]
     # Nothing foresees that (a module of the kernel that watches over files, say).
     denied = ("-P", str(marked), "-e", "trace=unlinkat", "-e", "inject=unlinkat:error=EPERM")
-    for _ in range(4):  # 8 s of backoff: long enough for what follows.
+    for _ in range(2):
         _, shown = in_process(mess.root, command)
         failed = under_strace(mess.root, [*command, "--execute", "--approve", shown["plan_id"]], *denied)
         assert failed.returncode == 1, failed.stderr
         assert {a["outcome"] for a in json.loads(failed.stdout)["actions"]} == {"failed"}
+    # As if it had failed more often: an hour is long enough for what follows.
+    with sqlite3.connect(mess.root / "state/journal.db") as journal:
+        assert journal.execute("SELECT attempts FROM failures").fetchall() == [(2,)]
+        journal.execute("UPDATE failures SET attempts = 13")
+    journal.close()
     status, refused = in_process(mess.root, [*command, "--execute"])
     assert status == 3 and [r["fact"] for r in refused["refusals"]] == [
         "it would be removed early (the wait after a failed removal)"

@@ -15,6 +15,7 @@ import pytest
 from tests.cli_host import Ran, process
 from tests.disk.conftest import LoopFs, run
 from tests.disk.messes import NODE, Mess, Thing, fill_bytes, make
+from tests.forked import run_forked
 from tests.needs import need_command
 
 MIB, KIB = 1 << 20, 1 << 10
@@ -40,8 +41,10 @@ def rescue(mess: Mess, state: Path, *arguments: str, apart: bool = False, named:
                     f"[cleanup]\n{DUE}\n")  # fmt: skip
     words = ["rescue", "--config", str(toml), "--state-dir", str(state)]
     words += [word for d in named for word in ("--log-dir", str(d))]
-    command = [*(APART if apart else ()), sys.executable, "-m", "logagent", *words, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if not apart:
+        return run_forked(*words, *arguments)
+    command = [*APART, sys.executable, "-m", "logagent", *words, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     return Ran(done.returncode, done.stdout, done.stderr)
 
 

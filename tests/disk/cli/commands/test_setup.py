@@ -231,7 +231,7 @@ def test_a_trap_in_place_of_server_properties_is_one_sentence(host: DoctorHost, 
     host.run("sh", "-c", what.format(PROPERTIES))
     started = time.monotonic()
     assert PROPERTIES in refused(host)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 100
 
 
 def test_the_drop_in_of_an_instance_names_its_own_files(host: DoctorHost) -> None:
@@ -375,7 +375,7 @@ def test_on_a_terminal_it_asks(host: DoctorHost, options: tuple[str, ...], keys:
     ) as running:
         os.close(theirs)
         os.write(ours, keys)
-        _, said = running.communicate(timeout=60)
+        _, said = running.communicate(timeout=600)
     os.close(ours)
     assert running.returncode == 0, said
     assert ("Write this and start logagent.service? [y/N]" in said) is bool(keys)

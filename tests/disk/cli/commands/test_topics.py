@@ -306,9 +306,10 @@ def test_what_hosts_say_is_shown_harmlessly(commands: Commands) -> None:
     assert "-rw" not in [line.strip() for line in shown.splitlines()]
 
 
-def test_a_request_of_any_size_is_in_parts(commands: Commands) -> None:
+def test_a_request_of_any_size_is_in_parts(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logagent.store.requests.PART_BYTES", 1 << 20)  # a tenth, of a tenth of the directories
     commands.write_report(())
-    names = [f"{'clicks' * 40}-{n}" for n in range(30_000)]
+    names = [f"{'clicks' * 40}-{n}" for n in range(3_000)]
     rows = [[CLUSTER, 1, "kafka-1", "/d1", name, "clicks" * 40, TOPIC_ID, n, "not-a-replica", 1, "now", n, "", ""]
             for n, name in enumerate(names)]  # fmt: skip
     with (commands.report / "orphans.csv").open("a", newline="") as file:
@@ -317,7 +318,8 @@ def test_a_request_of_any_size_is_in_parts(commands: Commands) -> None:
     words = ",".join(dict.fromkeys(n["word"] for n in plan["approval"]["needed"]))
     done = commands.purge("--execute", "--approve", f"{plan['plan_id']}:{words}", "--timeout", "0")
     request = commands.requests()[done["request_id"]].request
-    assert words == "only-copy,limit" and request is not None and len(request.directories) == 30_000
+    assert words == "only-copy,limit" and request is not None and len(request.directories) == 3_000
+    assert list(commands.fleet.place(done["request_id"]).glob("request-*.json")), "its parts"
 
 
 def test_a_disabled_deletion_fails_the_command_and_is_final(commands: Commands) -> None:
