@@ -29,7 +29,7 @@ class Long:
 
 
 _RELEASES = "the other releases"
-_EACH_POINT = "each point of failure instead of every fifth or sixth"
+_EACH_POINT = "each point of failure instead of one of each kind"
 
 LONG = {
     "tests/broker/admin/test_admin.py": Long("other releases, and ZooKeeper mode"),

@@ -1,8 +1,8 @@
 """Kills, or fails one system call of, the real commands at each call that changes something, and starts them again.
 
-`python -m tests.disk.killed --every` does it for every single call and every errno; without `--every`, and in the
-tests, each call site is taken once. A call site is a system call on a file (segments and random ids left out) between
-two fsyncs. What has to hold afterwards stands in `problems_of`.
+`python -m tests.disk.killed --every` does it for every single call and every errno; without `--every` each call site is
+taken once: a system call on a file (segments and random ids left out) between two fsyncs. Tests take one call site of
+each kind (`each_kind_once`). What has to hold afterwards stands in `problems_of`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,6 +36,7 @@ from logagent.model.assignments.image import AssignmentImage, PartitionAssignmen
 from logagent.model.planning.queue import backoff_ms
 from logagent.model.records import ActionKind, Outcome
 from tests.metadata_writer import batch
+from tests.traced import traced
 
 SYSCALLS = (
     "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "fsync", "fdatasync", "pwrite64", "write",
@@ -45,8 +45,6 @@ SYSCALLS = (
 ERRNOS = ("EIO", "ENOSPC", "EACCES", "EROFS", "EBUSY")
 KILL = "signal=KILL"
 S = TypeVar("S")
-# Two at a time: the machines that run this have two cores.
-WORKERS = 2
 
 LONG = "t" * 249
 PARTITIONS = {
@@ -87,6 +85,13 @@ def lay_out(root: Path) -> None:
         lines = [f"{entry} {100 * number + offset}" for offset, entry in enumerate(entries, 5)]
         (log_dir / file).write_text("\n".join(["0", str(len(lines)), *lines, ""]))
         (log_dir / file).chmod(0o640)
+
+
+def been_here(root: Path) -> None:
+    """The same, and a journal without an entry: what creates one is struck where `delete` does so."""
+    lay_out(root)
+    (root / "state").mkdir(mode=0o750)
+    Journal.open(str(root / "state")).close()
 
 
 def partition(path: Path, topic_id: str) -> None:
@@ -137,7 +142,7 @@ class Scenario:
     """`prepare` lays the host out and returns the command's own arguments; `status`: that of a run nothing happens
     to; `again_may`: statuses of the second run; `in_child`: the work is done in a child process, so that a blow kills
     this one, and the command has to say so. `remove`: what takes a host away again. `between`: what is wrong after a
-    blow, before the second run."""
+    blow, before the second run. `mounted`: the host is a file system of its own."""
 
     name: str
     prepare: Callable[[Path], list[str]]
@@ -146,6 +151,7 @@ class Scenario:
     in_child: bool = False
     remove: Callable[[Path], None] = shutil.rmtree
     between: Callable[[Path], list[str]] = lambda root: []
+    mounted: bool = False
 
 
 def deleting(topics: str) -> list[str]:
@@ -169,14 +175,14 @@ def _restore(root: Path) -> list[str]:
 
 def _replace(root: Path) -> list[str]:
     """A stray changes places with what the broker made in its stead."""
-    lay_out(root)
+    been_here(root)
     partition(root / "d1" / f"orders-0.{HEX}-stray", PARTITIONS["orders-0"])
     return ["restore", "--retention-will-delete", f"orders-0.{HEX}-stray", "--replace", "--even-last-copy", "--execute"]
 
 
 def _replace_marked(root: Path) -> list[str]:
     """The same with a marked one, which is set aside first."""
-    lay_out(root)
+    been_here(root)
     partition(root / "d1" / f"orders-0.{HEX}-delete", PARTITIONS["orders-0"])
     return [
         "restore",
@@ -203,7 +209,7 @@ def _cleanup(root: Path) -> list[str]:
 
 def _batch(root: Path) -> list[str]:
     """Three marked directories, whose removal is begun together."""
-    lay_out(root)
+    been_here(root)
     for number in range(3):
         made = root / "d1" / f"audit-{number}.{HEX}-delete"
         partition(made, "EEEEEEEEEEEEEEEEEEEEEA")
@@ -234,7 +240,7 @@ def _rescue(root: Path) -> list[str]:
 
 def _prestart(root: Path) -> list[str]:
     """Strays past their retention are marked, for the broker to purge; one of them lives beside its successor."""
-    lay_out(root)
+    been_here(root)
     partition(root / "d1" / f"orders-0.{HEX}-stray", "EEEEEEEEEEEEEEEEEEEEEA")
     partition(root / "d1" / f"gone-7.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
     return ["prestart", "--budget", "60s", *assignments(root, *laid_out())]
@@ -279,18 +285,10 @@ def in_process(root: Path, own: Sequence[str]) -> tuple[int, dict[str, Any]]:
     return status, json.loads(out.getvalue()) if out.getvalue() else {"said": err.getvalue()}
 
 
-def under_strace(root: Path, own: Sequence[str], *options: str) -> subprocess.CompletedProcess[str]:
-    # By path: a bare "logagent" would be looked up, which is other calls on another machine.
-    command = [sys.executable, "-c", "from logagent.cli.main import main; main()", *_arguments(root, own)]
-    return subprocess.run(
-        ["strace", "-f", "-qq", *options, *command],
-        env={**os.environ, **SETTINGS},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def under_strace(
+    root: Path, own: Sequence[str], *options: str, mounted: bool = False
+) -> subprocess.CompletedProcess[str]:
+    return traced(_arguments(root, own), {**os.environ, **SETTINGS}, *options, alone=not mounted)
 
 
 # Where it can be struck
@@ -316,7 +314,8 @@ def sites_of(scenario: Scenario, folder: Path) -> list[Site]:
     """All calls of one undisturbed run that concern files below its own folder, in their order."""
     root, log = folder / "traced", folder / "trace"
     own = scenario.prepare(root)
-    done = under_strace(root, own, "-y", "-s", "300", "-o", str(log), "-e", f"trace={','.join(SYSCALLS)}")
+    options = ["-y", "-s", "300", "-o", str(log), "-e", f"trace={','.join(SYSCALLS)}"]
+    done = under_strace(root, own, *options, mounted=scenario.mounted)
     assert done.returncode == scenario.status, done.stderr
     counts: Counter[tuple[str, str]] = Counter()
     sites: list[Site] = []
@@ -354,6 +353,34 @@ def each_once(sites: Iterable[Site]) -> list[Site]:
 def each_file_once(sites: Iterable[Site]) -> list[Site]:
     """The first call of each kind on each file: enough for errors, which leave the process to say what it means."""
     return list({(s.call, s.what): s for s in reversed(list(sites))}.values())[::-1]
+
+
+def each_kind_once(sites: Iterable[Site], *, opening: bool) -> dict[str, Site]:
+    """One call site of each kind. On the log dir that is a system call on a partition, on a file in one, on a
+    checkpoint on its way, or on the log dir itself (of many the middle one); on the WAL a write and a sync after each
+    of these, and the last ones before the first. The rest of the state dir only with `opening`: while a journal is new.
+    """
+    kinds: dict[str, list[Site]] = {}
+    last = ""
+    for site in each_once(sites):
+        place, _, below = site.what.partition("/")
+        if place == "d1":
+            last = f"{site.call} {_kind_of(site.call, below)}"
+            kinds.setdefault(last, []).append(site)
+        elif below == "journal.db-wal":
+            alike = kinds.setdefault(f"{site.call} {below} after {last}", [site])
+            alike[:] = alike if last else [site]
+        elif opening:
+            kinds.setdefault(f"{site.call} {site.what}", []).append(site)
+    return {kind: alike[len(alike) // 2] for kind, alike in kinds.items()}
+
+
+def _kind_of(call: str, below: str) -> str:
+    if below.startswith("."):
+        return below if call == "renameat" else "a checkpoint"
+    if below.startswith("#"):
+        return "the probe"
+    return "a file" if "/" in below else re.sub(r".*-\d+(\.|$)", "partition.", below)
 
 
 # What must hold
@@ -433,22 +460,19 @@ def strike(scenario: Scenario, blows: Sequence[Blow[Site]], folder: Path) -> lis
     assert problems_of(undisturbed, wanted) == []
     problems: list[str] = []
     missed: list[str] = []
-    with ThreadPoolExecutor(WORKERS) as pool:
-        for start in range(0, len(blows), 20):
-            some = blows[start : start + 20]
-            roots = [folder / f"case-{start + n}" for n in range(len(some))]
-            commands = [scenario.prepare(root) for root in roots]
-            runs = list(pool.map(_struck, roots, commands, some))
-            for root, own, blow, run in zip(roots, commands, some, runs, strict=True):
-                if _was_missed(scenario, blow, run):
-                    missed.append(f"{scenario.name}, {blow}: it was not reached")
-                    found = []
-                else:
-                    found = [*_judge_first(scenario, blow, run), *scenario.between(root)]
-                found += _judge_second(scenario, blow, root, own, wanted)
-                # The first few say enough; a partition that was not renamed differs in every file.
-                problems += [f"{scenario.name}, {blow}: {problem}" for problem in found[:4]]
-                scenario.remove(root)
+    for number, blow in enumerate(blows):
+        root = folder / f"case-{number}"
+        own = scenario.prepare(root)
+        run = _struck(scenario, root, own, blow)
+        if _was_missed(scenario, blow, run):
+            missed.append(f"{scenario.name}, {blow}: it was not reached")
+            found = []
+        else:
+            found = [*_judge_first(scenario, blow, run), *scenario.between(root)]
+        found += _judge_second(scenario, blow, root, own, wanted)
+        # The first few say enough; a partition that was not renamed differs in every file.
+        problems += [f"{scenario.name}, {blow}: {problem}" for problem in found[:4]]
+        scenario.remove(root)
     scenario.remove(undisturbed)
     return problems + (missed if len(missed) * 20 > len(blows) else [])
 
@@ -461,12 +485,11 @@ def _was_missed(scenario: Scenario, blow: Blow[Site], run: subprocess.CompletedP
     return run.returncode == scenario.status
 
 
-def _struck(root: Path, own: Sequence[str], blow: Blow[Site]) -> subprocess.CompletedProcess[str]:
+def _struck(scenario: Scenario, root: Path, own: Sequence[str], blow: Blow[Site]) -> subprocess.CompletedProcess[str]:
     call = blow.site.call
     injection = f"inject={call}:{blow.injection}:when={blow.site.number}"
-    # It halves the time, but strace injects no signals with it.
-    quick = [] if blow.injection == KILL else ["--seccomp-bpf"]
-    return under_strace(root, own, *quick, "-o", os.devnull, "-e", f"trace={call}", "-e", injection)
+    options = ["-o", os.devnull, "-e", f"trace={call}", "-e", injection]
+    return under_strace(root, own, *options, mounted=scenario.mounted)
 
 
 def _judge_first(scenario: Scenario, blow: Blow[Site], run: subprocess.CompletedProcess[str]) -> list[str]:

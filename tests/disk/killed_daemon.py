@@ -1,8 +1,8 @@
 """Kills, or fails one system call of, a whole cycle of the daemon (`logagent run --once`), and goes on after it.
 
-`python -m tests.disk.killed_daemon --every` strikes every call and tries every errno; in the tests each call site is
-struck once. The daemon works in a thread per log dir, and strace counts calls per thread; so a site is the N-th call of
-a thread **on one path** (`strace -P`), whichever thread gets there first.
+`python -m tests.disk.killed_daemon --every` strikes every call and tries every errno; in the tests one call site of
+each kind is struck. The daemon works in a thread per log dir, and strace counts calls per thread; so a site is the N-th
+call of a thread **on one path** (`strace -P`), whichever thread gets there first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,13 @@ from tests.disk.killed import (
     KILL,
     PARTITIONS,
     SYSCALLS,
-    WORKERS,
     Blow,
     assignments,
+    been_here,
     end_of,
     errors,
     in_process,
     kills,
-    lay_out,
     partition,
     problems_of,
     under_strace,
@@ -50,7 +48,7 @@ DAEMON_FILES = {"daemon.lock"}
 
 def prepare(root: Path) -> None:
     """Something for every kind of work: orphans to set aside, a marked directory and a stray to remove."""
-    lay_out(root)
+    been_here(root)
     partition(root / "d1" / f"gone-7.{HEX}-delete", "EEEEEEEEEEEEEEEEEEEEEA")
     partition(root / "d1" / f"gone-8.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
     (root / "d1" / f"gone-7.{HEX}-delete" / "below").mkdir()
@@ -123,6 +121,16 @@ def each_few(sites: Iterable[Site]) -> list[Site]:
     return [s for s in sites if s.number == 1 or s.number % 64 == 0]
 
 
+def each_kind_once(sites: Iterable[Site]) -> list[Site]:
+    """Each kind of call on partitions, on files in them, on checkpoints, on the log dir and on the WAL."""
+    kinds: dict[tuple[str, str], Site] = {}
+    for site in each_few(sites):
+        what = re.sub(r"[^/]*-\d+\.[0-9a-f]+|\.logagent-.*", "*", site.path)
+        if site.path.startswith("d1") or site.path.endswith("-wal"):
+            kinds.setdefault((site.call, what), site)
+    return list(kinds.values())
+
+
 def each_file_once(sites: Iterable[Site]) -> list[Site]:
     return [s for s in sites if s.number == 1]
 
@@ -133,11 +141,10 @@ def strike(blows: Sequence[Blow[Site]], folder: Path) -> list[str]:
     prepare(undisturbed)
     to_the_end(undisturbed)
     wanted = end_of(undisturbed)
-    with ThreadPoolExecutor(WORKERS) as pool:
-        found = list(pool.map(lambda n: _struck(folder / f"case-{n}", blows[n]), range(len(blows))))
     problems: list[str] = []
-    for n, (blow, run) in enumerate(zip(blows, found, strict=True)):
+    for n, blow in enumerate(blows):
         root = folder / f"case-{n}"
+        run = _struck(root, blow)
         said = [*_judge_first(blow, run), *_judge_end(root, wanted, blow)]
         problems += [f"{blow}: {problem}" for problem in said[:4]]
         shutil.rmtree(root)

@@ -61,7 +61,7 @@ def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
-FULL_DISK = replace(SCENARIOS["rescue"], name="rescue-on-full-disk", prepare=_full, remove=_remove)
+FULL_DISK = replace(SCENARIOS["rescue"], name="rescue-on-full-disk", prepare=_full, remove=_remove, mounted=True)
 
 
 if __name__ == "__main__":
