@@ -22,6 +22,7 @@ from logagent.broker.files.meta_properties import parse_meta_properties
 from logagent.broker.metadata_log.log import read_metadata_log
 from logagent.cli.main import run
 from logagent.model.assignments.image import PartitionAssignment, Topic
+from tests.host_files import write_toml
 from tests.kafka_disks import extract, metadata_dir
 
 # Where a test says nothing else: nothing waits, and no plan is too large.
@@ -85,11 +86,7 @@ class CliHost:
             "assignments.sources": ["kraft-log"],
             **settings,
         }
-        sections: dict[str, list[str]] = {}
-        for key, value in wanted.items():
-            section, _, name = key.partition(".")
-            sections.setdefault(section, []).append(f"{name} = {json.dumps(value)}")
-        self.toml.write_text("".join(f"[{s}]\n" + "\n".join(lines) + "\n" for s, lines in sections.items()))
+        write_toml(self.toml, wanted)
 
     def with_assignments(self, *, topics_gone: object = False, **settings: object) -> None:
         """As `configure`, with the assignments of the disk's own metadata log, dated to now; with `topics_gone` of a

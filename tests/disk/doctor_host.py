@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.host_files import toml
 from tests.kafka_disks import extract
 from tests.private_host import KAFKA_UID, PrivateHost, private_host
 
@@ -81,12 +81,8 @@ class DoctorHost(PrivateHost):
     def configure(self, file: str = TOML, **settings: object) -> None:
         """Write a configuration: `section__key` to value."""
         wanted: dict[str, object] = {"kafka__config": PROPERTIES, "kafka__version": "3.9.1", **settings}
-        sections: dict[str, list[str]] = {}
-        for key, value in wanted.items():
-            section, _, name = key.partition("__")
-            if value is not None:
-                sections.setdefault(section, []).append(f"{name} = {json.dumps(value)}")
-        self.write(file, "".join(f"[{s}]\n" + "\n".join(lines) + "\n" for s, lines in sections.items()))
+        known = {key.replace("__", ".", 1): value for key, value in wanted.items() if value is not None}
+        self.write(file, toml(known))
 
     def diagnose(self, *words: str, user: str | None = None) -> Diagnosis:
         return Diagnosis(*self.doctor(*words, user=user))

@@ -11,12 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.disk.conftest import run, unmount
+from tests.host_files import GONE_ID, write_partition
 from tests.needs import need_command, need_root
 
-CLUSTER_ID = "abcdefghijklmnopqrstuv"
-META = f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=3\ndirectory.id={{directory}}\n"
-DIRECTORY_IDS = ("FirstDirFirstDirFirstA", "SecondDirSecondDirSecA")
-GONE_ID = "GoneGoneGoneGoneGoneGA"
 # Generous: a machine may have six times more to do than it can.
 LIMIT = 120.0
 
@@ -106,27 +103,11 @@ def hanging_fs(where: Path) -> Iterator[HangingFs]:
         made.close()
 
 
-def format_log_dir(path: Path, directory_id: str = DIRECTORY_IDS[0]) -> Path:
-    """A log dir as a broker would leave it, without a partition."""
-    path.mkdir(exist_ok=True)
-    (path / "meta.properties").write_text(META.format(directory=directory_id))
-    return path
-
-
 def partition(log_dir: Path, name: str, segments: int = 1, size: int = 1000) -> Path:
     """A partition directory with so many segments; a stray is of a topic id that lives nowhere."""
-    made = log_dir / name
-    made.mkdir()
-    for number in range(segments):
-        (made / f"{number * 100:020d}.log").write_bytes(b"r" * size)
-        (made / f"{number * 100:020d}.index").write_bytes(b"i" * 8)
-    return of_gone_topic(made) if name.endswith("-stray") else made
-
-
-def of_gone_topic(made: Path) -> Path:
-    """Give a partition directory a topic id that lives nowhere."""
-    (made / "partition.metadata").write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
-    return made
+    logs = {number * 100: b"r" * size for number in range(segments)}
+    topic_id = GONE_ID if name.endswith("-stray") else None
+    return write_partition(log_dir / name, logs, beside={".index": b"i" * 8}, topic_id=topic_id)
 
 
 def open_below(path: Path) -> list[str]:

@@ -26,8 +26,9 @@ from types import FrameType
 from typing import Any
 
 from tests.disk.daemons import HANGS, DaemonProcess
-from tests.disk.failing import DIRECTORY_IDS, LIMIT, HangingFs, format_log_dir, hanging_fs, partition, wait_until
+from tests.disk.failing import LIMIT, HangingFs, hanging_fs, partition, wait_until
 from tests.disk.sessions import write_topic_elsewhere
+from tests.host_files import DIRECTORY_IDS, format_log_dir
 
 CALLS = (
     "stat", "lstat", "open", "listdir", "scandir", "readlink", "rename", "unlink", "rmdir", "mkdir", "fstat", "fsync",

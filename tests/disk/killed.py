@@ -26,16 +26,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from logagent.broker.exported import write_assignments
 from logagent.broker.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, parse_checkpoint
 from logagent.cli import main
 from logagent.errors import Exit
 from logagent.host.state.journal import Journal
 from logagent.host.state.reserve import RESERVE_NAME
-from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.model.planning.queue import backoff_ms
 from logagent.model.records import ActionKind, Outcome
-from tests.metadata_writer import batch
+from tests.host_files import format_log_dir, records, write_export, write_partition
 from tests.traced import traced
 
 SYSCALLS = (
@@ -73,10 +72,7 @@ _SEGMENT = re.compile(r"[0-9]{20}")
 
 def lay_out(root: Path) -> None:
     """One log dir with four partitions, every one of them in every checkpoint, as a stopped broker leaves it."""
-    log_dir = root / "d1"
-    log_dir.mkdir(parents=True)
-    meta = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAZg\n"
-    (log_dir / "meta.properties").write_text(meta)
+    log_dir = format_log_dir(root / "d1", "AAAAAAAAAAAAAAAAAAAAZg", node_id=1)
     (log_dir / ".lock").touch()
     for name, topic_id in PARTITIONS.items():
         partition(log_dir / name, topic_id)
@@ -95,33 +91,17 @@ def been_here(root: Path) -> None:
 
 
 def partition(path: Path, topic_id: str) -> None:
-    path.mkdir()
-    for base in (0, 100):
-        # A log start offset comes back only to a log that is seen to reach it.
-        records = batch(base, [path.name.encode()] * 10, 0, epoch=0)
-        for suffix, content in ((".log", records), (".index", b""), (".timeindex", b"times" + path.name.encode())):
-            (path / f"{base:020d}{suffix}").write_bytes(content)
-    (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-    (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+    name = path.name.encode()
+    # A log start offset comes back only to a log that is seen to reach it.
+    logs = records((0, 100), n=10, value=name)
+    write_partition(
+        path, logs, beside={".index": b"", ".timeindex": b"times" + name}, epochs=[(0, 0)], topic_id=topic_id
+    )
 
 
 def assignments(root: Path, *topics: Topic) -> list[str]:
     """The option for assignments of now in which exactly these topics live: strays of other ids may go."""
-    now_ms = time.time_ns() // 1_000_000
-    image = make_image(
-        topics,
-        AssignmentImage(
-            source=Source.KRAFT_LOG,
-            cluster_id="abcdefghijklmnopqrstuv",
-            at_ms=now_ms,
-            known_until_ms=now_ms,
-            complete=True,
-            offset=100,
-            metadata_version=21,
-        ),
-    )
-    write_assignments(str(root / "assignments.json"), image)
-    return ["--assignments", str(root / "assignments.json")]
+    return ["--assignments", str(write_export(root / "assignments.json", *topics, offset=100))]
 
 
 def laid_out() -> list[Topic]:

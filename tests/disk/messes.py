@@ -17,20 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from logagent.broker.exported import write_assignments
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, parse_checkpoint, render_checkpoint
 from logagent.model.assignments.covered import EpochEnd
-from logagent.model.assignments.image import (
-    AssignmentImage,
-    BrokerRegistration,
-    PartitionAssignment,
-    Source,
-    Topic,
-    make_image,
-)
+from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Topic
 from logagent.model.naming.dir_names import delete_name, future_name, stray_name
 from logagent.model.records import TopicPartition
-from tests.disk.failing import CLUSTER_ID, DIRECTORY_IDS, format_log_dir
+from tests.host_files import DIRECTORY_IDS, format_log_dir, write_epochs, write_export, write_topic_id
 from tests.metadata_writer import batch, id_of
 
 NODE, OTHER = 3, 4
@@ -90,20 +82,8 @@ def make(root: Path, things: Sequence[Thing]) -> Mess:
     for log_dir in mess.log_dirs:
         current = {TopicPartition(p.name[:-2], 0): 40 for p in log_dir.glob("t*-0")}
         (log_dir / CLEANER).write_bytes(render_checkpoint(current))
-    now_ms = time.time_ns() // 1_000_000 + 1_000
-    image = make_image(
-        mess.topics,
-        AssignmentImage(
-            source=Source.KRAFT_LOG,
-            cluster_id=CLUSTER_ID,
-            at_ms=now_ms,
-            known_until_ms=now_ms,
-            complete=True,
-            brokers={n: BrokerRegistration(n, (), fenced=False) for n in (NODE, OTHER)},
-            metadata_version=21,
-        ),
-    )
-    write_assignments(str(mess.assignments), image)
+    brokers = {n: BrokerRegistration(n, (), fenced=False) for n in (NODE, OTHER)}
+    write_export(mess.assignments, *mess.topics, at_ms=time.time_ns() // 1_000_000 + 1_000, brokers=brokers)
     return mess
 
 
@@ -234,10 +214,9 @@ def _log(
     if end > 100:
         batches.append(batch(100, [b"r"] * (end - 100), 1_700_000_000_000, epoch=epochs[-1][0]))
     (path / f"{active:020d}.log").write_bytes(b"".join(batches))
-    lines = ["0", str(len(epochs)), *(f"{epoch} {start}" for epoch, start in epochs), ""]
-    (path / "leader-epoch-checkpoint").write_text("\n".join(lines))
+    write_epochs(path, *epochs)
     if topic_id is not None:
-        (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+        write_topic_id(path, topic_id)
     for file in path.iterdir():
         os.utime(file, (written, written))
 

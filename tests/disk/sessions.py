@@ -14,19 +14,19 @@ from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.open_session import Shared, open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
-from logagent.broker.exported import write_assignments
 from logagent.broker.files.server_properties import parse_server_properties
 from logagent.host.inventory.scan import LogDirInventory
 from logagent.host.log_dir.bounded_calls import BoundedCalls
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures
-from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
 from logagent.model.daemon_summary import HealthSummary
 from logagent.model.planning.plan import Execution
 from logagent.model.records import Health
 from logagent.settings import AssignmentsSettings, CleanupSettings, DeleteSettings, HealthSettings, Settings
-from tests.disk.failing import CLUSTER_ID, wait_until
+from tests.disk.failing import wait_until
+from tests.host_files import write_export
 
 # Nothing waits for its age, and no plan is too large.
 SETTINGS = replace(
@@ -118,20 +118,12 @@ class Host:
 def write_topic_elsewhere(file: Path, now_ms: int, node: int = 3) -> None:
     """Assignments of this moment, with one topic that lives elsewhere: the strays of `partition` are nobody's."""
     elsewhere = Topic("elsewhere", "ElseElseElseElseElseEA", {0: PartitionAssignment((node, node + 1), (node + 1,))})
-    # What is made in a moment is judged, too.
-    at_ms = now_ms + CLOCK_TOLERANCE_MS - 5_000
-    image = make_image(
-        [elsewhere],
-        AssignmentImage(
-            source=Source.KRAFT_LOG,
-            cluster_id=CLUSTER_ID,
-            at_ms=at_ms,
-            known_until_ms=at_ms,
-            complete=True,
-            metadata_version=21,
-        ),
-    )
-    write_assignments(str(file), image)
+    write_export(file, elsewhere, at_ms=in_a_moment(now_ms))
+
+
+def in_a_moment(now_ms: int) -> int:
+    """When assignments have to be from, for what is made in a moment to be judged, too."""
+    return now_ms + CLOCK_TOLERANCE_MS - 5_000
 
 
 def outcomes(execution: Execution) -> Sequence[str]:

@@ -31,8 +31,8 @@ from logagent.model.assignments.image import PartitionAssignment, Topic
 from tests.daemon_process import DaemonProcess, wait_until
 from tests.disk.conftest import MIB, mounted
 from tests.disk.killed import assignments, partition
+from tests.host_files import format_log_dir
 
-META = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAA{}g\n"
 SETTINGS = {
     "LOGAGENT_KAFKA__VERSION": "3.9.1",
     "LOGAGENT_CLEANUP__MODE": "enforce",
@@ -78,8 +78,7 @@ class Soak:
 
     def lay_out(self) -> None:
         for number, path in enumerate(self.log_dirs):
-            path.mkdir()
-            (path / "meta.properties").write_text(META.format("ZY"[number]))
+            format_log_dir(path, f"AAAAAAAAAAAAAAAAAAAA{'ZY'[number]}g", node_id=1)
             (path / ".lock").touch()
             for n in range(KEPT):
                 partition(path / f"kept{number}-{n}", KEPT_IDS[number])

@@ -19,6 +19,7 @@ from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Rig
 from tests.cli_host import FREELY, Ran, run_here
 from tests.disk.conftest import loop_fs
+from tests.host_files import write_toml
 
 __all__ = ["loop_fs"]
 
@@ -43,11 +44,12 @@ class OldHost:
         self.use("2.1.0")
 
     def use(self, version: str) -> None:
-        self.toml.write_text(
-            f'[kafka]\nconfig = "{self.config}"\nversion = "{version}"\n'
-            f'[cleanup]\nquarantine_dirs = ["{self.quarantine}"]\nmax_fraction = 1.0\nmax_dirs = 100\n'
-            'leftover_grace = "0s"\n[delete]\nfile_delete_delay_ms = 0\n'
-        )
+        settings: dict[str, object] = {
+            "kafka.config": str(self.config), "kafka.version": version,
+            "cleanup.quarantine_dirs": [str(self.quarantine)], "cleanup.max_fraction": 1.0, "cleanup.max_dirs": 100,
+            "cleanup.leftover_grace": "0s", "delete.file_delete_delay_ms": 0,
+        }  # fmt: skip
+        write_toml(self.toml, settings)
 
     def run(self, *arguments: str) -> Ran:
         shutil.copy(self.node.log_path, self.log)  # what log4j writes there

@@ -20,6 +20,7 @@ from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.disk.conftest import loop_fs
 from tests.disk.messes import fill_bytes, free
+from tests.host_files import GONE_ID, write_partition
 from tests.hosts import HEX
 from tests.long_form import FULL
 
@@ -31,14 +32,10 @@ CASES = (
     else [("3.9.1", "ext4")]
 )
 MIB = 1 << 20
-GONE = "GoneGoneGoneGoneGoneGA"
 
 
 def leftover(log_dir: Path, name: str, size: int) -> Path:
-    made = log_dir / name
-    made.mkdir()
-    (made / "00000000000000000000.log").write_bytes(os.urandom(size))
-    (made / "partition.metadata").write_text(f"version: 0\ntopic_id: {GONE}\n")
+    made = write_partition(log_dir / name, {0: os.urandom(size)}, topic_id=GONE_ID)
     # Older than what a metadata log can know that ended with its broker.
     os.utime(made, (1, 1))
     return made

@@ -13,7 +13,8 @@ from logagent.errors import Busy
 from logagent.host.state.executor_lock import ExecutorLock, waits_for_disk
 from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
 from tests.disk.conftest import LoopFs
-from tests.disk.failing import format_log_dir, frozen, hanging_fs, partition, wait_until
+from tests.disk.failing import frozen, hanging_fs, partition, wait_until
+from tests.host_files import format_log_dir
 
 
 def test_whoever_is_refused_learns_the_log_dir_and_the_process(tmp_path: Path) -> None:

@@ -29,13 +29,13 @@ from logagent.model.records import Health
 from logagent.settings import HealthSettings, KafkaSettings, Settings
 from tests.disk.conftest import LoopFs, run
 from tests.documents import assert_promised
+from tests.host_files import format_log_dir, write_partition
 from tests.hosts import OF_PLACES
 from tests.kafka_answers import rows
 from tests.needs import need_command, need_root
 
 NOBODY = 65534
 STRANGER = User(NOBODY, frozenset({NOBODY}), False, "nobody", "this test")
-CLUSTER = "1kOb4EcdQUmmFMNGl9MD-g"
 
 
 @dataclass
@@ -56,12 +56,11 @@ class Host:
         voters = "controller.quorum.voters=100@localhost:9093\n" if "process.roles" in more else ""
         self.config.write_text(f"node.id=1\nlog.dirs={dirs}\n{more}{voters}")
 
+    def format(self, path: Path, directory_id: str) -> Path:
+        return format_log_dir(path, directory_id, node_id=1)
+
     def partition(self, name: str, where: Path | None = None) -> Path:
-        made = (where or self.d1) / name
-        made.mkdir()
-        (made / "00000000000000000000.log").write_bytes(b"x" * 100)
-        (made / "partition.metadata").write_text("version: 0\ntopic_id: Xs6gS0pIR5yNqcAe2bBqwQ")
-        return made
+        return write_partition((where or self.d1) / name, {0: b"x" * 100}, topic_id="Xs6gS0pIR5yNqcAe2bBqwQ")
 
     def check(self, *more: str, config: str = '[health]\nprobe_timeout = "5m"\n') -> tuple[int, dict[str, Any]]:
         """Exit status and document, without what concerns where the log dirs of the tests are."""
@@ -100,19 +99,14 @@ class Ahead(SystemClock):
         return super().now_ms() + self._ahead_ms
 
 
-def format_log_dir(path: Path, directory_id: str) -> None:
-    path.mkdir(exist_ok=True)
-    (path / "meta.properties").write_text(f"version=1\ncluster.id={CLUSTER}\nnode.id=1\ndirectory.id={directory_id}\n")
-
-
 IDS = ("m7bNzFYLQbeZ0EKPgIz0zQ", "n7bNzFYLQbeZ0EKPgIz0zQ", "q7bNzFYLQbeZ0EKPgIz0zQ")
 
 
 @pytest.fixture
 def host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Host:
     made = Host(tmp_path, capsys, tmp_path / "d1", tmp_path / "d2")
-    format_log_dir(made.d1, IDS[0])
-    format_log_dir(made.d2, IDS[1])
+    made.format(made.d1, IDS[0])
+    made.format(made.d2, IDS[1])
     made.configure()
     return made
 
@@ -159,7 +153,7 @@ def everything(root: Path) -> dict[str, tuple[int, int, int]]:
 def test_where_log_dirs_are_is_seen_through_symlinks_and_by_the_mount_table(host: Host, loop_fs: LoopFs) -> None:
     """What is mounted below /tmp is not cleaned up with it."""
     own = loop_fs("tmpfs")
-    format_log_dir(own / "d2", IDS[1])
+    host.format(own / "d2", IDS[1])
     host.d2.joinpath("meta.properties").unlink()
     host.d2.rmdir()
     host.d2.symlink_to(own / "d2")
@@ -242,7 +236,7 @@ def test_a_setting_on_the_brokers_command_line_is_named(host: Host, process: Cal
 
 def test_a_controller_has_no_findings_that_only_concern_brokers(host: Host, process: Callable[..., Any]) -> None:
     host.configure(more=f"process.roles=controller\nmetadata.log.dir={host.d2}/meta\n")
-    format_log_dir(host.d2 / "meta", IDS[2])
+    host.format(host.d2 / "meta", IDS[2])
     (host.d1 / "lost+found").mkdir()
     (host.d1 / "recovery-point-offset-checkpoint").write_text("0\n1\nbroken\n")
     process("backup", LOCK_EACH, host.d1)
@@ -279,7 +273,7 @@ def test_wrong_options_are_reported(host: Host, bad: str) -> None:
 def test_a_hung_disk_is_offline_and_the_other_is_checked(host: Host, loop_fs: LoopFs) -> None:
     need_command("fsfreeze")
     frozen = loop_fs("ext4", options="-E lazy_itable_init=0")
-    format_log_dir(frozen, IDS[2])
+    host.format(frozen, IDS[2])
     (frozen / "lost+found").rmdir()
     (host.d1 / "bar").mkdir()
     host.configure(f"{host.d1},{frozen}")
@@ -301,7 +295,7 @@ def test_a_hung_disk_is_offline_and_the_other_is_checked(host: Host, loop_fs: Lo
 def test_a_failed_disk_is_offline(host: Host, loop_fs: LoopFs) -> None:
     need_command("xfs_io")
     point = loop_fs("xfs")
-    format_log_dir(point, IDS[2])
+    host.format(point, IDS[2])
     host.configure(f"{host.d1},{point}")
     run("sync")
     run("xfs_io", "-x", "-c", "shutdown", point)
@@ -314,8 +308,8 @@ def test_a_failed_disk_is_offline(host: Host, loop_fs: LoopFs) -> None:
 def test_full_and_read_only_are_not_offline(host: Host, loop_fs: LoopFs) -> None:
     full, read_only = loop_fs("tmpfs", size=1 << 20), loop_fs("ext4")
     (read_only / "lost+found").rmdir()
-    format_log_dir(full, IDS[2])
-    format_log_dir(read_only, IDS[1])
+    host.format(full, IDS[2])
+    host.format(read_only, IDS[1])
     fd = os.open(full / "ballast", os.O_WRONLY | os.O_CREAT)
     with pytest.raises(OSError, match="No space"):
         while True:
@@ -344,7 +338,7 @@ def test_missing_and_wrong_paths(host: Host) -> None:
 
 def test_the_metadata_dir_counts_too(host: Host, process: Callable[..., Any]) -> None:
     meta = host.root / "meta"
-    format_log_dir(meta, IDS[2])
+    host.format(meta, IDS[2])
     host.configure(more=f"process.roles=broker,controller\nmetadata.log.dir={meta}\n")
     assert codes(host.check()[1]) == []
     process("backup", LOCK_EACH, meta)

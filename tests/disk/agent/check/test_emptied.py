@@ -9,6 +9,7 @@ import pytest
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, render_checkpoint
 from logagent.model.records import TopicPartition
 from tests.disk.killed import HEX, PARTITIONS, in_process, lay_out
+from tests.host_files import write_topic_id
 from tests.metadata_writer import batch
 
 STRAY = f"orders-0.{HEX}-stray"
@@ -33,7 +34,7 @@ def test_a_stray_that_the_broker_will_empty_is_reported(
     (log_dir / STRAY).mkdir()
     content = batch(0, [b"record"] * records, 1_700_000_000_000) if records else b""
     (log_dir / STRAY / f"{0:020d}.log").write_bytes(content + tail)
-    (log_dir / STRAY / "partition.metadata").write_text(f"version: 0\ntopic_id: {PARTITIONS['orders-0']}\n")
+    write_topic_id(log_dir / STRAY, PARTITIONS["orders-0"])
     _, document = in_process(tmp_path, ["check"])
     found = [f for f in document["findings"] if f["code"] == "stray-emptied"]
     assert [f["path"] for f in found] == ([] if told is None else [str(log_dir / STRAY)])

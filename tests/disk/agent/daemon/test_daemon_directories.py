@@ -27,8 +27,9 @@ from logagent.model.planning.queue import DAY_MS, KEEP_MS
 from logagent.model.records import ActionKind, Health, Identity, Outcome
 from logagent.settings import HealthSettings
 from tests.disk.conftest import Child
-from tests.disk.failing import DIRECTORY_IDS, format_log_dir, hanging_fs, partition
+from tests.disk.failing import hanging_fs, partition
 from tests.disk.sessions import Host
+from tests.host_files import DIRECTORY_IDS, format_log_dir
 from tests.publish_host import Publishing, TurnedClock
 
 HEX = "0123456789abcdef" * 2

@@ -18,13 +18,10 @@ from logagent.model.records import Outcome
 from tests.disk.conftest import MIB, LoopFs, run
 from tests.disk.daemons import HANGS, DaemonProcess
 from tests.disk.failing import (
-    DIRECTORY_IDS,
     LIMIT,
-    format_log_dir,
     frozen,
     hanging_fs,
     loop_devices,
-    of_gone_topic,
     partition,
     pulled_out,
     put_back,
@@ -32,6 +29,7 @@ from tests.disk.failing import (
     wait_until,
 )
 from tests.disk.sessions import write_topic_elsewhere
+from tests.host_files import DIRECTORY_IDS, GONE_ID, format_log_dir, write_topic_id
 
 MARKED = "orders-0." + "a" * 32 + "-delete"
 STRAY = "other-0." + "b" * 32 + "-stray"
@@ -177,7 +175,7 @@ def test_a_disk_that_fills_is_reported_full_and_still_cleaned(
     point = format_log_dir(loop_fs("ext4", size=32 * MIB))
     with DaemonProcess.of(tmp_path, point, settings=told) as daemon:
         daemon.wait_health((point, "online"))
-        made = of_gone_topic(partition(point, "other-0", segments=2, size=2 * MIB))
+        made = write_topic_id(partition(point, "other-0", segments=2, size=2 * MIB), GONE_ID)
         with (point / "ballast").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
             while True:
                 file.write(b"x" * MIB)
@@ -195,7 +193,7 @@ def test_a_disk_that_was_remounted_read_only_is_reported(loop_fs: LoopFs, tmp_pa
     point = format_log_dir(loop_fs("ext4"))
     with DaemonProcess.of(tmp_path, point, settings=told) as daemon:
         daemon.wait_health((point, "online"))
-        of_gone_topic(partition(point, "other-0")).rename(point / STRAY)
+        write_topic_id(partition(point, "other-0"), GONE_ID).rename(point / STRAY)
         wait_until(lambda: not (point / STRAY).exists(), "the stray is removed")
         # Not while a probe has its file open.
         command = ["mount", "-o", "remount,ro", str(point)]

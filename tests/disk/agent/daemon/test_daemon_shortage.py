@@ -21,8 +21,9 @@ from logagent.host.log_dir import bounded_calls
 from logagent.host.log_dir.calls import Stop
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.model.records import Health
-from tests.disk.failing import DIRECTORY_IDS, format_log_dir, open_below, wait_until
+from tests.disk.failing import open_below, wait_until
 from tests.disk.sessions import Host
+from tests.host_files import DIRECTORY_IDS, format_log_dir
 
 
 def test_one_bad_answer_is_not_the_end_of_the_status_socket(tmp_path: Path) -> None:

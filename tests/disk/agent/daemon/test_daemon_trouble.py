@@ -21,10 +21,10 @@ from tests.daemon_process import FIRST, DaemonProcess, status_of, wait_until
 from tests.disk.conftest import MIB, LoopFs, mounted, run
 from tests.disk.killed import HEX, partition
 from tests.disk.sessions import write_topic_elsewhere
+from tests.host_files import format_log_dir
 from tests.needs import missing, need_command, need_root
 
 GIB = 1 << 30
-META = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAA{}\n"
 SETTINGS = {
     "LOGAGENT_KAFKA__VERSION": "3.9.1",
     "LOGAGENT_CLEANUP__MODE": "enforce",
@@ -39,8 +39,7 @@ STRAY = f"stray-0.{HEX}-stray"
 
 
 def log_dir(path: Path, letter: str = "Z") -> Path:
-    path.mkdir(exist_ok=True)
-    (path / "meta.properties").write_text(META.format(letter + "g"))
+    format_log_dir(path, f"AAAAAAAAAAAAAAAAAAAA{letter}g", node_id=1)
     (path / ".lock").touch()
     partition(path / "kept-0", "DDDDDDDDDDDDDDDDDDDDDA")
     return path

@@ -16,8 +16,9 @@ import pytest
 from logagent.store.signing import PrivateKey
 from tests.cli_host import Ran, run_here
 from tests.disk.doctor_host import D1, D2, DISK, PROPERTIES, STATE, TOML, UNIT, DoctorHost, doctor_host
-from tests.disk.failing import format_log_dir, hanging_fs
+from tests.disk.failing import hanging_fs
 from tests.documents import assert_promised
+from tests.host_files import format_log_dir
 from tests.private_host import KAFKA_UID, OTHER_UID
 
 OVERRIDE = "/etc/systemd/system/logagent.service.d/override.conf"

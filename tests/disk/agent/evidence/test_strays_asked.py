@@ -14,16 +14,15 @@ from logagent.agent.evidence.assignment_sources import Assignments
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.planning.plan_prestart import plan_prestart
 from logagent.agent.session.session import Session
-from logagent.broker.exported import write_assignments
-from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
-from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
+from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.guards import GUARDS, assigned
 from logagent.model.planning.plan import Plan
 from logagent.model.records import Outcome
-from tests.disk.failing import CLUSTER_ID, GONE_ID, format_log_dir, partition
-from tests.disk.sessions import SETTINGS, Host
+from tests.disk.failing import partition
+from tests.disk.sessions import SETTINGS, Host, in_a_moment
+from tests.host_files import GONE_ID, format_log_dir, write_export
 from tests.hosts import HEX, TOPIC_ID
 
 THIS_NODE = 3
@@ -31,20 +30,9 @@ THIS_NODE = 3
 
 def assign(host: Host, session: Session, topic: str, node: int = THIS_NODE, partitions: int = 1) -> None:
     """From now on `topic`, with the id of what is an orphan here, lives with `node` as its only replica."""
-    now_ms = host.clock.now_ms() + CLOCK_TOLERANCE_MS - 5_000
     kept = Topic("kept", TOPIC_ID, {0: PartitionAssignment((THIS_NODE,), (THIS_NODE,))})
-    image = make_image(
-        [Topic(topic, GONE_ID, {n: PartitionAssignment((node,), (node,)) for n in range(partitions)}), kept],
-        AssignmentImage(
-            source=Source.KRAFT_LOG,
-            cluster_id=CLUSTER_ID,
-            at_ms=now_ms,
-            known_until_ms=now_ms,
-            complete=True,
-            metadata_version=21,
-        ),
-    )
-    write_assignments(str(host.assignments), image)
+    lives = Topic(topic, GONE_ID, {n: PartitionAssignment((node,), (node,)) for n in range(partitions)})
+    write_export(host.assignments, lives, kept, at_ms=in_a_moment(host.clock.now_ms()))
     session.read_assignments()
 
 

@@ -12,8 +12,9 @@ import pytest
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.scan_rows import log_dir_rows
 from logagent.model.naming.dir_names import delete_name
-from tests.disk.failing import DIRECTORY_IDS, format_log_dir, partition, wait_until
+from tests.disk.failing import partition, wait_until
 from tests.disk.sessions import SETTINGS, Host
+from tests.host_files import DIRECTORY_IDS, format_log_dir
 from tests.hosts import HEX
 
 MIB = 1 << 20

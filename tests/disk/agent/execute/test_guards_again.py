@@ -19,9 +19,10 @@ from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import Kind, Outcome, PartitionDir
 from tests.cli_host import LOCKER, process
-from tests.disk.failing import format_log_dir, partition
+from tests.disk.failing import partition
 from tests.disk.sessions import Host
 from tests.fake_time import HurriedClock
+from tests.host_files import format_log_dir
 from tests.hosts import HEX
 
 ALLOWED = Flags(allow_assigned=True, even_last_copy=True)

@@ -12,8 +12,9 @@ import pytest
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.errors import JournalError
 from logagent.settings import DeleteSettings
-from tests.disk.failing import DIRECTORY_IDS, format_log_dir, partition
+from tests.disk.failing import partition
 from tests.disk.sessions import SETTINGS, Host, outcomes
+from tests.host_files import DIRECTORY_IDS, format_log_dir
 
 UUID = "a" * 32
 

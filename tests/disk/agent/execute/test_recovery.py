@@ -28,7 +28,7 @@ from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, DirKey, Identity, Outcome, TopicPartition
 from tests.cli_host import LOCKER, process
-from tests.disk.failing import format_log_dir
+from tests.host_files import format_log_dir, write_topic_id
 from tests.metadata_writer import batch
 
 TOPIC_ID, OTHER_ID = "DDDDDDDDDDDDDDDDDDDDDA", "EEEEEEEEEEEEEEEEEEEEEA"
@@ -146,7 +146,7 @@ def log_of(directory: Path, topic_id: str | None, *, end: int, tail: bytes = b""
     content = batch(0, [b"record"] * end, 1_700_000_000_000) if end else b""
     (directory / "00000000000000000000.log").write_bytes(content + tail)
     if topic_id is not None:
-        (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+        write_topic_id(directory, topic_id)
 
 
 @pytest.mark.parametrize("action", [ActionKind.MARK, ActionKind.RESTORE])

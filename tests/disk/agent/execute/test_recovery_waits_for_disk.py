@@ -18,8 +18,9 @@ from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 from tests.disk.agent.daemon.test_daemon_directories import cycles
-from tests.disk.failing import GONE_ID, format_log_dir, of_gone_topic, partition
+from tests.disk.failing import partition
 from tests.disk.sessions import SETTINGS, Host
+from tests.host_files import GONE_ID, format_log_dir, write_topic_id
 from tests.hosts import HEX
 from tests.needs import need_root
 
@@ -107,7 +108,7 @@ def test_copies_of_disks_that_changed_places_settle_nothing(journal: Journal, di
     (disk, point), (other, other_point) = disks
     (entry,) = map(journal.with_checkpoint_entries, journal.unsettled())
     journal.withdraw([entry.id])
-    of_gone_topic(disk / "orders-0")
+    write_topic_id(disk / "orders-0", GONE_ID)
     journal.begin([replace(entry.intent, topic_id=GONE_ID)], 1)
     copy = disk.with_name("copy")
     subprocess.run(["cp", "-a", disk, copy], check=True)

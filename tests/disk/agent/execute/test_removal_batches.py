@@ -25,11 +25,12 @@ from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal
 from logagent.model.records import Outcome
 from logagent.settings import DAY_MS
 from tests.disk.agent.evidence.test_strays_asked import assign
-from tests.disk.failing import format_log_dir, of_gone_topic, partition
+from tests.disk.failing import partition
 from tests.disk.killed import SCENARIOS, under_strace
 from tests.disk.messes import lock_held
 from tests.disk.sessions import SETTINGS, Host
 from tests.fake_time import HurriedClock
+from tests.host_files import GONE_ID, format_log_dir, write_topic_id
 from tests.hosts import HEX
 
 NAMES = [delete_name("gone", number, HEX) for number in range(5)]
@@ -163,7 +164,7 @@ def test_what_a_killed_run_did_not_reach_waits_as_long_as_before(host: Host, tmp
     """Also where its intents cannot be settled yet: here because the log dir has another path now."""
     strays = [name.replace("-delete", "-stray") for name in NAMES]
     for name, stray in zip(NAMES, strays, strict=True):
-        of_gone_topic((tmp_path / "d1" / name).rename(tmp_path / "d1" / stray))
+        write_topic_id((tmp_path / "d1" / name).rename(tmp_path / "d1" / stray), GONE_ID)
     killed(host, 0)
     if not settled:
         (tmp_path / "d1").rename(tmp_path / "d9")
@@ -180,7 +181,7 @@ def test_what_a_broker_drops_when_it_loads_a_stray_is_not_taken_for_our_removal(
     10): missing files do not show that a removal has begun. And in the meantime, the partition lives here again."""
     strays = [name.replace("-delete", "-stray") for name in NAMES]
     for name, stray in zip(NAMES, strays, strict=True):
-        made = of_gone_topic((tmp_path / "d1" / name).rename(tmp_path / "d1" / stray))
+        made = write_topic_id((tmp_path / "d1" / name).rename(tmp_path / "d1" / stray), GONE_ID)
         (made / f"{50:020d}.log.deleted").write_bytes(b"r" * 1000)
     killed(host, 0)
     with lock_held(Path(host.paths[0])):

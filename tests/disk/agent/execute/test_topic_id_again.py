@@ -17,8 +17,9 @@ from logagent.model.planning.plan import Flags
 from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.restorations import RestoreOptions
 from logagent.model.records import ActionKind, Kind, Outcome
-from tests.disk.failing import GONE_ID, format_log_dir, partition
+from tests.disk.failing import partition
 from tests.disk.sessions import Host
+from tests.host_files import GONE_ID, format_log_dir, write_topic_id
 from tests.hosts import HEX
 
 ALLOWED = Flags(allow_assigned=True, even_last_copy=True)
@@ -73,7 +74,7 @@ def test_an_id_edited_in_place_after_the_plan_of_a_replacement_is_seen(tmp_path:
     current = partition(log_dir, "orders-0")
     stray = partition(log_dir, stray_name("orders", 0, HEX))
     for path in (current, stray):
-        (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
+        write_topic_id(path, GONE_ID)
     inodes = current.stat().st_ino, stray.stat().st_ino
     with Host(tmp_path / "state", log_dir).session() as session:
         session.take_inventory()

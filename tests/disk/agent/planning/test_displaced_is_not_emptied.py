@@ -10,6 +10,7 @@ import pytest
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, render_checkpoint
 from logagent.model.records import TopicPartition
 from tests.disk.killed import PARTITIONS, in_process, lay_out
+from tests.host_files import write_topic_id
 from tests.metadata_writer import batch
 
 ORDERS = TopicPartition("orders", 0)
@@ -29,7 +30,7 @@ def set_aside_and_made_anew(root: Path, records: int, tail: bytes = b"") -> str:
     anew.mkdir()
     content = batch(0, [b"anew"] * records, 1_700_000_000_000) if records else b""
     (anew / f"{0:020d}.log").write_bytes(content + tail)
-    (anew / "partition.metadata").write_text(f"version: 0\ntopic_id: {PARTITIONS['orders-0']}\n")
+    write_topic_id(anew, PARTITIONS["orders-0"])
     return stray.name
 
 

@@ -17,7 +17,8 @@ from logagent.agent.session.clock_watch import clocks_now
 from logagent.host.state.journal import Journal
 from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
 from tests.disk.doctor_host import STATE, doctor_host
-from tests.disk.failing import format_log_dir, hanging_fs
+from tests.disk.failing import hanging_fs
+from tests.host_files import format_log_dir
 from tests.needs import need_command
 
 

@@ -4,27 +4,33 @@ the cluster decided, whatever the disk knows of that, without the operator's wor
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from logagent.agent.daemon.scheduling import RunConfig
 from logagent.agent.target import refuse_switch
-from logagent.broker.exported import write_assignments
 from logagent.cli.commands.run import load
 from logagent.cli.options import Call
 from logagent.errors import ConfigError
-from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import Kind
 from logagent.settings import DAY_MS
 from tests.cli_host import Ran, process, run_here
+from tests.host_files import (
+    age,
+    format_log_dir,
+    records,
+    write_epochs,
+    write_export,
+    write_partition,
+    write_toml,
+)
 from tests.living_cluster import (
     CLUSTER_ID,
     DIRECTORY_IDS,
@@ -96,23 +102,18 @@ class Host:
         self.properties, self.toml, self.state = root / "server.properties", root / "logagent.toml", root / "state"
         (root / "elsewhere").mkdir()
         for path, directory_id in zip((*self.log_dirs, root / "md"), (*DIRECTORY_IDS, id_of(77)), strict=True):
-            path.mkdir()
-            meta = f"version=1\ncluster.id={CLUSTER_ID}\nnode.id={HERE}\ndirectory.id={directory_id}\n"
-            (path / "meta.properties").write_text(meta)
+            format_log_dir(path, directory_id, node_id=HERE, cluster_id=CLUSTER_ID)
             (path / ".lock").touch()
         self.version = NEW
         self.in_kraft_mode(True)
-        settings: dict[str, dict[str, object]] = {
-            "kafka": {"config": str(self.properties), "version": "3.9.1"},
-            "cleanup": {"max_fraction": 1.0, "sightings": 1, "min_age": "0s", "stray_retention": "0s"},
-            "delete": {"file_delete_delay_ms": 0},
+        settings: dict[str, object] = {
+            "kafka.config": str(self.properties), "kafka.version": "3.9.1",
+            "cleanup.max_fraction": 1.0, "cleanup.sightings": 1, "cleanup.min_age": "0s",
+            "cleanup.stray_retention": "0s", "delete.file_delete_delay_ms": 0,
             # That it has run for a while is no sign that it serves.
-            "guard": {"settle": "0s"},
-        }
-        lines = list[str]()
-        for section, keys in settings.items():
-            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
-        self.toml.write_text("\n".join(lines))
+            "guard.settle": "0s",
+        }  # fmt: skip
+        write_toml(self.toml, settings)
         self.configured = self._load()
         self.topic = self.cluster.create(NAME, at_ms=self.cluster.begins_ms)
         self.make(self.d1 / PARTITION, self.topic.topic_id)
@@ -128,15 +129,10 @@ class Host:
         rest = f"node.id={HERE}\nbroker.id={HERE}\nlisteners=PLAINTEXT://127.0.0.1:1\nlog.dirs={self.d1},{self.d2}\n"
         self.properties.write_text(f"{mode}controller.listener.names=C\n{rest}")
 
-    def make(self, path: Path, topic_id: str, bases: Iterable[int] = SEGMENTS) -> None:
+    def make(self, path: Path, topic_id: str, bases: Sequence[int] = SEGMENTS) -> None:
         """A directory that is as old as the cluster."""
-        path.mkdir()
-        for base in bases:
-            values = [b"record"] * 100
-            (path / f"{base:020d}.log").write_bytes(batch(base, values, now_ms() - WRITTEN_MS, epoch=0))
-        (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-        (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
-        age(path)
+        write_partition(path, records(bases, at_ms=now_ms() - WRITTEN_MS), epochs=[(0, 0)], topic_id=topic_id)
+        age(path, as_first_topics())
 
     # What is known of the cluster here
 
@@ -164,21 +160,9 @@ class Host:
     def export_without_it(self) -> str:
         """What a clone exported that never had `orders`: dated to now, and with a log that goes on further."""
         kept = self.cluster.topics["kept"]
-        at = now_ms()
-        image = make_image(
-            [Topic("kept", kept.topic_id, {0: PartitionAssignment(kept.replicas, kept.isr)})],
-            AssignmentImage(
-                source=Source.KRAFT_LOG,
-                cluster_id=CLUSTER_ID,
-                at_ms=at,
-                known_until_ms=at,
-                complete=True,
-                offset=self.cluster.offset + 100,
-                metadata_version=21,
-            ),
-        )
-        write_assignments(str(self.root / "exported.json"), image)
-        return str(self.root / "exported.json")
+        topic = Topic("kept", kept.topic_id, {0: PartitionAssignment(kept.replicas, kept.isr)})
+        more = {"cluster_id": CLUSTER_ID, "offset": self.cluster.offset + 100}
+        return str(write_export(self.root / "exported.json", topic, at_ms=now_ms(), **more))
 
     def why_no_reload(self) -> str | None:
         """Why a daemon that runs with the configuration of the beginning does not take what the files say now."""
@@ -209,14 +193,14 @@ class Host:
 
     def _found(self, path: Path) -> Found:
         topic_id = (path / "partition.metadata").read_text().split()[-1]
-        records = set()
+        found = set()
         for log in path.glob("*.log"):
             content = log.read_bytes()
             if content:
                 first, epoch = int.from_bytes(content[:8], "big"), int.from_bytes(content[12:16], "big")
                 end = first + int.from_bytes(content[57:61], "big")
-                records.add(Records(topic_id, epoch, first, end, hashlib.sha256(content).hexdigest()))
-        return Found(path.stat().st_ino, classify(path.name).kind, frozenset(records))
+                found.add(Records(topic_id, epoch, first, end, hashlib.sha256(content).hexdigest()))
+        return Found(path.stat().st_ino, classify(path.name).kind, frozenset(found))
 
     def aside(self) -> list[Path]:
         return sorted(p for d in self.log_dirs for p in d.iterdir() if p.name.startswith(f"{PARTITION}."))
@@ -317,9 +301,9 @@ class Host:
             if base < log.start or not log.has(0, base + 100):
                 file.unlink(missing_ok=True)
             elif not file.exists():
-                file.write_bytes(batch(base, [b"record"] * 100, now_ms() - WRITTEN_MS, epoch=0))
-        (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-        age(path)
+                file.write_bytes(records((base,), at_ms=now_ms() - WRITTEN_MS)[base])
+        write_epochs(path, (0, 0))
+        age(path, as_first_topics())
 
     @contextmanager
     def open_elsewhere(self, path: Path) -> Iterator[None]:
@@ -342,11 +326,9 @@ def topic_id_of(path: Path) -> str:
     return (path / "partition.metadata").read_text().split()[-1]
 
 
-def age(path: Path) -> None:
-    """It was made a minute after the cluster's first topics."""
-    at = time.time() - 29 * MINUTE_MS / 1000
-    for each in (*path.iterdir(), path):
-        os.utime(each, (at, at))
+def as_first_topics() -> float:
+    """A minute after the cluster's first topics."""
+    return time.time() - 29 * MINUTE_MS / 1000
 
 
 def parsed(ran: Ran) -> Any:

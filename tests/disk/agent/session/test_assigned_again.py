@@ -9,14 +9,13 @@ import pytest
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.planning.plan_cleanup import plan_cleanup
-from logagent.broker.exported import write_assignments
-from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
-from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
+from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.records import Outcome
 from logagent.settings import AssignmentsSettings, KafkaSettings
-from tests.disk.failing import CLUSTER_ID, GONE_ID, format_log_dir, partition
-from tests.disk.sessions import SETTINGS, Host
+from tests.disk.failing import partition
+from tests.disk.sessions import SETTINGS, Host, in_a_moment
+from tests.host_files import GONE_ID, format_log_dir, write_export, write_topic_id
 from tests.hosts import HEX, TOPIC_ID
 
 THIS_NODE, OTHER = 3, 4
@@ -48,27 +47,16 @@ def host(tmp_path: Path, clock: Later) -> Host:
 
 def assign(host: Host, node: int) -> None:
     """An export in which `orders` lives with `node` as its only replica."""
-    now_ms = host.clock.now_ms() + CLOCK_TOLERANCE_MS - 5_000
     topics = [("orders", GONE_ID, node), ("kept", TOPIC_ID, THIS_NODE)]
-    image = make_image(
-        [Topic(name, topic_id, {0: PartitionAssignment((n,), (n,))}) for name, topic_id, n in topics],
-        AssignmentImage(
-            source=Source.KRAFT_LOG,
-            cluster_id=CLUSTER_ID,
-            at_ms=now_ms,
-            known_until_ms=now_ms,
-            complete=True,
-            metadata_version=21,
-        ),
-    )
-    write_assignments(str(host.assignments), image)
+    live = [Topic(name, topic_id, {0: PartitionAssignment((n,), (n,))}) for name, topic_id, n in topics]
+    write_export(host.assignments, *live, at_ms=in_a_moment(host.clock.now_ms()))
 
 
 @pytest.mark.parametrize("read_again", [True, False])
 def test_a_partition_that_is_reassigned_back_is_not_set_aside(host: Host, clock: Later, read_again: bool) -> None:
     """One log dir, so that nothing ends the plan: the image was that of its beginning up to `assignments.max_age`."""
     orders = partition(Path(host.paths[0]), "orders-0")
-    (orders / "partition.metadata").write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
+    write_topic_id(orders, GONE_ID)
     with host.session() as session:
         assign(host, OTHER)
         session.read_assignments()

@@ -19,8 +19,9 @@ from logagent.agent.session import clock_watch
 from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
 from logagent.settings import DAY_MS, AssignmentsSettings
-from tests.disk.failing import format_log_dir, partition
+from tests.disk.failing import partition
 from tests.disk.sessions import SETTINGS, Host, write_topic_elsewhere
+from tests.host_files import format_log_dir
 from tests.needs import need_command
 
 STRAY = "gone-0.0123456789abcdef0123456789abcdef-stray"

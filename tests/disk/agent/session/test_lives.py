@@ -23,24 +23,25 @@ import pytest
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.execute.renames import PlanJournal
-from logagent.broker.exported import write_assignments
 from logagent.errors import BrokerHoldsLogDir, RemovalStopped
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.removal.remove import remove_dir
 from logagent.host.removal.work_control import WorkControl
-from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.model.records import Identity
 from logagent.settings import DAY_MS
 from tests.disk.killed import in_process
+from tests.host_files import format_log_dir, write_epochs, write_export, write_partition, write_topic_id
 from tests.lives import Pick, by_chance, seeds, told
 from tests.metadata_writer import batch
 
 TOPIC_ID, OTHER_ID = "DDDDDDDDDDDDDDDDDDDDDA", "EEEEEEEEEEEEEEEEEEEEEA"
 NAME = "orders-0"
-CLUSTER_ID, AT_MS = "abcdefghijklmnopqrstuv", 1_700_000_000_000
+AT_MS = 1_700_000_000_000
 BASES = ("00000000000000000000", "00000000000000000100")
 FLAGS = ((), ("--replace",), ("--replace", "--even-last-copy"), ("--replace", "--even-last-copy"))
-EPOCHS = "0\n1\n0 0\n"
+EPOCH = (0, 0)
+INDEXES = (".index", ".timeindex")
 STRETCHED = b"\1" * 24 + bytes(24)
 SOUND = b"\1" * 24
 # What nobody sees by its look: a broker that trusts it finds no record.
@@ -53,29 +54,20 @@ class Host:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.d1 = root / "d1"
-        self.d1.mkdir()
+        self.d1 = format_log_dir(root / "d1", "AAAAAAAAAAAAAAAAAAAAZg", node_id=1)
         self.current = self.d1 / NAME
         # Inodes of what lost files to a removal.
         self.halved: set[int] = set()
-        meta = f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAZg\n"
-        (self.d1 / "meta.properties").write_text(meta)
         self._make(records=True)
         self.stop(clean=True)
 
     def _make(self, *, records: bool) -> None:
-        self.current.mkdir()
-        for base in BASES if records else BASES[:1]:
-            log = batch(int(base), [b"record"] * 100, AT_MS) if records else b""
-            (self.current / f"{base}.log").write_bytes(log)
-        for base in BASES if records else BASES[:1]:
-            self._index(self.current, base, SOUND)
-        (self.current / "leader-epoch-checkpoint").write_text(EPOCHS)
-        (self.current / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}\n")
+        logs = {int(base): batch(int(base), [b"record"] * 100, AT_MS) for base in BASES} if records else {0: b""}
+        write_partition(self.current, logs, beside=dict.fromkeys(INDEXES, SOUND), epochs=[EPOCH], topic_id=TOPIC_ID)
 
     @staticmethod
     def _index(path: Path, base: str, content: bytes) -> None:
-        for suffix in (".index", ".timeindex"):
+        for suffix in INDEXES:
             (path / f"{base}{suffix}").write_bytes(content)
 
     def stop(self, *, clean: bool) -> None:
@@ -103,7 +95,7 @@ class Host:
             elif path.name.endswith("-stray") and logs:
                 self._index(path, logs[-1].stem, STRETCHED)
             elif path.name.endswith("-delete"):
-                (path / "leader-epoch-checkpoint").write_text("0\n0\n")
+                write_epochs(path)
         if not self.current.is_dir():
             self._make(records=False)
 
@@ -113,7 +105,7 @@ class Host:
             self._index(path, log.stem, SOUND)
         epochs = path / "leader-epoch-checkpoint"
         if recovered == logs:
-            epochs.write_text(EPOCHS)
+            write_epochs(path, EPOCH)
         lost = [
             log
             for log in logs
@@ -155,7 +147,7 @@ def produce(host: Host, pick: Pick) -> None:
     log = host.current / f"{BASES[0]}.log"
     if host.current.is_dir() and not records(host.current) and log.exists():
         log.write_bytes(batch(0, [b"another"] * 5, AT_MS, epoch=1))
-        (host.current / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
+        write_epochs(host.current, (1, 0))
 
 
 def clean_up(host: Host, pick: Pick) -> None:
@@ -167,20 +159,9 @@ def clean_up(host: Host, pick: Pick) -> None:
     in_place = os.stat(host.current).st_ino if host.current.is_dir() and topic_id(host.current) == TOPIC_ID else None
     ahead = pick("clock ahead", [0, 9 * DAY_MS, -9 * DAY_MS])
     now_ms = time.time_ns() // 1_000_000 + ahead
-    image = make_image(
-        [HERE],
-        AssignmentImage(
-            source=Source.KRAFT_LOG,
-            cluster_id=CLUSTER_ID,
-            at_ms=now_ms,
-            known_until_ms=now_ms,
-            complete=True,
-            metadata_version=21,
-        ),
-    )
-    write_assignments(str(host.root / "assignments.json"), image)
+    known = write_export(host.root / "assignments.json", HERE, at_ms=now_ms)
     with mock.patch.object(SystemClock, "now_ms", lambda self: time.time_ns() // 1_000_000 + ahead):
-        host.run("cleanup", "--execute", "--assignments", str(host.root / "assignments.json"))
+        host.run("cleanup", "--execute", "--assignments", str(known))
     assert in_place is None or os.stat(host.current).st_ino == in_place
     for path, had in before.items():
         assert path.is_dir() or had.items() <= records(host.current).items()
@@ -206,7 +187,7 @@ def edited_in_between(path: Path, topic_id: str) -> Iterator[None]:
     begin = PlanJournal.begin
 
     def edit_first(self: PlanJournal, *args: Any, **kwargs: Any) -> list[int]:
-        (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+        write_topic_id(path, topic_id)
         return begin(self, *args, **kwargs)
 
     with mock.patch.object(PlanJournal, "begin", edit_first):
@@ -302,7 +283,7 @@ def edit_the_id(host: Host, pick: Pick) -> None:
     if places:
         path = pick("whose id", places)
         topic_id = pick("id", [TOPIC_ID, OTHER_ID])
-        (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+        write_topic_id(path, topic_id)
 
 
 EVENTS: list[Callable[[Host, Pick], None]] = [

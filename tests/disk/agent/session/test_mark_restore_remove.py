@@ -24,13 +24,14 @@ from logagent.agent.session.session import Session, new_uuid
 from logagent.agent.target import resolve_target
 from logagent.broker.files.checkpoint_files import CHECKPOINTS, LOG_START_OFFSET, parse_checkpoint
 from logagent.errors import KafkaStorageError
-from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Flags, Plan, Proposal, action_id
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir, TopicPartition
 from logagent.settings import CleanupSettings, DeleteSettings, KafkaSettings, Settings
 from tests.disk.killed import HEX, LONG, deleting, in_process, lay_out, partition, under_strace
+from tests.host_files import image_of
 from tests.needs import need_command, need_root
 
 Spawn = Callable[..., Any]
@@ -165,17 +166,7 @@ def test_a_stray_takes_no_entries_of_the_log_that_lives_beside_it(root: Path) ->
         cluster, now_ms = session.log_dirs.cluster, session.clock.now_ms()
         assert cluster.node_id is not None
         elsewhere = Topic("elsewhere", "AAAAAAAAAAAAAAAAAAAAEA", {0: PartitionAssignment((cluster.node_id, 99))})
-        image = make_image(
-            [elsewhere],
-            AssignmentImage(
-                source=Source.KRAFT_LOG,
-                cluster_id=cluster.cluster_id,
-                at_ms=now_ms,
-                known_until_ms=now_ms,
-                complete=True,
-                metadata_version=21,
-            ),
-        )
+        image = image_of(elsewhere, at_ms=now_ms, cluster_id=cluster.cluster_id)
         session.assignments = Assignments(usable=[image], mode_known=True)
         plan = plan_of(session, (Kind.STRAY,), marking)
         done = session.log_manager().execute(plan)

@@ -15,8 +15,9 @@ from logagent.host.brokers.holders import OpenFiles
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.records import HolderState
 from tests.cli_host import process
-from tests.disk.failing import DIRECTORY_IDS, format_log_dir, partition
+from tests.disk.failing import partition
 from tests.fake_time import FakeClock
+from tests.host_files import DIRECTORY_IDS, format_log_dir
 
 OPENS = "import sys\nf = open(sys.argv[1])\nprint('ready', flush=True)\nsys.stdin.read()"
 LOCKS = (

@@ -33,8 +33,9 @@ from logagent.host.removal.remove import remove_dir
 from logagent.host.removal.unlink import SEGMENTS_PER_WORKER
 from logagent.host.removal.work_control import WorkControl
 from logagent.model.records import Health, Identity
-from tests.disk.failing import DIRECTORY_IDS, format_log_dir, open_below, partition, wait_until
+from tests.disk.failing import open_below, partition, wait_until
 from tests.disk.sessions import SETTINGS, Host
+from tests.host_files import DIRECTORY_IDS, format_log_dir
 from tests.needs import need_root
 
 T = TypeVar("T")

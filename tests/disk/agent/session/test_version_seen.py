@@ -23,7 +23,7 @@ from logagent.model.health.serving import SeenHolder
 from logagent.model.kafka_version import KafkaVersion, Version
 from logagent.settings import Settings
 from tests.cli_host import FREELY, NO_LIMITS, CliHost
-from tests.disk.failing import CLUSTER_ID, format_log_dir
+from tests.host_files import CLUSTER_ID, format_log_dir
 
 NODE_ID = 3
 # A process that holds the lock of a log dir and has jars of Kafka open, as a broker does.

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from tests.cli_host import FREELY, CliHost, delete
+from tests.host_files import write_topic_id
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_approval_of_a_cleanup_leaves_out_what_fell_due_later(tmp_path: Path) ->
     # One more falls due before the operator has read the plan.
     late = host.d1 / "late-0.0123456789abcdef0123456789abcdef-stray"
     late.mkdir()
-    (late / "partition.metadata").write_text("version: 0\ntopic_id: LateLateLateLateLateLA\n")
+    write_topic_id(late, "LateLateLateLateLateLA")
     host.with_assignments(topics_gone=True, **due)
     assert len(host.run("cleanup", "--json").deeds) == 15
     done = host.run("cleanup", "--json", "--execute", "--approve", plan.json["plan_id"])

@@ -10,8 +10,9 @@ from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.settings import GuardSettings
 from tests.cli_host import process
 from tests.disk.agent.daemon.test_daemon_directories import cycles
-from tests.disk.failing import format_log_dir, partition
+from tests.disk.failing import partition
 from tests.disk.sessions import SETTINGS, Host
+from tests.host_files import format_log_dir
 from tests.hosts import HEX
 from tests.serving import seen_serving
 

@@ -19,8 +19,6 @@ from logagent.host.state.journal import Journal
 from logagent.model.records import Health
 from tests.disk.conftest import MIB, Child, LoopFs, run, unmount
 from tests.disk.failing import (
-    DIRECTORY_IDS,
-    format_log_dir,
     frozen,
     hanging_fs,
     loop_devices,
@@ -32,6 +30,7 @@ from tests.disk.failing import (
     wait_until,
 )
 from tests.disk.sessions import HANGS, Host, outcomes
+from tests.host_files import DIRECTORY_IDS, format_log_dir
 from tests.needs import need_root
 
 MARKED = "orders-0." + "a" * 32 + "-delete"

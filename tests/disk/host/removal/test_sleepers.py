@@ -22,18 +22,10 @@ from logagent.host.state.journal import Journal
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import Health, Outcome
 from tests.disk.conftest import LoopFs
-from tests.disk.failing import (
-    DIRECTORY_IDS,
-    HangingFs,
-    format_log_dir,
-    frozen,
-    hanging_fs,
-    open_below,
-    partition,
-    wait_until,
-)
+from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below, partition, wait_until
 from tests.disk.sessions import HANGS, Host, outcomes
 from tests.disk.sleeper import HANG_AFTER
+from tests.host_files import DIRECTORY_IDS, format_log_dir
 from tests.hosts import facts
 from tests.needs import need_command
 

@@ -12,7 +12,8 @@ import pytest
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.state.executor_lock import hold_log_dirs
 from tests.disk.conftest import LoopFs
-from tests.disk.failing import DIRECTORY_IDS, format_log_dir, shut_down
+from tests.disk.failing import shut_down
+from tests.host_files import DIRECTORY_IDS, format_log_dir
 
 
 def test_a_disk_that_dies_before_the_lock_takes_only_its_own_log_dir_offline(loop_fs: LoopFs, tmp_path: Path) -> None:
