@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from logagent.agent.clock import SystemClock
-from logagent.agent.config import load
 from logagent.agent.planning.plan_cleanup import plan_ahead
 from logagent.agent.publish.publish import SPOOL_BYTES, Publisher
-from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
-from logagent.agent.target import resolve_target
 from logagent.model.facts import Facts
 from tests.cli_host import CliHost
 
@@ -36,11 +33,7 @@ class TurnedClock(SystemClock):
 @contextmanager
 def looked_at(host: CliHost, clock: SystemClock) -> Iterator[tuple[Session, Facts]]:
     """A session as a cleanup cycle has it after its inventory."""
-    settings = load(host.toml, {}).settings
-    target = resolve_target(settings)
-    with open_session(target, settings, clock, state_dir=str(host.state), act=True, actor="test") as session:
-        session.read_assignments()
-        session.take_inventory()
+    with host.session(clock=clock, look=True) as session:
         yield session, session.facts()
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from logagent.agent.clock import SystemClock
+from logagent.agent.clock import Clock
 from logagent.agent.daemon.host_jobs import LogDirHealth
 from logagent.agent.planning.plan_cleanup import plan_cleanup
-from logagent.agent.session.open_session import Shared, open_session
+from logagent.agent.session.open_session import Shared
 from logagent.agent.session.session import Session
 from logagent.agent.target import Target
 from logagent.broker.files.server_properties import parse_server_properties
@@ -26,6 +26,7 @@ from logagent.model.planning.plan import Execution
 from logagent.model.records import Health
 from logagent.settings import AssignmentsSettings, CleanupSettings, DeleteSettings, HealthSettings, Settings
 from tests.disk.failing import wait_until
+from tests.host import Host
 from tests.host_files import write_export
 
 # Nothing waits for its age, and no plan is too large.
@@ -39,41 +40,39 @@ SETTINGS = replace(
 HANGS = replace(SETTINGS, health=HealthSettings(probe_timeout=3_000, recovery_probes=2))
 
 
-class Host:
-    """The log dirs `paths` of one broker that is stopped, and what the daemon keeps of them."""
+class FailingHost(Host):
+    """The log dirs `paths` of one broker that is stopped, and what the daemon keeps of them. Nothing is configured in a
+    file: its disks may hang."""
 
     def __init__(self, state: Path, *paths: Path, settings: Settings = SETTINGS) -> None:
+        super().__init__(state.parent, *paths)
+        self.state, self.assignments = state, Path(f"{state}-assignments.json")
         self.paths = [str(path) for path in paths]
         self.target = Target(None, parse_server_properties(b"", "(none)"), tuple(self.paths), (3, 9, 1))
-        self.assignments = Path(f"{state}-assignments.json")
         self.settings = replace(
             settings, assignments=AssignmentsSettings(sources=("file",), file=str(self.assignments))
         )
-        self.state = state
-        self.clock = SystemClock()
         self.failures = LogDirFailures()
         self.calls: DiskCalls = BoundedCalls(self.failures, limit_seconds=settings.health.probe_timeout / 1000)
         self.known: dict[str, LogDirInventory] = {}
         self.health = LogDirHealth(self.target, self.clock, self.failures, settings, calls=self.calls, known=self.known)
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
+    def session(
+        self, *, clock: Clock | None = None, act: bool = True, actor: str = "test", look: bool = False
+    ) -> Iterator[Session]:
         """A session that has read what the cluster has: one topic, elsewhere."""
-        write_topic_elsewhere(self.assignments, self.clock.now_ms())
-        with self._open() as session:
-            session.read_assignments()
+        write_topic_elsewhere(self.assignments, (clock or self.clock).now_ms())
+        with super().session(clock=clock, act=act, actor=actor, look=look) as session:
+            if not look:
+                session.read_assignments()
             yield session
 
-    def _open(self) -> AbstractContextManager[Session]:
-        return open_session(
-            self.target,
-            self.settings,
-            self.clock,
-            state_dir=str(self.state),
-            act=True,
-            actor="test",
-            shared=Shared(self.failures, self.calls, self.known),
-        )
+    def configured(self) -> tuple[Target, Settings]:
+        return self.target, self.settings
+
+    def shared(self) -> Shared:
+        return Shared(self.failures, self.calls, self.known)
 
     def clean(self, on_progress: Callable[[int, int], None] | None = None) -> Execution:
         """One cleanup cycle: everything that is due."""

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.disk.sessions import HANGS, Host
+from tests.disk.sessions import HANGS, FailingHost
 
 HANG_AFTER = 200
 
@@ -21,7 +21,7 @@ def say(what: str) -> None:
 
 
 def main(state: str, log_dir: str, server: int) -> None:
-    host = Host(Path(state), Path(log_dir), settings=HANGS)
+    host = FailingHost(Path(state), Path(log_dir), settings=HANGS)
     removed = 0
 
     def progress(files: int, size: int) -> None:

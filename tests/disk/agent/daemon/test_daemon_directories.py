@@ -28,14 +28,14 @@ from logagent.model.records import ActionKind, Health, Identity, Outcome
 from logagent.settings import HealthSettings
 from tests.disk.conftest import Child
 from tests.disk.failing import hanging_fs, partition
-from tests.disk.sessions import Host
+from tests.disk.sessions import FailingHost
 from tests.host_files import DIRECTORY_IDS, format_log_dir
 from tests.publish_host import Publishing, TurnedClock
 
 HEX = "0123456789abcdef" * 2
 
 
-def cycles(host: Host, inventory_taken: Callable[[], None] = lambda: None) -> Cycles:
+def cycles(host: FailingHost, inventory_taken: Callable[[], None] = lambda: None) -> Cycles:
     return Cycles(
         target=host.target,
         settings=host.settings,
@@ -56,7 +56,7 @@ def test_the_source_of_a_move_waits_for_a_target_that_is_not_mounted(tmp_path: P
     source, target = format_log_dir(tmp_path / "source"), tmp_path / "target"
     target.mkdir()
     only_copy = partition(source, delete_name("orders", 0, HEX))
-    host = Host(tmp_path / "state", source, target)
+    host = FailingHost(tmp_path / "state", source, target)
     host.round()
     life = cycles(host)
     for summary in (life.queue(), life.cleanup()):
@@ -95,7 +95,7 @@ def test_a_log_dir_comes_back_in_the_middle_of_a_cycle(tmp_path: Path, monkeypat
     had failed there was forgotten."""
     good, late = format_log_dir(tmp_path / "good"), tmp_path / "late"
     partition(good, "orders-0")
-    host = Host(tmp_path / "state", good, late)
+    host = FailingHost(tmp_path / "state", good, late)
     host.round()
     with host.session() as session:
         session.journal.record_failure(str(late), "gone-delete", "why", 1)
@@ -131,7 +131,7 @@ def test_what_the_journal_knows_of_a_disk_that_is_not_mounted_is_not_forgotten(m
     there.mkdir()
     if mounted:
         format_log_dir(there, DIRECTORY_IDS[1])
-    host = Host(tmp_path / "state", here, there)
+    host = FailingHost(tmp_path / "state", here, there)
     old = host.clock.now_ms() - 2 * KEEP_MS
     stray, identity = stray_name("orders", 0, HEX), Identity(1, 2)
     entry = CheckpointEntry(LOG_START_OFFSET, "orders", 0, 500)
@@ -164,7 +164,7 @@ def test_of_a_copy_nothing_is_forgotten(tmp_path: Path) -> None:
     """It has other inodes, and its unique name: after 90 days a copy of the disk lost its full names, its log start
     offsets, and that its removal had begun. Also what was renamed once more, in a first copy, has its whole story."""
     log_dir = format_log_dir(tmp_path / "log-dir")
-    host = Host(tmp_path / "state", log_dir)
+    host = FailingHost(tmp_path / "state", log_dir)
     old = host.clock.now_ms() - 2 * KEEP_MS
     stray, marked = stray_name("orders", 0, HEX), delete_name("orders", 0, HEX[::-1])
     partition(log_dir, marked)
@@ -191,7 +191,7 @@ def test_nothing_is_forgotten_by_a_clock_in_doubt(tmp_path: Path) -> None:
     """What it calls old may be of today, and counts for the blast radius."""
     clock = TurnedClock()
     log_dir = format_log_dir(tmp_path / "log-dir")
-    host = Host(tmp_path / "state", log_dir)
+    host = FailingHost(tmp_path / "state", log_dir)
     host.clock = clock
     partition(log_dir, delete_name("orders", 0, HEX))
     life = cycles(host)
@@ -208,7 +208,7 @@ def test_the_queue_removes_nothing_by_a_clock_in_doubt(tmp_path: Path) -> None:
     """What it calls due may have been marked a moment ago."""
     clock = TurnedClock()
     log_dir = format_log_dir(tmp_path / "log-dir")
-    host = Host(tmp_path / "state", log_dir)
+    host = FailingHost(tmp_path / "state", log_dir)
     host.clock = clock
     life = cycles(host)
     assert life.cleanup().error is None
@@ -225,7 +225,7 @@ def test_a_start_beside_a_disk_that_hangs_makes_no_thread(tmp_path: Path) -> Non
     """As root the daemon then becomes somebody else, and `setresuid` waits for every thread, the hanging one too."""
     good = format_log_dir(tmp_path / "good")
     with hanging_fs(tmp_path / "fs") as fs:
-        host = Host(tmp_path / "state", good, format_log_dir(fs.point / "hung"), tmp_path / "missing")
+        host = FailingHost(tmp_path / "state", good, format_log_dir(fs.point / "hung"), tmp_path / "missing")
         config = RunConfig(replace(host.settings, health=HealthSettings(probe_timeout=30_000)), host.target)
         there = answering(config)
         assert [path for path, found in there.items() if found is not None] == host.paths[:2]
@@ -242,7 +242,7 @@ def test_who_waits_for_its_turn_and_never_comes_does_not_stop_the_work(
 ) -> None:
     """Ctrl-Z on a command that waited: the daemon gave way to it again and again, 0.2 s after each beginning."""
     log_dir = format_log_dir(tmp_path / "log-dir")
-    host = Host(tmp_path / "state", log_dir)
+    host = FailingHost(tmp_path / "state", log_dir)
     life = cycles(host)
     assert life.cleanup().error is None
     partition(log_dir, delete_name("orders", 0, HEX), segments=200)
@@ -265,13 +265,13 @@ def test_one_directory_under_two_paths_waits_until_the_second_is_gone(tmp_path: 
     path is offline, and what an offline log dir may be the source of waits."""
     log_dir = format_log_dir(tmp_path / "log-dir")
     (tmp_path / "link").symlink_to(log_dir)
-    life = cycles(Host(tmp_path / "state", log_dir, tmp_path / "link"))
+    life = cycles(FailingHost(tmp_path / "state", log_dir, tmp_path / "link"))
     inventory = life.inventory()
     assert set(inventory.ledgers) == {str(log_dir)}
     for n in range(3):
         partition(log_dir, delete_name("orders", n, HEX))
     both = life.queue()
     assert (both.planned, both.waiting, both.results) == (0, 3, {})
-    one = cycles(Host(tmp_path / "state", log_dir))
+    one = cycles(FailingHost(tmp_path / "state", log_dir))
     one.inventory()
     assert one.queue().results == {("remove", "done"): 3}

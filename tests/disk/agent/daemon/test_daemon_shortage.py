@@ -22,7 +22,7 @@ from logagent.host.log_dir.calls import Stop
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.model.records import Health
 from tests.disk.failing import open_below, wait_until
-from tests.disk.sessions import Host
+from tests.disk.sessions import FailingHost
 from tests.host_files import DIRECTORY_IDS, format_log_dir
 
 
@@ -97,7 +97,7 @@ def test_where_no_thread_can_be_had_the_others_are_waited_for_and_closed(
     """systemd's TasksMax: what had been begun was forgotten, and its descriptors stayed open cycle after cycle."""
     first = format_log_dir(tmp_path / "first")
     second = format_log_dir(tmp_path / "second", DIRECTORY_IDS[1])
-    host = Host(tmp_path / "state", first, second)
+    host = FailingHost(tmp_path / "state", first, second)
     host.round()
     start = bounded_calls._Call.start
 
@@ -121,7 +121,7 @@ def test_where_no_thread_can_be_had_the_others_are_waited_for_and_closed(
 
 
 def test_a_shortage_of_descriptors_takes_no_log_dir_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Host(tmp_path / "state", format_log_dir(tmp_path / "log-dir"))
+    host = FailingHost(tmp_path / "state", format_log_dir(tmp_path / "log-dir"))
 
     def shortage(self: OpenLogDir) -> OpenLogDir:
         raise ItemFailed("open failed: Too many open files", path=self.path, errno=24)

@@ -23,13 +23,13 @@ from logagent.model.assignments.covered import EpochEnd
 from logagent.model.planning.plan import Plan
 from logagent.model.records import Kind
 from tests.disk.messes import NODE, Mess, Sort, Thing, ThisNodeLeads, make
-from tests.disk.sessions import Host
+from tests.disk.sessions import FailingHost
 
 
 @contextmanager
 def session_on(mess: Mess) -> Iterator[Session]:
     """A session of the daemon's kind."""
-    host = Host(mess.root / "state", *mess.log_dirs)
+    host = FailingHost(mess.root / "state", *mess.log_dirs)
     with host.session() as session:
         shutil.copy(mess.assignments, host.assignments)
         session.read_assignments()

@@ -21,14 +21,14 @@ from logagent.model.planning.guards import GUARDS, assigned
 from logagent.model.planning.plan import Plan
 from logagent.model.records import Outcome
 from tests.disk.failing import partition
-from tests.disk.sessions import SETTINGS, Host, in_a_moment
+from tests.disk.sessions import SETTINGS, FailingHost, in_a_moment
 from tests.host_files import GONE_ID, format_log_dir, write_export
 from tests.hosts import HEX, TOPIC_ID
 
 THIS_NODE = 3
 
 
-def assign(host: Host, session: Session, topic: str, node: int = THIS_NODE, partitions: int = 1) -> None:
+def assign(host: FailingHost, session: Session, topic: str, node: int = THIS_NODE, partitions: int = 1) -> None:
     """From now on `topic`, with the id of what is an orphan here, lives with `node` as its only replica."""
     kept = Topic("kept", TOPIC_ID, {0: PartitionAssignment((THIS_NODE,), (THIS_NODE,))})
     lives = Topic(topic, GONE_ID, {n: PartitionAssignment((node,), (node,)) for n in range(partitions)})
@@ -50,7 +50,7 @@ def _prestart(session: Session, facts: Facts) -> Plan:
 @pytest.mark.parametrize("planner", [plan_cleanup, _prestart], ids=["remove", "mark"])
 def test_only_the_guard_keeps_a_stray_whose_partition_lives_here(tmp_path: Path, log_dir: Path, planner: Any) -> None:
     stray = partition(log_dir, stray_name("orders", 0, HEX))
-    host = Host(tmp_path / "state", log_dir)
+    host = FailingHost(tmp_path / "state", log_dir)
     with host.session() as session:
         assign(host, session, "orders")
         session.take_inventory()
@@ -62,7 +62,7 @@ def test_only_the_guard_keeps_a_stray_whose_partition_lives_here(tmp_path: Path,
 
 def test_a_stray_that_is_assigned_again_since_the_plan_was_made_stays(tmp_path: Path, log_dir: Path) -> None:
     stray = partition(log_dir, stray_name("orders", 0, HEX))
-    host = Host(tmp_path / "state", log_dir)
+    host = FailingHost(tmp_path / "state", log_dir)
     with host.session() as session:
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())
@@ -80,7 +80,7 @@ def test_a_stray_that_is_assigned_again_since_the_plan_was_made_stays(tmp_path: 
 
 def test_strays_of_internal_topics_go_by_the_operators_word(tmp_path: Path, log_dir: Path) -> None:
     stray = partition(log_dir, stray_name("__consumer_offsets", 7, HEX))
-    host = Host(tmp_path / "state", log_dir)
+    host = FailingHost(tmp_path / "state", log_dir)
     with host.session() as session:
         session.take_inventory()
         # prestart, which nobody watches, has no such word.
@@ -112,7 +112,7 @@ def test_what_the_journal_says_counts_while_nothing_is_known(
     metadata = orders / "partition.metadata"
     metadata.write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
     now_due = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, sightings=1, min_age=0))
-    host = Host(tmp_path / "state", log_dir, settings=now_due)
+    host = FailingHost(tmp_path / "state", log_dir, settings=now_due)
     with host.session() as session:
         if reason == "not-a-replica":
             assign(host, session, "orders", node=4)

@@ -13,7 +13,7 @@ from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.scan_rows import log_dir_rows
 from logagent.model.naming.dir_names import delete_name
 from tests.disk.failing import partition, wait_until
-from tests.disk.sessions import SETTINGS, Host
+from tests.disk.sessions import SETTINGS, FailingHost
 from tests.host_files import DIRECTORY_IDS, format_log_dir
 from tests.hosts import HEX
 
@@ -47,7 +47,7 @@ def test_what_a_cleanup_says_was_freed_is_what_the_file_system_gained(
     log_dir = format_log_dir(mount / "d1")
     for number in range(20):
         active(log_dir, delete_name("gone", number, HEX), 2 * MIB)
-    host = Host(tmp_path / "state", log_dir)
+    host = FailingHost(tmp_path / "state", log_dir)
     before = used(mount)
     execution = host.clean()
     assert len(execution.results) == 20 and not list(log_dir.glob("*-delete"))
@@ -67,7 +67,7 @@ def test_a_third_of_the_host_is_a_third_of_its_blocks(tmp_path: Path) -> None:
     for number in range(2):
         active(log_dir, delete_name("gone", number, HEX), 8 * MIB)
     cleanup = replace(SETTINGS.cleanup, max_fraction=0.13)
-    with Host(tmp_path / "state", log_dir, settings=replace(SETTINGS, cleanup=cleanup)).session() as session:
+    with FailingHost(tmp_path / "state", log_dir, settings=replace(SETTINGS, cleanup=cleanup)).session() as session:
         session.take_inventory()
         going = [d for d in session.dirs if d.name.endswith("-delete")]
         assert sum(d.bytes for d in going) < 0.13 * sum(d.bytes for d in session.dirs)
@@ -84,7 +84,7 @@ def test_log_dirs_of_one_file_system_share_what_is_unexplained_there(
     log_dirs = [format_log_dir(mount / f"d{n}", DIRECTORY_IDS[n]) for n in range(2)]
     partition(log_dirs[0], "orders-0", size=8 * MIB)
     partition(log_dirs[1], "orders-1", size=16 * MIB)
-    with Host(tmp_path / "state", *log_dirs).session() as session:
+    with FailingHost(tmp_path / "state", *log_dirs).session() as session:
         session.take_inventory()
         rows = log_dir_rows(session.facts().log_dirs, session.inventories)
     assert {row["device"] for row in rows} == {mount.stat().st_dev}

@@ -20,7 +20,7 @@ from logagent.model.planning.proposals import rename_away
 from logagent.model.records import Kind, Outcome, PartitionDir
 from tests.cli_host import LOCKER, process
 from tests.disk.failing import partition
-from tests.disk.sessions import Host
+from tests.disk.sessions import FailingHost
 from tests.fake_time import HurriedClock
 from tests.host_files import format_log_dir
 from tests.hosts import HEX
@@ -64,7 +64,7 @@ def test_what_a_guard_refuses_now_is_not_done(tmp_path: Path, log_dir: Path, par
         return Refusal(p.dir.log_dir, p.dir.name, "policy", "not now", "wait", 0)
 
     before = names(log_dir)
-    with Host(tmp_path / "state", log_dir).session() as session:
+    with FailingHost(tmp_path / "state", log_dir).session() as session:
         plan = planned(session)
         execution = replace(manager_of(session, parallel=parallel), guards=(*GUARDS, no)).execute(plan)
         assert {r.outcome for r in execution.results.values()} == {Outcome.SKIPPED}
@@ -76,7 +76,7 @@ def test_what_a_guard_refuses_now_is_not_done(tmp_path: Path, log_dir: Path, par
 @pytest.mark.parametrize("parallel", [False, True], ids=["command", "daemon"])
 def test_a_broker_that_came_after_the_plan_is_seen(tmp_path: Path, log_dir: Path, parallel: bool) -> None:
     before = names(log_dir)
-    with Host(tmp_path / "state", log_dir).session() as session:
+    with FailingHost(tmp_path / "state", log_dir).session() as session:
         plan = planned(session)
         manager = manager_of(session, parallel=parallel)
         with process(LOCKER, log_dir):
@@ -90,7 +90,7 @@ def test_a_broker_that_came_after_the_plan_is_seen(tmp_path: Path, log_dir: Path
 def test_facts_are_gathered_anew_amid_a_long_plan(tmp_path: Path, log_dir: Path, parallel: bool) -> None:
     """Every removal takes longer than facts are good for: each has facts of its own."""
     looked: list[int] = []
-    with Host(tmp_path / "state", log_dir).session() as session:
+    with FailingHost(tmp_path / "state", log_dir).session() as session:
         plan = planned(session)
         manager = manager_of(session, parallel=parallel)
 

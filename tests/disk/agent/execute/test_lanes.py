@@ -13,7 +13,7 @@ from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.errors import JournalError
 from logagent.settings import DeleteSettings
 from tests.disk.failing import partition
-from tests.disk.sessions import SETTINGS, Host, outcomes
+from tests.disk.sessions import SETTINGS, FailingHost, outcomes
 from tests.host_files import DIRECTORY_IDS, format_log_dir
 
 UUID = "a" * 32
@@ -28,7 +28,7 @@ def test_log_dirs_are_worked_on_at_the_same_time(paths: tuple[Path, Path], tmp_p
     """Each waits in the middle of its removal until the other one is there too."""
     for path in paths:
         partition(path, f"orders-0.{UUID}-stray", segments=20)
-    host = Host(tmp_path / "state", *paths)
+    host = FailingHost(tmp_path / "state", *paths)
     together = threading.Barrier(2, timeout=60)
     met: set[str] = set()
 
@@ -52,7 +52,7 @@ def test_a_slow_log_dir_leaves_the_rest_to_the_next_cycle_which_sees_what_fell_d
         cleanup=replace(SETTINGS.cleanup, interval=3000),
         delete=DeleteSettings(file_delete_delay_ms=0, bytes_per_second=500_000),
     )
-    host = Host(tmp_path / "state", *paths, settings=settings)
+    host = FailingHost(tmp_path / "state", *paths, settings=settings)
     began = time.monotonic()
     first = host.clean()
     assert 3 <= time.monotonic() - began < 15, "it would take 20 s as a whole"
@@ -73,12 +73,12 @@ def test_one_log_dir_alone_is_worked_on_to_the_end(tmp_path: Path) -> None:
         cleanup=replace(SETTINGS.cleanup, interval=100),
         delete=DeleteSettings(file_delete_delay_ms=0, bytes_per_second=2_000_000),
     )
-    assert outcomes(Host(tmp_path / "state", path, settings=settings).clean()) == ["done"]
+    assert outcomes(FailingHost(tmp_path / "state", path, settings=settings).clean()) == ["done"]
 
 
 def test_without_a_journal_every_lane_ends_and_nothing_is_removed(paths: tuple[Path, Path], tmp_path: Path) -> None:
     made = [partition(path, f"orders-0.{UUID}-stray") for path in paths]
-    with Host(tmp_path / "state", *paths).session() as session:
+    with FailingHost(tmp_path / "state", *paths).session() as session:
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())
         assert len(plan.actions) == 2

@@ -19,7 +19,7 @@ from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 from tests.disk.agent.daemon.test_daemon_directories import cycles
 from tests.disk.failing import partition
-from tests.disk.sessions import SETTINGS, Host
+from tests.disk.sessions import SETTINGS, FailingHost
 from tests.host_files import GONE_ID, format_log_dir, write_topic_id
 from tests.hosts import HEX
 from tests.needs import need_root
@@ -138,7 +138,7 @@ def test_report_mode_puts_nothing_back(
     with Journal.open(str(state)) as journal:
         journal.begin([interrupted_mark(log_dir, log_dir)], SystemClock().now_ms())
     settings = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, mode=mode))
-    life = cycles(Host(state, log_dir, settings=settings))
+    life = cycles(FailingHost(state, log_dir, settings=settings))
     for summary in (life.queue(), life.inventory(), life.cleanup()):
         assert summary.error is None
     with Journal.open_read_only(str(state)) as journal:

@@ -28,7 +28,7 @@ from tests.disk.agent.evidence.test_strays_asked import assign
 from tests.disk.failing import partition
 from tests.disk.killed import SCENARIOS, under_strace
 from tests.disk.messes import lock_held
-from tests.disk.sessions import SETTINGS, Host
+from tests.disk.sessions import SETTINGS, FailingHost
 from tests.fake_time import HurriedClock
 from tests.host_files import GONE_ID, format_log_dir, write_topic_id
 from tests.hosts import HEX
@@ -38,15 +38,15 @@ Progress = Callable[[int, int], None]
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
+def host(tmp_path: Path) -> FailingHost:
     log_dir = format_log_dir(tmp_path / "d1")
     for name in NAMES:
         partition(log_dir, name)
-    return Host(tmp_path / "state", log_dir)
+    return FailingHost(tmp_path / "state", log_dir)
 
 
 @contextmanager
-def planned(host: Host) -> Iterator[tuple[Session, Plan]]:
+def planned(host: FailingHost) -> Iterator[tuple[Session, Plan]]:
     with host.session() as session:
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())
@@ -61,7 +61,7 @@ def remove(
     return replace(manager, calls=DirectCalls()).execute(plan)
 
 
-def on_disk(host: Host) -> list[str]:
+def on_disk(host: FailingHost) -> list[str]:
     return sorted(d.name for d in Path(host.paths[0]).iterdir() if d.is_dir())
 
 
@@ -69,7 +69,7 @@ def outcomes(journal: Journal) -> list[tuple[str, Outcome | None]]:
     return [(e.intent.name, e.outcome) for e in journal.history()]
 
 
-def test_all_intents_of_a_batch_are_durable_before_its_first_file_goes(host: Host) -> None:
+def test_all_intents_of_a_batch_are_durable_before_its_first_file_goes(host: FailingHost) -> None:
     seen: list[list[str]] = []
 
     def look(files: int, size: int) -> None:
@@ -83,7 +83,7 @@ def test_all_intents_of_a_batch_are_durable_before_its_first_file_goes(host: Hos
     assert on_disk(host) == []
 
 
-def test_what_a_stop_left_has_no_entry(host: Host) -> None:
+def test_what_a_stop_left_has_no_entry(host: FailingHost) -> None:
     removed: list[int] = []
     with planned(host) as (session, plan):
         remove(session, plan, on_progress=lambda *_: removed.append(1), stop=lambda: len(on_disk(host)) < 5)
@@ -92,7 +92,7 @@ def test_what_a_stop_left_has_no_entry(host: Host) -> None:
     assert on_disk(host) == NAMES[1:]
 
 
-def test_what_a_guard_refuses_amid_a_batch_has_no_entry(host: Host) -> None:
+def test_what_a_guard_refuses_amid_a_batch_has_no_entry(host: FailingHost) -> None:
     def third(p: Proposal, facts: Facts) -> Refusal | None:
         return Refusal(p.dir.log_dir, p.dir.name, "policy", "not now", "wait", 0) if p.dir.name == NAMES[2] else None
 
@@ -103,7 +103,7 @@ def test_what_a_guard_refuses_amid_a_batch_has_no_entry(host: Host) -> None:
     assert on_disk(host) == [NAMES[2]]
 
 
-def test_facts_that_expire_within_a_batch_cost_a_few_intents_in_vain(host: Host) -> None:
+def test_facts_that_expire_within_a_batch_cost_a_few_intents_in_vain(host: FailingHost) -> None:
     """On a slow disk every directory may need facts of its own; 64 new intents for each would cost more than it."""
     for number in range(5, 40):
         partition(Path(host.paths[0]), delete_name("gone", number, HEX))
@@ -119,7 +119,7 @@ def test_facts_that_expire_within_a_batch_cost_a_few_intents_in_vain(host: Host)
     assert len(ids) == 40 and ids[-1] <= 64 + 2 * 40
 
 
-def test_each_outcome_is_written_once_with_the_next_batch(host: Host) -> None:
+def test_each_outcome_is_written_once_with_the_next_batch(host: FailingHost) -> None:
     for number in range(5, BATCH_DIRS + 2):
         partition(Path(host.paths[0]), delete_name("gone", number, HEX))
     with planned(host) as (session, plan):
@@ -132,7 +132,7 @@ def test_each_outcome_is_written_once_with_the_next_batch(host: Host) -> None:
     assert finished[0] is not None and finished[-1] is not None and finished[0] < finished[-1]
 
 
-def killed(host: Host, in_number: int) -> None:
+def killed(host: FailingHost, in_number: int) -> None:
     """A cleanup that is killed in the middle of the removal with this number."""
 
     def kill(files: int, size: int) -> None:
@@ -149,7 +149,7 @@ def killed(host: Host, in_number: int) -> None:
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
 
 
-def test_after_a_kill_only_what_was_begun_counts_as_begun(host: Host) -> None:
+def test_after_a_kill_only_what_was_begun_counts_as_begun(host: FailingHost) -> None:
     """Otherwise an operator who stops a removal with `kill -9` could not get back what it had not touched."""
     killed(host, 1)
     with host.session() as session:
@@ -160,7 +160,9 @@ def test_after_a_kill_only_what_was_begun_counts_as_begun(host: Host) -> None:
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_what_a_killed_run_did_not_reach_waits_as_long_as_before(host: Host, tmp_path: Path, settled: bool) -> None:
+def test_what_a_killed_run_did_not_reach_waits_as_long_as_before(
+    host: FailingHost, tmp_path: Path, settled: bool
+) -> None:
     """Also where its intents cannot be settled yet: here because the log dir has another path now."""
     strays = [name.replace("-delete", "-stray") for name in NAMES]
     for name, stray in zip(NAMES, strays, strict=True):
@@ -169,14 +171,16 @@ def test_what_a_killed_run_did_not_reach_waits_as_long_as_before(host: Host, tmp
     if not settled:
         (tmp_path / "d1").rename(tmp_path / "d9")
     week = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, stray_retention=7 * DAY_MS))
-    later = Host(host.state, tmp_path / ("d1" if settled else "d9"), settings=week)
+    later = FailingHost(host.state, tmp_path / ("d1" if settled else "d9"), settings=week)
     with later.session() as session:
         session.take_inventory()
         assert (session.journal.unsettled() == []) is settled
         assert [p.dir.name for p in plan_cleanup(session, session.facts()).actions] == strays[:1]
 
 
-def test_what_a_broker_drops_when_it_loads_a_stray_is_not_taken_for_our_removal(host: Host, tmp_path: Path) -> None:
+def test_what_a_broker_drops_when_it_loads_a_stray_is_not_taken_for_our_removal(
+    host: FailingHost, tmp_path: Path
+) -> None:
     """It finds the marks of a killed batch, and drops `.deleted` files and snapshots (seen on 3.9.1: 17 files became
     10): missing files do not show that a removal has begun. And in the meantime, the partition lives here again."""
     strays = [name.replace("-delete", "-stray") for name in NAMES]
@@ -220,7 +224,7 @@ def test_the_marks_of_a_batch_are_on_the_disk_before_its_first_file_goes(tmp_pat
 
 
 def test_a_mark_that_the_batch_could_not_sync_is_synced_by_its_removal(
-    host: Host, monkeypatch: pytest.MonkeyPatch
+    host: FailingHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk refuses the first sync of all; no file goes before a sync of its own directory has succeeded."""
     happened: list[tuple[str, str]] = []

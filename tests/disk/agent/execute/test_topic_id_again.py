@@ -18,7 +18,7 @@ from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.restorations import RestoreOptions
 from logagent.model.records import ActionKind, Kind, Outcome
 from tests.disk.failing import partition
-from tests.disk.sessions import Host
+from tests.disk.sessions import FailingHost
 from tests.host_files import GONE_ID, format_log_dir, write_topic_id
 from tests.hosts import HEX
 
@@ -31,7 +31,7 @@ def test_an_id_edited_in_place_after_the_plan_is_seen(tmp_path: Path) -> None:
     partition(log_dir, "kept-0")
     metadata = orders / "partition.metadata"
     metadata.write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
-    with Host(tmp_path / "state", log_dir).session() as session:
+    with FailingHost(tmp_path / "state", log_dir).session() as session:
         session.take_inventory()
         (current,) = (d for d in session.of_kind(Kind.CURRENT) if d.topic == "orders")
         mark = rename_away(current, is_stray=False, reason="test", new_uuid=lambda: HEX, flags=ALLOWED)
@@ -54,7 +54,7 @@ def test_a_stray_whose_id_was_edited_since_it_was_asked_about_stays(tmp_path: Pa
     metadata = stray / "partition.metadata"
     metadata.write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
     before = sorted(p.name for p in stray.iterdir())
-    with Host(tmp_path / "state", log_dir).session() as session:
+    with FailingHost(tmp_path / "state", log_dir).session() as session:
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())
         assert [(p.action, p.dir.name) for p in plan.actions] == [(ActionKind.REMOVE, stray.name)]
@@ -76,7 +76,7 @@ def test_an_id_edited_in_place_after_the_plan_of_a_replacement_is_seen(tmp_path:
     for path in (current, stray):
         write_topic_id(path, GONE_ID)
     inodes = current.stat().st_ino, stray.stat().st_ino
-    with Host(tmp_path / "state", log_dir).session() as session:
+    with FailingHost(tmp_path / "state", log_dir).session() as session:
         session.take_inventory()
         options = RestoreOptions(replace=True, even_last_copy=True, retention_will_delete=True)
         plan = plan_restore(session, session.facts(), session.of_kind(Kind.STRAY), options)

@@ -14,7 +14,7 @@ from logagent.model.naming.dir_names import stray_name
 from logagent.model.records import Outcome
 from logagent.settings import AssignmentsSettings, KafkaSettings
 from tests.disk.failing import partition
-from tests.disk.sessions import SETTINGS, Host, in_a_moment
+from tests.disk.sessions import SETTINGS, FailingHost, in_a_moment
 from tests.host_files import GONE_ID, format_log_dir, write_export, write_topic_id
 from tests.hosts import HEX, TOPIC_ID
 
@@ -36,16 +36,16 @@ def clock() -> Later:
 
 
 @pytest.fixture
-def host(tmp_path: Path, clock: Later) -> Host:
+def host(tmp_path: Path, clock: Later) -> FailingHost:
     log_dir = format_log_dir(tmp_path / "d1")
     partition(log_dir, "kept-0")
     now_due = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, sightings=1, min_age=0))
-    made = Host(tmp_path / "state", log_dir, settings=now_due)
+    made = FailingHost(tmp_path / "state", log_dir, settings=now_due)
     made.clock = clock
     return made
 
 
-def assign(host: Host, node: int) -> None:
+def assign(host: FailingHost, node: int) -> None:
     """An export in which `orders` lives with `node` as its only replica."""
     topics = [("orders", GONE_ID, node), ("kept", TOPIC_ID, THIS_NODE)]
     live = [Topic(name, topic_id, {0: PartitionAssignment((n,), (n,))}) for name, topic_id, n in topics]
@@ -53,7 +53,9 @@ def assign(host: Host, node: int) -> None:
 
 
 @pytest.mark.parametrize("read_again", [True, False])
-def test_a_partition_that_is_reassigned_back_is_not_set_aside(host: Host, clock: Later, read_again: bool) -> None:
+def test_a_partition_that_is_reassigned_back_is_not_set_aside(
+    host: FailingHost, clock: Later, read_again: bool
+) -> None:
     """One log dir, so that nothing ends the plan: the image was that of its beginning up to `assignments.max_age`."""
     orders = partition(Path(host.paths[0]), "orders-0")
     write_topic_id(orders, GONE_ID)
@@ -75,7 +77,7 @@ def test_a_partition_that_is_reassigned_back_is_not_set_aside(host: Host, clock:
     assert orders.is_dir() is read_again
 
 
-def test_nor_is_a_stray_of_it_removed(host: Host, clock: Later) -> None:
+def test_nor_is_a_stray_of_it_removed(host: FailingHost, clock: Later) -> None:
     stray = partition(Path(host.paths[0]), stray_name("orders", 0, HEX))
     with host.session() as session:
         session.take_inventory()
@@ -88,7 +90,7 @@ def test_nor_is_a_stray_of_it_removed(host: Host, clock: Later) -> None:
     assert len(list(stray.iterdir())) == 3
 
 
-def test_what_can_no_longer_be_read_permits_nothing(host: Host, clock: Later) -> None:
+def test_what_can_no_longer_be_read_permits_nothing(host: FailingHost, clock: Later) -> None:
     stray = partition(Path(host.paths[0]), stray_name("orders", 0, HEX))
     with host.session() as session:
         session.take_inventory()
@@ -100,7 +102,7 @@ def test_what_can_no_longer_be_read_permits_nothing(host: Host, clock: Later) ->
     assert stray.is_dir()
 
 
-def test_nor_does_a_configuration_that_went_wrong_meanwhile_end_it_half_told(host: Host, clock: Later) -> None:
+def test_nor_does_a_configuration_that_went_wrong_meanwhile_end_it_half_told(host: FailingHost, clock: Later) -> None:
     stray = partition(Path(host.paths[0]), stray_name("orders", 0, HEX))
     with host.session() as session:
         session.take_inventory()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +14,9 @@ from logagent.agent.clock import SystemClock
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.planning.plan_prestart import plan_prestart
 from logagent.agent.session import clock_watch
-from logagent.agent.session.open_session import open_session
-from logagent.agent.session.session import Session
-from logagent.settings import DAY_MS, AssignmentsSettings
+from logagent.settings import DAY_MS
 from tests.disk.failing import partition
-from tests.disk.sessions import SETTINGS, Host, write_topic_elsewhere
+from tests.disk.sessions import SETTINGS, FailingHost
 from tests.host_files import format_log_dir
 from tests.needs import need_command
 
@@ -42,17 +38,6 @@ class JustBooted(SystemClock):
         return 5.0
 
 
-@contextmanager
-def session(host: Host, clock: JustBooted) -> Iterator[Session]:
-    """What has been read of the cluster is of this moment, by whatever clock the host has."""
-    write_topic_elsewhere(host.assignments, clock.now_ms())
-    settings = replace(KEEP, assignments=AssignmentsSettings(sources=("file",), file=str(host.assignments)))
-    with open_session(host.target, settings, clock, state_dir=str(host.state), act=True, actor="test") as opened:
-        opened.read_assignments()
-        opened.take_inventory()
-        yield opened
-
-
 @pytest.mark.parametrize(("synchronised", "due"), [(True, True), (False, False), (None, False)])
 def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synchronised: bool | None, due: bool
@@ -62,8 +47,8 @@ def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
     monkeypatch.setattr(clock_watch, "is_synchronised", lambda: synchronised)
     log_dir = format_log_dir(tmp_path / "d1")
     partition(log_dir, STRAY)
-    host = Host(tmp_path / "state", log_dir, settings=KEEP)
-    with session(host, JustBooted(8 * DAY_MS)) as opened:
+    host = FailingHost(tmp_path / "state", log_dir, settings=KEEP)
+    with host.session(clock=JustBooted(8 * DAY_MS), look=True) as opened:
         facts = opened.facts()
         for plan in (plan_prestart(opened, facts).plan, plan_cleanup(opened, facts)):
             assert [p.dir.name for p in plan.actions] == ([STRAY] if due else [])
@@ -71,14 +56,15 @@ def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
         if not due:
             # The operator's word, for this boot.
             assert [p.dir.name for p in plan_cleanup(opened, facts, trust_clock=True).actions] == [STRAY]
-    with session(host, JustBooted(8 * DAY_MS)) as opened:
+    with host.session(clock=JustBooted(8 * DAY_MS), look=True) as opened:
         assert [p.dir.name for p in plan_cleanup(opened, opened.facts()).actions] == [STRAY]
 
 
 def test_a_clock_behind_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock_watch, "is_synchronised", lambda: None)
     log_dir = format_log_dir(tmp_path / "d1")
-    with session(Host(tmp_path / "state", log_dir, settings=KEEP), JustBooted(-DAY_MS)) as opened:
+    host = FailingHost(tmp_path / "state", log_dir, settings=KEEP)
+    with host.session(clock=JustBooted(-DAY_MS), look=True) as opened:
         doubt = opened.clock_watch.doubt()
         assert doubt is not None and "in the future" in doubt.why
 

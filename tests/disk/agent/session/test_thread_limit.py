@@ -34,7 +34,7 @@ from logagent.host.removal.unlink import SEGMENTS_PER_WORKER
 from logagent.host.removal.work_control import WorkControl
 from logagent.model.records import Health, Identity
 from tests.disk.failing import open_below, partition, wait_until
-from tests.disk.sessions import SETTINGS, Host
+from tests.disk.sessions import SETTINGS, FailingHost
 from tests.host_files import DIRECTORY_IDS, format_log_dir
 from tests.needs import need_root
 
@@ -87,12 +87,12 @@ def as_user(folder: Path, work: Callable[[Path], None]) -> None:
     assert not said, said
 
 
-def host_in(folder: Path) -> Host:
+def host_in(folder: Path) -> FailingHost:
     first, second = folder / "first", folder / "second"
     if not first.exists():
         format_log_dir(first)
         format_log_dir(second, DIRECTORY_IDS[1])
-    return Host(folder / "state", first, second)
+    return FailingHost(folder / "state", first, second)
 
 
 def nothing_open(folder: Path) -> None:
@@ -254,6 +254,6 @@ def test_a_lock_of_this_process_itself_is_no_other_logagent(tmp_path: Path) -> N
         import fcntl
 
         fcntl.flock(left.fd, fcntl.LOCK_EX)
-        with pytest.raises(ItemFailed, match="this process itself") as raised, host._open():
+        with pytest.raises(ItemFailed, match="this process itself") as raised, host.session():
             pass
         assert not isinstance(raised.value, Busy) and raised.value.hint

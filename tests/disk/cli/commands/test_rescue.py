@@ -45,7 +45,7 @@ from tests.disk.messes import (
     lock_held,
     make,
 )
-from tests.disk.sessions import Host
+from tests.disk.sessions import FailingHost
 from tests.kafka_disks import metadata_dir
 from tests.long_form import FULL
 from tests.needs import need_command
@@ -706,7 +706,7 @@ def test_of_two_alike_the_one_where_room_is_needed_goes(loop_fs: LoopFs, tmp_pat
 def test_what_was_tried_is_left_out_of_the_next_offers(tmp_path: Path) -> None:
     """Whatever became of it, it is tried once: going on ends."""
     mess = make(tmp_path, [Thing("stray"), Thing("stray")])
-    with Host(tmp_path / "state", *mess.log_dirs).session() as session:
+    with FailingHost(tmp_path / "state", *mess.log_dirs).session() as session:
         session.take_inventory()
         first, second = plan_rescue(session, session.facts(), need=None).offers
         assert set(plan_rescue(session, session.facts(), need=None, leave_out=[first]).offers) == {second}

@@ -11,7 +11,7 @@ from logagent.settings import GuardSettings
 from tests.cli_host import process
 from tests.disk.agent.daemon.test_daemon_directories import cycles
 from tests.disk.failing import partition
-from tests.disk.sessions import SETTINGS, Host
+from tests.disk.sessions import SETTINGS, FailingHost
 from tests.host_files import format_log_dir
 from tests.hosts import HEX
 from tests.serving import seen_serving
@@ -34,7 +34,7 @@ def test_marked_directories_that_are_open_do_not_make_a_broker_serve(tmp_path: P
     partition(log_dir, "orders-0")
     stray = partition(log_dir, stray_name("payments", 0, HEX))
     marked = partition(log_dir, delete_name("clicks", 0, HEX))
-    host = Host(tmp_path / "state", log_dir, settings=replace(SETTINGS, guard=GuardSettings(settle=0)))
+    host = FailingHost(tmp_path / "state", log_dir, settings=replace(SETTINGS, guard=GuardSettings(settle=0)))
     life = cycles(host)
     with process(LOADING, log_dir, *marked.glob("*.log")):
         for _ in range(2):
@@ -54,7 +54,7 @@ def test_a_broker_that_has_everything_open_may_still_be_recovering(tmp_path: Pat
     log_dir = format_log_dir(tmp_path / "d1")
     standing = [partition(log_dir, name) for name in ("orders-0", delete_name("clicks", 0, HEX))]
     stray = partition(log_dir, stray_name("payments", 0, HEX))
-    host = Host(tmp_path / "state", log_dir, settings=replace(SETTINGS, guard=GuardSettings(settle=0)))
+    host = FailingHost(tmp_path / "state", log_dir, settings=replace(SETTINGS, guard=GuardSettings(settle=0)))
     life = cycles(host)
     with host.session():
         pass  # Now there are assignments: the topic of the stray is gone.

@@ -29,7 +29,7 @@ from tests.disk.failing import (
     shut_down,
     wait_until,
 )
-from tests.disk.sessions import HANGS, Host, outcomes
+from tests.disk.sessions import HANGS, FailingHost, outcomes
 from tests.host_files import DIRECTORY_IDS, format_log_dir
 from tests.needs import need_root
 
@@ -60,7 +60,7 @@ def log_dir_on(point: Path) -> Path:
     return format_log_dir(point / "kafka")
 
 
-def reason(host: Host, path: Path) -> str:
+def reason(host: FailingHost, path: Path) -> str:
     return host.health.states()[str(path)].reason or ""
 
 
@@ -73,7 +73,7 @@ def test_one_dead_disk_of_two_is_offline_after_one_round_and_the_other_is_served
     partition(bad, MARKED)
     partition(good, STRAY)
     run("sync", "--file-system", bad)
-    host = Host(tmp_path / "state", bad, good)
+    host = FailingHost(tmp_path / "state", bad, good)
     assert host.round() == {str(bad): Health.ONLINE, str(good): Health.ONLINE}
     shut_down(point)
     summary = host.health.round()
@@ -107,7 +107,7 @@ def test_an_action_that_meets_the_dead_disk_first_takes_it_offline_and_the_other
     bad = log_dir_on(point)
     partition(bad, MARKED, segments=300)
     partition(good, STRAY, segments=50)
-    host = Host(tmp_path / "state", bad, good)
+    host = FailingHost(tmp_path / "state", bad, good)
     removed = 0
 
     def progress(files: int, size: int) -> None:
@@ -127,7 +127,7 @@ def test_a_full_disk_is_full_and_deleting_is_the_cure(loop_fs: LoopFs, tmp_path:
     point = loop_fs("ext4", size=32 * MIB)
     path = log_dir_on(point)
     partition(path, MARKED, segments=4, size=2 * MIB)
-    host = Host(tmp_path / "state", path)
+    host = FailingHost(tmp_path / "state", path)
     assert host.round() == {str(path): Health.ONLINE}
     with (path / "ballast").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
         while True:
@@ -145,7 +145,7 @@ def test_remounted_read_only_it_is_read_only_and_back_without_a_wait(loop_fs: Lo
     point = loop_fs("ext4")
     path = log_dir_on(point)
     partition(path, MARKED, segments=300)
-    host = Host(tmp_path / "state", path)
+    host = FailingHost(tmp_path / "state", path)
     host.round()
     removed = 0
 
@@ -178,7 +178,7 @@ def test_an_unmount_is_possible_between_rounds_and_seen_in_the_next(
     lazy: bool, loop_fs: LoopFs, good: Path, tmp_path: Path
 ) -> None:
     point = format_log_dir(loop_fs("ext4"))
-    host = Host(tmp_path / "state", point, good)
+    host = FailingHost(tmp_path / "state", point, good)
     host.round()
     host.clean()
     host.round()
@@ -200,7 +200,7 @@ def test_unmounted_lazily_under_a_removal_the_device_comes_free_before_the_sessi
     point = format_log_dir(loop_fs("ext4"))
     partition(point, MARKED, segments=10)
     partition(good, STRAY, segments=10)
-    host = Host(tmp_path / "state", point, good)
+    host = FailingHost(tmp_path / "state", point, good)
     host.round()
     with host.session() as session:
         session.take_inventory()
@@ -223,7 +223,7 @@ def test_unmounted_lazily_under_a_removal_the_device_comes_free_before_the_sessi
 
 def test_another_disk_mounted_there_is_not_taken_for_the_one_before(loop_fs: LoopFs, tmp_path: Path) -> None:
     point, other = format_log_dir(loop_fs("ext4")), loop_fs("ext4")
-    host = Host(tmp_path / "state", point)
+    host = FailingHost(tmp_path / "state", point)
     host.round()
     run("mount", "--bind", other, point)
     try:
@@ -241,7 +241,7 @@ def test_another_disk_mounted_there_is_not_taken_for_the_one_before(loop_fs: Loo
 
 def test_a_frozen_disk_hangs_and_is_back_after_it_was_thawed(loop_fs: LoopFs, good: Path, tmp_path: Path) -> None:
     path = log_dir_on(loop_fs("xfs"))
-    host = Host(tmp_path / "state", path, good, settings=HANGS)
+    host = FailingHost(tmp_path / "state", path, good, settings=HANGS)
     host.round()
     with frozen(path.parent) as thaw:
         began = time.monotonic()
@@ -261,7 +261,7 @@ def test_a_file_system_that_hangs_wholly_holds_up_neither_rounds_nor_cycles(good
     with hanging_fs(tmp_path / "fuse") as hanging:
         format_log_dir(hanging.source)
         partition(hanging.source, MARKED)
-        host = Host(tmp_path / "state", hanging.point, good, settings=HANGS)
+        host = FailingHost(tmp_path / "state", hanging.point, good, settings=HANGS)
         assert host.round() == {str(hanging.point): Health.ONLINE, str(good): Health.ONLINE}
         # Without O_TMPFILE there it is only read, which is said.
         limited = {d.path: d.limited for d in host.health.round().log_dirs}
@@ -287,7 +287,7 @@ def test_a_broker_with_files_open_on_the_hung_disk_holds_up_nobody(good: Path, t
     with hanging_fs(tmp_path / "fuse") as hanging:
         format_log_dir(hanging.source)
         log = partition(hanging.source, "orders-0") / f"{0:020d}.log"
-        host = Host(tmp_path / "state", hanging.point, good, settings=HANGS)
+        host = FailingHost(tmp_path / "state", hanging.point, good, settings=HANGS)
         host.round()
         child = Child(holds, hanging.point / "orders-0" / log.name)
         try:
@@ -307,7 +307,7 @@ def test_a_hung_file_system_of_somebody_else_holds_up_nobody(good: Path, tmp_pat
     holds = "import sys\nfile = open(sys.argv[1])\nprint('ready', flush=True)\nsys.stdin.read()"
     with hanging_fs(tmp_path / "fuse") as hanging:
         (hanging.source / "notes").write_text("not ours")
-        host = Host(tmp_path / "state", good, settings=HANGS)
+        host = FailingHost(tmp_path / "state", good, settings=HANGS)
         host.round()
         child = Child(holds, hanging.point / "notes")
         try:
@@ -325,7 +325,7 @@ def test_a_hung_file_system_of_somebody_else_holds_up_nobody(good: Path, tmp_pat
 
 def test_a_log_dir_that_is_missing_at_the_start_is_served_once_it_exists(good: Path, tmp_path: Path) -> None:
     late = tmp_path / "late"
-    host = Host(tmp_path / "state", late, good)
+    host = FailingHost(tmp_path / "state", late, good)
     summary = host.health.round()
     assert summary.offline == summary.changed == (str(late),)
     assert reason(host, late) == "it cannot be opened (No such file or directory)"
@@ -336,7 +336,7 @@ def test_a_log_dir_that_is_missing_at_the_start_is_served_once_it_exists(good: P
 @pytest.mark.parametrize("what", ["file", "moved away", "meta gone", "foreign meta"])
 def test_what_became_of_the_path_is_reported(what: str, tmp_path: Path) -> None:
     path = format_log_dir(tmp_path / "d1")
-    host = Host(tmp_path / "state", path)
+    host = FailingHost(tmp_path / "state", path)
     host.round()
     if what in ("file", "moved away"):
         path.rename(tmp_path / "aside")
@@ -368,7 +368,7 @@ def test_an_agent_that_may_not_search_the_log_dir_says_so(tmp_path: Path) -> Non
         if pid == 0:
             os.setgid(65534)
             os.setuid(65534)
-            host = Host(tmp_path / "state", path)
+            host = FailingHost(tmp_path / "state", path)
             there = host.round() == {str(path): Health.OFFLINE}
             os._exit(0 if there and "Permission denied" in reason(host, path) else 1)
         _, status = os.waitpid(pid, 0)
@@ -401,7 +401,7 @@ def test_what_the_living_broker_gave_up_is_offline_in_the_second_round_until_its
     good: Path, tmp_path: Path
 ) -> None:
     path = format_log_dir(tmp_path / "d1")
-    host = Host(tmp_path / "state", path, good)
+    host = FailingHost(tmp_path / "state", path, good)
     both = {str(path): Health.ONLINE, str(good): Health.ONLINE}
     with broker(path, good) as running:
         assert host.round() == host.round() == both
@@ -420,7 +420,7 @@ def test_what_the_living_broker_gave_up_is_offline_in_the_second_round_until_its
 
 def test_a_lock_file_that_somebody_unlinked_under_the_broker_is_not_given_up(good: Path, tmp_path: Path) -> None:
     path = format_log_dir(tmp_path / "d1")
-    host = Host(tmp_path / "state", path, good)
+    host = FailingHost(tmp_path / "state", path, good)
     with broker(path, good):
         (path / ".lock").unlink()
         for _ in range(4):
@@ -430,13 +430,13 @@ def test_a_lock_file_that_somebody_unlinked_under_the_broker_is_not_given_up(goo
 def test_a_stopped_broker_gave_nothing_up(good: Path, tmp_path: Path) -> None:
     path = format_log_dir(tmp_path / "d1")
     (path / ".lock").touch()
-    host = Host(tmp_path / "state", path, good)
+    host = FailingHost(tmp_path / "state", path, good)
     for _ in range(3):
         assert host.round() == {str(path): Health.ONLINE, str(good): Health.ONLINE}
 
 
 def test_rounds_leave_neither_descriptors_nor_threads(good: Path, tmp_path: Path) -> None:
-    host = Host(tmp_path / "state", good)
+    host = FailingHost(tmp_path / "state", good)
     host.round()
     descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     for _ in range(20):

@@ -23,7 +23,7 @@ from logagent.model.planning.proposals import rename_away
 from logagent.model.records import Health, Outcome
 from tests.disk.conftest import LoopFs
 from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below, partition, wait_until
-from tests.disk.sessions import HANGS, Host, outcomes
+from tests.disk.sessions import HANGS, FailingHost, outcomes
 from tests.disk.sleeper import HANG_AFTER
 from tests.host_files import DIRECTORY_IDS, format_log_dir
 from tests.hosts import facts
@@ -50,7 +50,7 @@ def test_one_log_dir_hangs_in_the_middle_of_a_removal_and_the_other_is_served(
     good = format_log_dir(tmp_path / "good", DIRECTORY_IDS[1])
     victim = partition(hanging.source, MARKED, segments=400)
     partition(good, STRAY, segments=400)
-    host = Host(tmp_path / "state", hanging.point, good, settings=HANGS)
+    host = FailingHost(tmp_path / "state", hanging.point, good, settings=HANGS)
     removed_there = 0
 
     def progress(files: int, size: int) -> None:
@@ -115,7 +115,7 @@ def test_renames_that_froze_end_with_the_one_in_the_kernel_and_recovery_understa
     point = format_log_dir(loop_fs("ext4"))
     for number in range(3):
         partition(point, f"orders-{number}")
-    host = Host(tmp_path / "state", point)
+    host = FailingHost(tmp_path / "state", point)
     with host.session():
         pass
     failures = LogDirFailures()
