@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import struct
 import subprocess
@@ -11,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,48 +18,34 @@ import pytest
 
 from logagent.agent.check.run_check import CheckReport, run_check
 from logagent.agent.clock import SystemClock
-from logagent.agent.session.open_session import open_session
-from logagent.agent.target import resolve_target
-from logagent.cli.main import run as logagent
 from logagent.host.linux.access import User, user_named
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.start_inspection import PartitionDirs, denied_in_log_dir
 from logagent.model.records import Health
-from logagent.settings import HealthSettings, KafkaSettings, Settings
+from tests.command_line import run_here
 from tests.disk.conftest import LoopFs, run
 from tests.documents import assert_promised
-from tests.host_files import format_log_dir, write_partition
+from tests.host import Host
+from tests.host_files import format_log_dir
 from tests.hosts import OF_PLACES
 from tests.kafka_answers import rows
 from tests.needs import need_command, need_root
 
 NOBODY = 65534
+IDS = ("m7bNzFYLQbeZ0EKPgIz0zQ", "n7bNzFYLQbeZ0EKPgIz0zQ", "q7bNzFYLQbeZ0EKPgIz0zQ")
 STRANGER = User(NOBODY, frozenset({NOBODY}), False, "nobody", "this test")
 
 
-@dataclass
-class Host:
-    """Two formatted log dirs of node 1 (by default below `root`), their configuration, and `check` on them."""
+class CheckedHost(Host):
+    """Log dirs and their `server.properties`, and `check` on them."""
 
-    root: Path
-    capsys: pytest.CaptureFixture[str]
-    d1: Path
-    d2: Path
-
-    @property
-    def config(self) -> Path:
-        return self.root / "server.properties"
-
-    def configure(self, log_dirs: str | None = None, more: str = "process.roles=broker\n") -> None:
-        dirs = log_dirs if log_dirs is not None else f"{self.d1},{self.d2}"
+    def has(self, log_dirs: str | None = None, more: str = "process.roles=broker\n") -> None:
+        dirs = log_dirs if log_dirs is not None else ",".join(map(str, self.log_dirs))
         voters = "controller.quorum.voters=100@localhost:9093\n" if "process.roles" in more else ""
-        self.config.write_text(f"node.id=1\nlog.dirs={dirs}\n{more}{voters}")
+        self.properties.write_text(f"node.id=1\nlog.dirs={dirs}\n{more}{voters}")
 
-    def format(self, path: Path, directory_id: str) -> Path:
-        return format_log_dir(path, directory_id, node_id=1)
-
-    def partition(self, name: str, where: Path | None = None) -> Path:
-        return write_partition((where or self.d1) / name, {0: b"x" * 100}, topic_id="Xs6gS0pIR5yNqcAe2bBqwQ")
+    def make(self, name: str, where: Path | None = None) -> Path:
+        return self.partition(name, {0: b"x" * 100}, log_dir=where, topic_id="Xs6gS0pIR5yNqcAe2bBqwQ")
 
     def check(self, *more: str, config: str = '[health]\nprobe_timeout = "5m"\n') -> tuple[int, dict[str, Any]]:
         """Exit status and document, without what concerns where the log dirs of the tests are."""
@@ -70,22 +55,16 @@ class Host:
 
     def check_all(self, *more: str, config: str = '[health]\nprobe_timeout = "5m"\n') -> tuple[int, dict[str, Any]]:
         """Exit status and document; the document is the one that is promised."""
-        (self.root / "logagent.toml").write_text(config)
-        options = ["--kafka-config", str(self.config), "--config", str(self.root / "logagent.toml")]
-        options += ["--state-dir", str(self.root / "state"), "--kafka-version", "3.9.1"]
-        self.capsys.readouterr()
-        status = logagent(["check", "--json", *options, *more])
-        document: dict[str, Any] = json.loads(self.capsys.readouterr().out)
+        self.toml.write_text(config)
+        ran = self.run("check", "--json", "--kafka-config", str(self.properties), "--kafka-version", "3.9.1", *more)
+        document: dict[str, Any] = ran.json
         assert_promised(document, "check")
-        return status, document
+        return ran.status, document
 
     def report(self, ahead_ms: int = 0, *, about_to_start: bool = False) -> CheckReport:
         """The same from inside, with the clock `ahead_ms` milliseconds ahead."""
-        settings = Settings(kafka=KafkaSettings(config=str(self.config), version="3.9.1"), health=HealthSettings())
-        target = resolve_target(settings)
-        with open_session(
-            target, settings, Ahead(ahead_ms), state_dir=str(self.root / "state"), act=False, actor="test"
-        ) as session:
+        self.configure()
+        with self.session(clock=Ahead(ahead_ms), act=False) as session:
             report = run_check(session, timeout=300, about_to_start=about_to_start)
         left_out = OF_PLACES if not about_to_start else ("assignments-not-compared",)
         return replace(report, findings=tuple(f for f in report.findings if f.code not in left_out))
@@ -99,15 +78,10 @@ class Ahead(SystemClock):
         return super().now_ms() + self._ahead_ms
 
 
-IDS = ("m7bNzFYLQbeZ0EKPgIz0zQ", "n7bNzFYLQbeZ0EKPgIz0zQ", "q7bNzFYLQbeZ0EKPgIz0zQ")
-
-
 @pytest.fixture
-def host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Host:
-    made = Host(tmp_path, capsys, tmp_path / "d1", tmp_path / "d2")
-    made.format(made.d1, IDS[0])
-    made.format(made.d2, IDS[1])
-    made.configure()
+def host(tmp_path: Path) -> CheckedHost:
+    made = CheckedHost(tmp_path, node_id=1).format(*IDS[:2])
+    made.has()
     return made
 
 
@@ -150,10 +124,10 @@ def everything(root: Path) -> dict[str, tuple[int, int, int]]:
     return {path: (s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for path, s in found.items()}
 
 
-def test_where_log_dirs_are_is_seen_through_symlinks_and_by_the_mount_table(host: Host, loop_fs: LoopFs) -> None:
+def test_where_log_dirs_are_is_seen_through_symlinks_and_by_the_mount_table(host: CheckedHost, loop_fs: LoopFs) -> None:
     """What is mounted below /tmp is not cleaned up with it."""
     own = loop_fs("tmpfs")
-    host.format(own / "d2", IDS[1])
+    format_log_dir(own / "d2", IDS[1], node_id=1)
     host.d2.joinpath("meta.properties").unlink()
     host.d2.rmdir()
     host.d2.symlink_to(own / "d2")
@@ -164,8 +138,8 @@ def test_where_log_dirs_are_is_seen_through_symlinks_and_by_the_mount_table(host
     assert status == 0 and host.report(about_to_start=True).findings == ()
 
 
-def test_a_healthy_host_has_no_findings(host: Host) -> None:
-    host.partition("orders-0")
+def test_a_healthy_host_has_no_findings(host: CheckedHost) -> None:
+    host.make("orders-0")
     before = everything(host.d1), everything(host.d2)
     status, document = host.check()
     assert (status, document["findings"]) == (0, [])
@@ -178,12 +152,12 @@ def test_a_healthy_host_has_no_findings(host: Host) -> None:
     assert not (host.root / "state").exists()
 
 
-def test_every_kind_of_fault_at_once(host: Host) -> None:
+def test_every_kind_of_fault_at_once(host: CheckedHost) -> None:
     (host.d1 / "bar").mkdir()
     (host.d1 / "elsewhere").write_text("")
-    host.partition("orders-0")
-    host.partition("orders-0", host.d2)
-    odd = host.partition("orders-1")
+    host.make("orders-0")
+    host.make("orders-0", host.d2)
+    odd = host.make("orders-1")
     (odd / "backup.log").write_text("")
     (odd / "12.log").write_text("")
     (odd / "backup.index").mkdir()
@@ -205,15 +179,15 @@ def test_every_kind_of_fault_at_once(host: Host) -> None:
     assert host.check("--quick")[1]["findings"] == [f for f in document["findings"] if f["code"] != "odd-segment-file"]
 
 
-def test_before_a_start_too_files_that_a_power_failure_leaves_empty_are_checked(host: Host) -> None:
+def test_before_a_start_too_files_that_a_power_failure_leaves_empty_are_checked(host: CheckedHost) -> None:
     """`prestart` looks as `--quick` does, and has to know these as well."""
     log = host.d1 / "__cluster_metadata-0"
     log.mkdir()
     (log / "quorum-state").write_bytes(b"")
     (log / "backup.log").write_text("")
-    (host.partition("orders-0") / "leader-epoch-checkpoint").write_bytes(bytes(20))
+    (host.make("orders-0") / "leader-epoch-checkpoint").write_bytes(bytes(20))
     (host.d2 / "__cluster_metadata-0").mkdir()
-    host.configure(more="process.roles=broker\nmetadata.log.dir=" + str(host.d1) + "\n")
+    host.has(more="process.roles=broker\nmetadata.log.dir=" + str(host.d1) + "\n")
     for options in ([], ["--quick"]):
         status, document = host.check(*options)
         assert status == 6
@@ -225,18 +199,18 @@ def test_before_a_start_too_files_that_a_power_failure_leaves_empty_are_checked(
         }
 
 
-def test_a_setting_on_the_brokers_command_line_is_named(host: Host, process: Callable[..., Any]) -> None:
+def test_a_setting_on_the_brokers_command_line_is_named(host: CheckedHost, process: Callable[..., Any]) -> None:
     source = LOCK_EACH.replace("sys.argv[2:]", "sys.argv[5:]")
     override = ["--override", "metadata.log.dir=/data"]
-    child = process("kafka.Kafka", source, host.config, *override, host.d1, host.d2)
+    child = process("kafka.Kafka", source, host.properties, *override, host.d1, host.d2)
     (finding,) = [f for f in host.check()[1]["findings"] if f["code"] == "broker-overrides"]
     assert finding["severity"] == "warning"
     assert f"process {child.pid} has --override metadata.log.dir=/data" in finding["says"]
 
 
-def test_a_controller_has_no_findings_that_only_concern_brokers(host: Host, process: Callable[..., Any]) -> None:
-    host.configure(more=f"process.roles=controller\nmetadata.log.dir={host.d2}/meta\n")
-    host.format(host.d2 / "meta", IDS[2])
+def test_a_controller_has_no_findings_that_only_concern_brokers(host: CheckedHost, process: Callable[..., Any]) -> None:
+    host.has(more=f"process.roles=controller\nmetadata.log.dir={host.d2}/meta\n")
+    format_log_dir(host.d2 / "meta", IDS[2], node_id=1)
     (host.d1 / "lost+found").mkdir()
     (host.d1 / "recovery-point-offset-checkpoint").write_text("0\n1\nbroken\n")
     process("backup", LOCK_EACH, host.d1)
@@ -244,18 +218,18 @@ def test_a_controller_has_no_findings_that_only_concern_brokers(host: Host, proc
     assert (status, document["findings"]) == (0, [])
 
 
-def test_people_see_what_and_what_to_do(host: Host) -> None:
+def test_people_see_what_and_what_to_do(host: CheckedHost) -> None:
     (host.d1 / "evil\x1b[31m\nname").mkdir()
-    options = ["--kafka-config", str(host.config), "--state-dir", str(host.root / "state")]
-    assert logagent(["check", *options]) == 6
-    out, err = host.capsys.readouterr()
-    assert "unparsable-name" in out and "move it out of the log dir" in out
-    assert "\\x1b[31m" in out and "\x1b[31m" not in out
-    assert "1 fatal" in err
-    assert "every supported release of Kafka" in out
+    options = ["--kafka-config", str(host.properties), "--state-dir", str(host.state)]
+    ran = run_here("check", *options)
+    assert ran.status == 6
+    assert "unparsable-name" in ran.out and "move it out of the log dir" in ran.out
+    assert "\\x1b[31m" in ran.out and "\x1b[31m" not in ran.out
+    assert "1 fatal" in ran.err
+    assert "every supported release of Kafka" in ran.out
 
 
-def test_a_release_can_be_asked_about(host: Host) -> None:
+def test_a_release_can_be_asked_about(host: CheckedHost) -> None:
     (host.d1 / "zzz-0.0123456789abcdef0123456789abcdef-stray").mkdir()
     assert host.check()[0] == 0
     status, document = host.check("--kafka-version", "3.6.0")
@@ -264,19 +238,19 @@ def test_a_release_can_be_asked_about(host: Host) -> None:
 
 
 @pytest.mark.parametrize("bad", ["--kafka-version=new", "--broker-user=no-such-user"])
-def test_wrong_options_are_reported(host: Host, bad: str) -> None:
-    options = ["--kafka-config", str(host.config), "--state-dir", str(host.root / "state")]
-    assert logagent(["check", *options, bad]) in (2, 78)
-    assert bad.partition("=")[2] in host.capsys.readouterr().err
+def test_wrong_options_are_reported(host: CheckedHost, bad: str) -> None:
+    options = ["--kafka-config", str(host.properties), "--state-dir", str(host.state)]
+    ran = run_here("check", *options, bad)
+    assert ran.status in (2, 78) and bad.partition("=")[2] in ran.err
 
 
-def test_a_hung_disk_is_offline_and_the_other_is_checked(host: Host, loop_fs: LoopFs) -> None:
+def test_a_hung_disk_is_offline_and_the_other_is_checked(host: CheckedHost, loop_fs: LoopFs) -> None:
     need_command("fsfreeze")
     frozen = loop_fs("ext4", options="-E lazy_itable_init=0")
-    host.format(frozen, IDS[2])
+    format_log_dir(frozen, IDS[2], node_id=1)
     (frozen / "lost+found").rmdir()
     (host.d1 / "bar").mkdir()
-    host.configure(f"{host.d1},{frozen}")
+    host.has(f"{host.d1},{frozen}")
     run("fsfreeze", "-f", frozen)
     try:
         started = time.monotonic()
@@ -292,11 +266,11 @@ def test_a_hung_disk_is_offline_and_the_other_is_checked(host: Host, loop_fs: Lo
     assert codes(document) == [("fatal", "unparsable-name"), ("fatal", "log-dir-failed")]
 
 
-def test_a_failed_disk_is_offline(host: Host, loop_fs: LoopFs) -> None:
+def test_a_failed_disk_is_offline(host: CheckedHost, loop_fs: LoopFs) -> None:
     need_command("xfs_io")
     point = loop_fs("xfs")
-    host.format(point, IDS[2])
-    host.configure(f"{host.d1},{point}")
+    format_log_dir(point, IDS[2], node_id=1)
+    host.has(f"{host.d1},{point}")
     run("sync")
     run("xfs_io", "-x", "-c", "shutdown", point)
     status, document = host.check()
@@ -305,28 +279,28 @@ def test_a_failed_disk_is_offline(host: Host, loop_fs: LoopFs) -> None:
     assert document["log_dirs"][1]["health"] == "offline"
 
 
-def test_full_and_read_only_are_not_offline(host: Host, loop_fs: LoopFs) -> None:
+def test_full_and_read_only_are_not_offline(host: CheckedHost, loop_fs: LoopFs) -> None:
     full, read_only = loop_fs("tmpfs", size=1 << 20), loop_fs("ext4")
     (read_only / "lost+found").rmdir()
-    host.format(full, IDS[2])
-    host.format(read_only, IDS[1])
+    format_log_dir(full, IDS[2], node_id=1)
+    format_log_dir(read_only, IDS[1], node_id=1)
     fd = os.open(full / "ballast", os.O_WRONLY | os.O_CREAT)
     with pytest.raises(OSError, match="No space"):
         while True:
             os.write(fd, b"x" * 4096)
     os.close(fd)
     run("mount", "-o", "remount,ro", read_only)
-    host.configure(f"{full},{read_only}")
+    host.has(f"{full},{read_only}")
     status, document = host.check()
     assert status == 6
     assert [d["health"] for d in document["log_dirs"]] == ["full", "read-only"]
     assert sorted(codes(document)) == [("fatal", "full"), ("fatal", "read-only")]
 
 
-def test_missing_and_wrong_paths(host: Host) -> None:
+def test_missing_and_wrong_paths(host: CheckedHost) -> None:
     (host.root / "file").write_text("")
     (host.root / "dangling").symlink_to("/nonexistent/x")
-    host.configure(",".join(str(host.root / name) for name in ("d1", "missing", "file", "dangling")))
+    host.has(",".join(str(host.root / name) for name in ("d1", "missing", "file", "dangling")))
     status, document = host.check()
     assert status == 5
     assert {(f["code"], Path(f["path"]).name) for f in document["findings"]} == {
@@ -336,10 +310,10 @@ def test_missing_and_wrong_paths(host: Host) -> None:
     }
 
 
-def test_the_metadata_dir_counts_too(host: Host, process: Callable[..., Any]) -> None:
+def test_the_metadata_dir_counts_too(host: CheckedHost, process: Callable[..., Any]) -> None:
     meta = host.root / "meta"
-    host.format(meta, IDS[2])
-    host.configure(more=f"process.roles=broker,controller\nmetadata.log.dir={meta}\n")
+    format_log_dir(meta, IDS[2], node_id=1)
+    host.has(more=f"process.roles=broker,controller\nmetadata.log.dir={meta}\n")
     assert codes(host.check()[1]) == []
     process("backup", LOCK_EACH, meta)
     status, document = host.check()
@@ -348,7 +322,7 @@ def test_the_metadata_dir_counts_too(host: Host, process: Callable[..., Any]) ->
     assert [d["path"] for d in document["log_dirs"]] == [str(host.d1), str(host.d2)]
 
 
-def test_the_broker_itself_is_no_obstacle_until_the_start(host: Host, process: Callable[..., Any]) -> None:
+def test_the_broker_itself_is_no_obstacle_until_the_start(host: CheckedHost, process: Callable[..., Any]) -> None:
     process("kafka.Kafka", LOCK_EACH, host.d1, host.d2)
     status, document = host.check()
     assert (status, codes(document)) == (0, [("info", "broker-running")])
@@ -356,19 +330,19 @@ def test_the_broker_itself_is_no_obstacle_until_the_start(host: Host, process: C
     assert [(f.severity.value, f.code) for f in about.findings] == [("fatal", "lock-held")] * 2
 
 
-def test_two_holders_are_not_the_broker(host: Host, process: Callable[..., Any]) -> None:
+def test_two_holders_are_not_the_broker(host: CheckedHost, process: Callable[..., Any]) -> None:
     process("kafka.Kafka", LOCK_EACH, host.d1)
     process("kafka.Kafka", LOCK_EACH, host.d2)
     status, document = host.check()
     assert (status, codes(document)) == (6, [("fatal", "lock-held")] * 2)
 
 
-def test_a_holder_that_is_no_kafka_is_in_the_way(host: Host, process: Callable[..., Any]) -> None:
+def test_a_holder_that_is_no_kafka_is_in_the_way(host: CheckedHost, process: Callable[..., Any]) -> None:
     process("backup", LOCK_EACH, host.d1, host.d2)
     assert codes(host.check()[1]) == [("fatal", "lock-held")] * 2
 
 
-def test_a_lock_without_a_process_number_is_not_taken_for_the_brokers(host: Host) -> None:
+def test_a_lock_without_a_process_number_is_not_taken_for_the_brokers(host: CheckedHost) -> None:
     """As of another container, or of an NFS client that is dead: no broker starts."""
     with ExitStack() as held:
         for log_dir in (host.d1, host.d2):
@@ -379,7 +353,7 @@ def test_a_lock_without_a_process_number_is_not_taken_for_the_brokers(host: Host
     assert "not visible here" in document["findings"][0]["says"] and "a start now fails" in str(document["findings"])
 
 
-def test_a_log_dir_that_the_running_broker_gave_up(host: Host, process: Callable[..., Any]) -> None:
+def test_a_log_dir_that_the_running_broker_gave_up(host: CheckedHost, process: Callable[..., Any]) -> None:
     child = process("kafka.Kafka", LOCK_EACH, host.d1)
     # Right after its start it may not have come to the second one yet.
     assert [f.code for f in host.report().findings] == ["broker-running"]
@@ -391,18 +365,18 @@ def test_a_log_dir_that_the_running_broker_gave_up(host: Host, process: Callable
     ]
 
 
-def test_a_process_with_an_unlinked_lock_is_reported(host: Host, process: Callable[..., Any]) -> None:
+def test_a_process_with_an_unlinked_lock_is_reported(host: CheckedHost, process: Callable[..., Any]) -> None:
     process("kafka.Kafka", LOCK_EACH, host.d1, host.d2)
     (host.d1 / ".lock").unlink()
     (host.d2 / ".lock").unlink()
     assert codes(host.check()[1]) == [("warning", "hidden-holder")] * 2
 
 
-def test_what_the_brokers_user_may_not_do(host: Host) -> None:
+def test_what_the_brokers_user_may_not_do(host: CheckedHost) -> None:
     need_root()
     for path in (host.d1, host.d2):
         run("chown", "-R", f"{NOBODY}:{NOBODY}", path)
-    good, bad = host.partition("orders-0"), host.partition("orders-1")
+    good, bad = host.make("orders-0"), host.make("orders-1")
     run("chown", "-R", f"{NOBODY}:{NOBODY}", good, bad)
     assert host.check()[1]["findings"] == []
     run("chown", "root:root", bad / "00000000000000000000.log")
@@ -427,7 +401,7 @@ ROOT_FILES = [
 
 
 @pytest.mark.parametrize(("name", "mode", "lacks"), ROOT_FILES)
-def test_plain_files_that_a_start_needs(host: Host, name: str, mode: int, lacks: str) -> None:
+def test_plain_files_that_a_start_needs(host: CheckedHost, name: str, mode: int, lacks: str) -> None:
     need_root()
     path = host.d1 / name
     if name != ".":
@@ -439,9 +413,9 @@ def test_plain_files_that_a_start_needs(host: Host, name: str, mode: int, lacks:
     assert [(d.path, d.wants) for d in found if d.path == os.path.normpath(path)] == [(os.path.normpath(path), lacks)]
 
 
-def test_access_by_group_counts(host: Host) -> None:
+def test_access_by_group_counts(host: CheckedHost) -> None:
     need_root()
-    partition = host.partition("orders-0")
+    partition = host.make("orders-0")
     run("chown", "-R", "root:12345", partition)
     for path in [partition, *partition.iterdir()]:
         path.chmod(0o770 if path.is_dir() else 0o660)
@@ -452,9 +426,9 @@ def test_access_by_group_counts(host: Host) -> None:
         assert len(partitions.denied) == denied
 
 
-def test_an_access_list_is_not_guessed_at(host: Host) -> None:
+def test_an_access_list_is_not_guessed_at(host: CheckedHost) -> None:
     need_root()
-    partition = host.partition("orders-0")
+    partition = host.make("orders-0")
     partition.chmod(0o700)
     with OpenLogDir(str(host.d1), LogDirFailures()) as opened:
         partitions = PartitionDirs(opened, STRANGER)
@@ -470,10 +444,10 @@ def test_an_access_list_is_not_guessed_at(host: Host) -> None:
     assert str(partition) not in [d.path for d in partitions.denied]
 
 
-def test_run_by_a_stranger_it_says_what_it_could_not_see(host: Host) -> None:
+def test_run_by_a_stranger_it_says_what_it_could_not_see(host: CheckedHost) -> None:
     """As a user who may list the log dirs, but not look into the partition directories."""
     need_root()
-    host.partition("orders-0").chmod(0o700)
+    host.make("orders-0").chmod(0o700)
     pid = os.fork()
     if pid == 0:
         os.setgroups([])
@@ -498,7 +472,7 @@ def in_the_log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "d1")
 
 
-def test_our_own_lock_file_is_never_made(host: Host) -> None:
+def test_our_own_lock_file_is_never_made(host: CheckedHost) -> None:
     host.check()
     assert not (host.d1 / ".lock").exists()
     with (host.d1 / ".lock").open("w") as file:
@@ -512,9 +486,7 @@ LOADED = rows("load_logs")
 
 
 @pytest.mark.parametrize("row", LOADED, ids=[row["id"] for row in LOADED])
-def test_kafkas_own_answers_on_whole_log_dirs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: dict[str, Any]
-) -> None:
+def test_kafkas_own_answers_on_whole_log_dirs(tmp_path: Path, row: dict[str, Any]) -> None:
     """`LogManager.loadLogs` of 3.9.1 without a cluster, so as in ZooKeeper mode: what it refuses is fatal here."""
     log_dirs = [tmp_path / f"kafka{number}" for number in range(len(row["log_dirs"]))]
     for log_dir, entries in zip(log_dirs, row["log_dirs"], strict=True):
@@ -527,8 +499,8 @@ def test_kafkas_own_answers_on_whole_log_dirs(
                 (log_dir / entry["link"]).symlink_to(tmp_path / "target")
             else:
                 (log_dir / entry.get("file", entry.get("name"))).write_text(entry.get("text", ""))
-    host = Host(tmp_path, capsys, log_dirs[0], log_dirs[-1])
-    host.configure(",".join(map(str, log_dirs)), more="")
+    host = CheckedHost(tmp_path, *log_dirs)
+    host.has(more="")
     status, document = host.check()
     refused = "error" in row or row["dir_marked_offline"]
     fatal = {f["code"] for f in document["findings"] if f["severity"] == "fatal"}

@@ -28,7 +28,8 @@ from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, DirKey, Identity, Outcome, TopicPartition
 from tests.cli_host import LOCKER, process
-from tests.host_files import format_log_dir, write_topic_id
+from tests.host import Host
+from tests.host_files import write_topic_id
 from tests.metadata_writer import batch
 
 TOPIC_ID, OTHER_ID = "DDDDDDDDDDDDDDDDDDDDDA", "EEEEEEEEEEEEEEEEEEEEEA"
@@ -42,13 +43,13 @@ SAVED = tuple(
 )
 
 
-class Host:
+class CrashedHost(Host):
     """A log dir with two partitions of which one has no entries any more, and a journal that knows them."""
 
     def __init__(self, root: Path) -> None:
-        self.path = format_log_dir(root / "d1")
-        (root / "state").mkdir()
-        self.state = root / "state"
+        super().__init__(root, root / "d1")
+        self.path = self.format().d1
+        self.state.mkdir()
         for name in ("orders-0", "payments-0"):
             (self.path / name).mkdir()
         for file in CHECKPOINTS:
@@ -95,28 +96,28 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+def host(tmp_path: Path) -> CrashedHost:
+    return CrashedHost(tmp_path)
 
 
-def rename(host: Host) -> None:
+def rename(host: CrashedHost) -> None:
     host.orders.rename(host.path / MARKED)
 
 
-def test_a_mark_that_did_not_happen_gets_its_entries_back(host: Host) -> None:
+def test_a_mark_that_did_not_happen_gets_its_entries_back(host: CrashedHost) -> None:
     ((outcome, error),) = host.recover(host.intent())
     assert (outcome, error) == (Outcome.SKIPPED, "interrupted before the rename")
     for e in SAVED:
         assert host.read(e.file) == {PAYMENTS: 9, ORDERS: e.offset}
 
 
-def test_where_a_broker_made_newer_entries_those_stay(host: Host) -> None:
+def test_where_a_broker_made_newer_entries_those_stay(host: CrashedHost) -> None:
     host.write(LOG_START_OFFSET, {ORDERS: 77})
     host.recover(host.intent())
     assert host.read(LOG_START_OFFSET) == {ORDERS: 77}
 
 
-def test_a_mark_that_happened_is_completed(host: Host) -> None:
+def test_a_mark_that_happened_is_completed(host: CrashedHost) -> None:
     meant = host.intent()
     host.write(RECOVERY_POINT, {PAYMENTS: 9, ORDERS: 2})
     rename(host)
@@ -125,7 +126,7 @@ def test_a_mark_that_happened_is_completed(host: Host) -> None:
     assert host.read(LOG_START_OFFSET) == {PAYMENTS: 9}
 
 
-def test_a_mark_that_happened_takes_nothing_from_a_partition_that_was_made_anew(host: Host) -> None:
+def test_a_mark_that_happened_takes_nothing_from_a_partition_that_was_made_anew(host: CrashedHost) -> None:
     meant = host.intent()
     rename(host)
     host.orders.mkdir()
@@ -135,7 +136,7 @@ def test_a_mark_that_happened_takes_nothing_from_a_partition_that_was_made_anew(
     assert [host.read(file) for file in CHECKPOINTS] == [{ORDERS: 1000}] * len(CHECKPOINTS)
 
 
-def test_a_restore_that_happened_gets_its_entries(host: Host) -> None:
+def test_a_restore_that_happened_gets_its_entries(host: CrashedHost) -> None:
     assert host.recover(host.intent(ActionKind.RESTORE)) == [(Outcome.DONE, None)]
     for e in SAVED:
         assert host.read(e.file) == {PAYMENTS: 9, ORDERS: e.offset}
@@ -166,7 +167,7 @@ def log_of(directory: Path, topic_id: str | None, *, end: int, tail: bytes = b""
     ],
 )
 def test_weeks_later_a_log_start_offset_comes_back_only_below_the_end_of_the_same_log(
-    host: Host, action: ActionKind, topic_id: str | None, end: int, tail: bytes, back: int | None
+    host: CrashedHost, action: ActionKind, topic_id: str | None, end: int, tail: bytes, back: int | None
 ) -> None:
     """Above the end it makes a broker delete every segment: a mark (or restore) that was cut short was settled weeks
     later, and the partition that lay there by then was emptied."""
@@ -177,7 +178,7 @@ def test_weeks_later_a_log_start_offset_comes_back_only_below_the_end_of_the_sam
     assert host.read(LOG_START_OFFSET).get(ORDERS) == back
 
 
-def test_a_restore_that_did_not_happen_changes_nothing(host: Host) -> None:
+def test_a_restore_that_did_not_happen_changes_nothing(host: CrashedHost) -> None:
     meant = host.intent(ActionKind.RESTORE)
     rename(host)
     assert host.recover(meant)[0][0] is Outcome.SKIPPED
@@ -187,7 +188,7 @@ def test_a_restore_that_did_not_happen_changes_nothing(host: Host) -> None:
 @pytest.mark.parametrize("action", [ActionKind.MARK, ActionKind.RESTORE])
 @pytest.mark.parametrize("names", [(), ("orders-0", MARKED)])
 def test_what_stands_nowhere_or_is_another_directory_failed(
-    host: Host, action: ActionKind, names: tuple[str, ...]
+    host: CrashedHost, action: ActionKind, names: tuple[str, ...]
 ) -> None:
     """Another one: it has the inode of neither, and the topic id of another topic."""
     meant = host.intent(action, topic_id=TOPIC_ID)
@@ -206,7 +207,7 @@ def test_what_stands_nowhere_or_is_another_directory_failed(
     ids=["begun", "not-reached", "begun-and-its-mark-taken-away", "gone"],
 )
 def test_what_became_of_a_removal_shows_on_the_disk(
-    host: Host, mode: int | None, had: int, outcomes: list[Outcome]
+    host: CrashedHost, mode: int | None, had: int, outcomes: list[Outcome]
 ) -> None:
     rename(host)
     host.orders = host.path / MARKED
@@ -218,7 +219,7 @@ def test_what_became_of_a_removal_shows_on_the_disk(
     assert [outcome for outcome, _ in host.recover(meant)] == outcomes
 
 
-def test_a_removal_whose_name_another_directory_has_now_is_not_done(host: Host) -> None:
+def test_a_removal_whose_name_another_directory_has_now_is_not_done(host: CrashedHost) -> None:
     """The words of `history`, and what counts as removed."""
     rename(host)
     host.orders = host.path / MARKED
@@ -227,7 +228,7 @@ def test_a_removal_whose_name_another_directory_has_now_is_not_done(host: Host) 
     assert outcome is Outcome.FAILED and "another directory" in (error or "")
 
 
-def copied(host: Host) -> None:
+def copied(host: CrashedHost) -> None:
     """All of the log dir is on another disk now (`cp -a`, a backup that was played back): the same names, other
     inodes."""
     original = host.path.with_name("original")
@@ -244,7 +245,7 @@ def copied(host: Host) -> None:
     ids=["begun", "begun-without-its-id", "not-reached", "not-marked"],
 )  # fmt: skip
 def test_of_a_removal_that_was_cut_short_a_copy_is_there(
-    host: Host, topic_id: str | None, mode: int, lost: str | None, outcomes: list[Outcome]
+    host: CrashedHost, topic_id: str | None, mode: int, lost: str | None, outcomes: list[Outcome]
 ) -> None:
     log_of(host.orders, topic_id or OTHER_ID, end=8)
     rename(host)
@@ -260,7 +261,7 @@ def test_of_a_removal_that_was_cut_short_a_copy_is_there(
 
 
 @pytest.mark.parametrize("action", [ActionKind.MARK, ActionKind.QUARANTINE])
-def test_a_rename_that_happened_is_done_in_a_copy_too(host: Host, action: ActionKind) -> None:
+def test_a_rename_that_happened_is_done_in_a_copy_too(host: CrashedHost, action: ActionKind) -> None:
     """Otherwise `restore --plan` does not know of it."""
     log_of(host.orders, TOPIC_ID, end=8)
     meant = host.intent(action, topic_id=TOPIC_ID)
@@ -272,7 +273,7 @@ def test_a_rename_that_happened_is_done_in_a_copy_too(host: Host, action: Action
 @pytest.mark.parametrize("action", [ActionKind.MARK, ActionKind.RESTORE])
 @pytest.mark.parametrize("happened", [False, True])
 def test_in_a_copy_the_topic_id_tells_which_directory_has_its_current_name(
-    host: Host, action: ActionKind, happened: bool
+    host: CrashedHost, action: ActionKind, happened: bool
 ) -> None:
     log_of(host.orders, TOPIC_ID, end=8)
     meant = host.intent(
@@ -287,14 +288,14 @@ def test_in_a_copy_the_topic_id_tells_which_directory_has_its_current_name(
     assert host.read(LOG_START_OFFSET).get(ORDERS) == (7 if at_home else None)
 
 
-def test_the_inode_of_a_topic_that_is_gone_is_no_sign(host: Host) -> None:
+def test_the_inode_of_a_topic_that_is_gone_is_no_sign(host: CrashedHost) -> None:
     """It is given to the next directory that is made: here, to one of the topic that has the name now."""
     log_of(host.orders, OTHER_ID, end=8)
     ((outcome, error),) = host.recover(host.intent(topic_id=TOPIC_ID))
     assert outcome is Outcome.FAILED and "neither name" in (error or "")
 
 
-def test_in_a_copy_a_directory_without_a_topic_id_is_not_known_to_be_the_one(host: Host) -> None:
+def test_in_a_copy_a_directory_without_a_topic_id_is_not_known_to_be_the_one(host: CrashedHost) -> None:
     log_of(host.orders, TOPIC_ID, end=8)
     meant = host.intent(topic_id=TOPIC_ID)
     copied(host)
@@ -304,7 +305,7 @@ def test_in_a_copy_a_directory_without_a_topic_id_is_not_known_to_be_the_one(hos
     assert all(host.read(file) == {PAYMENTS: 9} for file in CHECKPOINTS)
 
 
-def test_a_restore_whose_directory_has_its_stray_name_did_not_happen(host: Host) -> None:
+def test_a_restore_whose_directory_has_its_stray_name_did_not_happen(host: CrashedHost) -> None:
     """Whatever has the current name, as the one that a broker made anew does: it has the same topic id."""
     log_of(host.orders, TOPIC_ID, end=8)
     meant = host.intent(ActionKind.RESTORE, topic_id=TOPIC_ID)
@@ -316,7 +317,7 @@ def test_a_restore_whose_directory_has_its_stray_name_did_not_happen(host: Host)
     assert host.read(LOG_START_OFFSET) == {PAYMENTS: 9}
 
 
-def test_an_inode_that_was_given_again_says_less_than_a_unique_name(host: Host) -> None:
+def test_an_inode_that_was_given_again_says_less_than_a_unique_name(host: CrashedHost) -> None:
     """In a copy, where the partition was assigned here again: its new directory has the number of the old one."""
     log_of(host.orders, TOPIC_ID, end=8)
     rename(host)
@@ -327,7 +328,7 @@ def test_an_inode_that_was_given_again_says_less_than_a_unique_name(host: Host) 
     assert host.read(LOG_START_OFFSET) == {PAYMENTS: 9}
 
 
-def test_a_topic_id_says_less_than_an_inode(host: Host) -> None:
+def test_a_topic_id_says_less_than_an_inode(host: CrashedHost) -> None:
     """Somebody gave a name that is not unique to a directory of the same topic, once the restored one had left it."""
     stray = "orders-0.backup-stray"
     log_of(host.orders, TOPIC_ID, end=8)
@@ -337,7 +338,7 @@ def test_a_topic_id_says_less_than_an_inode(host: Host) -> None:
     assert host.recover(meant) == [(Outcome.DONE, None)]
 
 
-def exchange(host: Host) -> tuple[Intent, Intent]:
+def exchange(host: CrashedHost) -> tuple[Intent, Intent]:
     """A `restore --replace` that was cut short before its first rename: what goes aside, and what comes back."""
     log_of(host.orders, TOPIC_ID, end=8)
     back = host.intent(ActionKind.RESTORE, topic_id=TOPIC_ID)
@@ -351,7 +352,7 @@ def exchange(host: Host) -> tuple[Intent, Intent]:
     return displaced, back
 
 
-def test_of_two_that_were_being_exchanged_a_copy_does_not_tell_which_has_which_name(host: Host) -> None:
+def test_of_two_that_were_being_exchanged_a_copy_does_not_tell_which_has_which_name(host: CrashedHost) -> None:
     """Each had either name: a unique one that may be the other's says nothing, and a copy has neither inode."""
     displaced, back = exchange(host)
     before = sorted(os.listdir(host.path))
@@ -360,14 +361,14 @@ def test_of_two_that_were_being_exchanged_a_copy_does_not_tell_which_has_which_n
     assert sorted(os.listdir(host.path)) == before
 
 
-def test_an_exchange_that_did_not_happen_is_settled_after_a_broker_took_one_of_the_two(host: Host) -> None:
+def test_an_exchange_that_did_not_happen_is_settled_after_a_broker_took_one_of_the_two(host: CrashedHost) -> None:
     """The other one still has its inode: there is nothing left that may be either."""
     displaced, back = exchange(host)
     host.orders.rename(host.path / f"orders-0.{'a' * 32}-stray")
     assert [outcome for outcome, _ in host.recover(displaced, back)] == [Outcome.FAILED, Outcome.SKIPPED]
 
 
-def test_a_mark_is_taken_back_where_a_broker_loaded_it_since(host: Host) -> None:
+def test_a_mark_is_taken_back_where_a_broker_loaded_it_since(host: CrashedHost) -> None:
     """Killed before it was reached, then loaded by a broker, which stretches indexes and writes a snapshot: no byte of
     its log is gone."""
     log_of(host.orders, TOPIC_ID, end=8)
@@ -383,13 +384,13 @@ def test_a_mark_is_taken_back_where_a_broker_loaded_it_since(host: Host) -> None
     assert not host.orders.stat().st_mode & 0o4000
 
 
-def test_after_a_reboot_the_device_may_have_another_number(host: Host) -> None:
+def test_after_a_reboot_the_device_may_have_another_number(host: CrashedHost) -> None:
     meant = host.intent()
     rename(host)
     assert host.recover(replace(meant, identity=Identity(4242, meant.identity.inode))) == [(Outcome.DONE, None)]
 
 
-def test_temp_files_of_ours_go_and_those_of_the_broker_stay(host: Host) -> None:
+def test_temp_files_of_ours_go_and_those_of_the_broker_stay(host: CrashedHost) -> None:
     for name in (TEMP_PREFIX + RECOVERY_POINT, TEMP_PREFIX + CLEANER, f"{RECOVERY_POINT}.tmp"):
         (host.path / name).write_text("half")
     rename(host)
@@ -399,26 +400,26 @@ def test_temp_files_of_ours_go_and_those_of_the_broker_stay(host: Host) -> None:
     assert left == [f"{RECOVERY_POINT}.tmp"]
 
 
-def test_while_a_broker_holds_the_log_dir_its_checkpoints_are_the_truth(host: Host) -> None:
+def test_while_a_broker_holds_the_log_dir_its_checkpoints_are_the_truth(host: CrashedHost) -> None:
     with process(LOCKER, host.path):
         ((outcome, _),) = host.recover(host.intent())
     assert outcome is Outcome.SKIPPED
     assert all(host.read(file) == {PAYMENTS: 9} for file in CHECKPOINTS)
 
 
-def make_lock_unreadable(host: Host) -> Callable[[], None]:
+def make_lock_unreadable(host: CrashedHost) -> Callable[[], None]:
     os.mkfifo(host.path / ".lock")
     return (host.path / ".lock").unlink
 
 
-def make_checkpoint_unreadable(host: Host) -> Callable[[], None]:
+def make_checkpoint_unreadable(host: CrashedHost) -> Callable[[], None]:
     (host.path / LOG_START_OFFSET).write_text("junk")
     return lambda: host.write(LOG_START_OFFSET, {PAYMENTS: 9})
 
 
 @pytest.mark.parametrize("trouble", [make_lock_unreadable, make_checkpoint_unreadable])
 def test_what_cannot_be_settled_now_stays_open_until_it_can(
-    host: Host, trouble: Callable[[Host], Callable[[], None]]
+    host: CrashedHost, trouble: Callable[[Host], Callable[[], None]]
 ) -> None:
     mended = trouble(host)
     assert host.recover(host.intent()) == [(None, None)]
@@ -428,12 +429,12 @@ def test_what_cannot_be_settled_now_stays_open_until_it_can(
     assert host.read(LOG_START_OFFSET) == {PAYMENTS: 9, ORDERS: 0}
 
 
-def test_an_offline_log_dir_is_settled_when_it_is_back(host: Host) -> None:
+def test_an_offline_log_dir_is_settled_when_it_is_back(host: CrashedHost) -> None:
     assert host.recover(host.intent(), offline=True) == [(None, None)]
     assert host.recover()[0][0] is Outcome.SKIPPED
 
 
-def test_a_thread_that_was_given_up_settles_nothing(host: Host) -> None:
+def test_a_thread_that_was_given_up_settles_nothing(host: CrashedHost) -> None:
     """It waited for a hung disk, and wakes up when others may have taken over."""
 
     class GivenUp(DirectCalls):
@@ -446,7 +447,7 @@ def test_a_thread_that_was_given_up_settles_nothing(host: Host) -> None:
     assert host.recover(host.intent(ActionKind.REMOVE, name=MARKED), gone, calls=GivenUp()) == [(None, None)] * 2
 
 
-def test_one_that_cannot_be_settled_keeps_no_other_one_open(host: Host) -> None:
+def test_one_that_cannot_be_settled_keeps_no_other_one_open(host: CrashedHost) -> None:
     """Each on its own: what concerns no checkpoint is settled though a checkpoint is broken."""
     make_checkpoint_unreadable(host)
     removal = host.intent(ActionKind.REMOVE, name=MARKED, checkpoint_entries=())
@@ -455,7 +456,7 @@ def test_one_that_cannot_be_settled_keeps_no_other_one_open(host: Host) -> None:
 
 def test_leftovers_that_were_being_removed_leave_a_directory_as_it_was(tmp_path: Path) -> None:
     """Whatever is left of them, its broker or the next rescue drops; nothing else of it was touched."""
-    host = Host(tmp_path)
+    host = CrashedHost(tmp_path)
     intent = host.intent(ActionKind.REMOVE_LEFTOVERS, new_name=None, checkpoint_entries=())
     with Journal.open(str(host.state)) as journal, OpenLogDir(str(host.path), LogDirFailures()) as log_dir:
         journal.begin([intent], NOW)

@@ -11,12 +11,8 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.clock import SystemClock
-from logagent.agent.config import load
 from logagent.agent.publish.publish import Publisher
-from logagent.agent.session.open_session import open_session
-from logagent.agent.target import resolve_target
-from tests.disk.agent.session.host_in_cluster import PARTITION, Host
+from tests.disk.agent.session.host_in_cluster import PARTITION, HostInCluster
 from tests.documents import assert_promised
 from tests.living_cluster import NAME, OTHER
 
@@ -24,17 +20,15 @@ HEX = "0" * 31 + "1"
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path, 1)
+def host(tmp_path: Path) -> HostInCluster:
+    return HostInCluster(tmp_path, 1)
 
 
-def published(host: Host, between: Callable[[], None] = lambda: None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def published(
+    host: HostInCluster, between: Callable[[], None] = lambda: None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The head of a snapshot, and its rows of absent replicas. `between`: what happens after the inventory."""
-    settings = load(str(host.toml), {}).settings
-    target = resolve_target(settings)
-    with open_session(target, settings, SystemClock(), state_dir=str(host.state), act=True, actor="test") as session:
-        session.read_assignments()
-        session.take_inventory()
+    with host.session(look=True) as session:
         facts = session.facts()
         between()
         publisher = Publisher(str(host.root / "store"), str(host.state), session.clock, host="host1", interval_ms=1000)
@@ -49,7 +43,7 @@ def published(host: Host, between: Callable[[], None] = lambda: None) -> tuple[d
     raise AssertionError("nothing was spooled")
 
 
-def test_what_both_images_assign_and_is_not_there(host: Host) -> None:
+def test_what_both_images_assign_and_is_not_there(host: HostInCluster) -> None:
     head, absent = published(host)
     assert (absent, head["absent"]) == ([], 0)
     assert head["began"] <= head["at"]
@@ -64,7 +58,7 @@ def test_what_both_images_assign_and_is_not_there(host: Host) -> None:
     assert (absent, head["absent"]) == ([row], 1)
 
 
-def test_what_was_made_or_deleted_in_between_is_not_missing(host: Host) -> None:
+def test_what_was_made_or_deleted_in_between_is_not_missing(host: HostInCluster) -> None:
     shutil.rmtree(host.d1 / PARTITION)
     shutil.rmtree(host.d2 / "kept-0")
 
@@ -78,7 +72,7 @@ def test_what_was_made_or_deleted_in_between_is_not_missing(host: Host) -> None:
     assert head["images"]["before"]["offset"] < head["images"]["after"]["offset"]
 
 
-def test_what_is_marked_or_set_aside_is_told_apart(host: Host) -> None:
+def test_what_is_marked_or_set_aside_is_told_apart(host: HostInCluster) -> None:
     (host.d1 / PARTITION).rename(host.d1 / f"{PARTITION}.{HEX}-delete")
     (host.d2 / "kept-0").rename(host.d2 / f"kept-0.{HEX}-stray")
     head, absent = published(host)
@@ -86,14 +80,14 @@ def test_what_is_marked_or_set_aside_is_told_apart(host: Host) -> None:
     assert head["absent"] == 1
 
 
-def test_a_future_directory_alone_counts_as_found(host: Host) -> None:
+def test_a_future_directory_alone_counts_as_found(host: HostInCluster) -> None:
     """A start may take it for the current one, and it can be the only readable copy; `check` says what it may lose."""
     (host.d1 / PARTITION).rename(host.d1 / f"{PARTITION}.{HEX}-future")
     head, absent = published(host)
     assert (absent, head["absent"]) == ([], 0)
 
 
-def test_with_a_log_dir_that_was_not_read_nothing_is_said_to_be_absent(host: Host) -> None:
+def test_with_a_log_dir_that_was_not_read_nothing_is_said_to_be_absent(host: HostInCluster) -> None:
     shutil.rmtree(host.d1 / PARTITION)
     (host.d2 / "meta.properties").unlink()
     head, absent = published(host)
@@ -101,7 +95,7 @@ def test_with_a_log_dir_that_was_not_read_nothing_is_said_to_be_absent(host: Hos
     assert head["images"] is not None
 
 
-def test_an_image_that_went_back_encloses_nothing(host: Host) -> None:
+def test_an_image_that_went_back_encloses_nothing(host: HostInCluster) -> None:
     """The log was replaced by one that ends earlier: nobody knows what was assigned in between."""
     shutil.rmtree(host.d1 / PARTITION)
     head, absent = published(host, lambda: host.roll_back(fresh=False))

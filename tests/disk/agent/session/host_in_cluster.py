@@ -21,7 +21,8 @@ from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import Kind
 from logagent.settings import DAY_MS
-from tests.cli_host import Ran, process, run_here
+from tests.command_line import Ran, process
+from tests.host import Host
 from tests.host_files import (
     age,
     format_log_dir,
@@ -29,7 +30,6 @@ from tests.host_files import (
     write_epochs,
     write_export,
     write_partition,
-    write_toml,
 )
 from tests.living_cluster import (
     CLUSTER_ID,
@@ -91,15 +91,14 @@ class Found(NamedTuple):
     records: frozenset[Records]
 
 
-class Host:
+class HostInCluster(Host):
     """Two log dirs and the metadata log of a broker that is stopped. `version`: of the broker that starts next;
     `kafka.version` always says 3.9.1. `synced`: how much of the cluster's log it had when it stopped."""
 
     def __init__(self, root: Path, port: int) -> None:
-        self.root, self.cluster = root, LivingCluster(port)
-        self.log_dirs = self.d1, self.d2 = root / "d1", root / "d2"
+        super().__init__(root, node_id=HERE, cluster_id=CLUSTER_ID)
+        self.cluster = LivingCluster(port)
         self.metadata = root / "md" / "__cluster_metadata-0"
-        self.properties, self.toml, self.state = root / "server.properties", root / "logagent.toml", root / "state"
         (root / "elsewhere").mkdir()
         for path, directory_id in zip((*self.log_dirs, root / "md"), (*DIRECTORY_IDS, id_of(77)), strict=True):
             format_log_dir(path, directory_id, node_id=HERE, cluster_id=CLUSTER_ID)
@@ -107,14 +106,13 @@ class Host:
         self.version = NEW
         self.in_kraft_mode(True)
         settings: dict[str, object] = {
-            "kafka.config": str(self.properties), "kafka.version": "3.9.1",
             "cleanup.max_fraction": 1.0, "cleanup.sightings": 1, "cleanup.min_age": "0s",
             "cleanup.stray_retention": "0s", "delete.file_delete_delay_ms": 0,
             # That it has run for a while is no sign that it serves.
             "guard.settle": "0s",
         }  # fmt: skip
-        write_toml(self.toml, settings)
-        self.configured = self._load()
+        self.configure(**settings)
+        self.at_first = self._load()
         self.topic = self.cluster.create(NAME, at_ms=self.cluster.begins_ms)
         self.make(self.d1 / PARTITION, self.topic.topic_id)
         self.make(self.d2 / "kept-0", self.cluster.topics["kept"].topic_id, SEGMENTS[:1])
@@ -167,7 +165,7 @@ class Host:
     def why_no_reload(self) -> str | None:
         """Why a daemon that runs with the configuration of the beginning does not take what the files say now."""
         try:
-            refuse_switch(self.configured.target.log_dirs, self._load().target)
+            refuse_switch(self.at_first.target.log_dirs, self._load().target)
         except ConfigError as e:
             return str(e)
         return None
@@ -211,12 +209,12 @@ class Host:
     # What is done to it
 
     def logagent(self, command: str, *words: str) -> Ran:
-        fixed = ("--config", str(self.toml), "--state-dir", str(self.state), "--json")
         with answering(self.cluster):
-            return run_here(command, *fixed, *words)
+            return super().run(command, "--json", *words)
 
-    def run(self, command: str, *words: str) -> Ran:
+    def run(self, *arguments: str) -> Ran:
         """Run it, with an approval where it asks for one, and hold what it did against the truth."""
+        command, *words = arguments
         before = self.found()
         ran = self.logagent(command, *words)
         if ran.status == 4:
@@ -224,7 +222,7 @@ class Host:
         self.hold(before, command, words, ran)
         return ran
 
-    def hold(self, before: dict[str, Found], command: str, words: tuple[str, ...], ran: Ran) -> None:
+    def hold(self, before: dict[str, Found], command: str, words: Sequence[str], ran: Ran) -> None:
         after = self.found()
         said = f"{command} {' '.join(words)}: status {ran.status}\n{ran.out}\n{ran.err}"
         lost = safe(before) - safe(after)
@@ -250,7 +248,7 @@ class Host:
         living = self.cluster.topics[NAME].topic_id
         return any(r.topic_id != living for r in found.records)
 
-    def _hold_restore(self, words: tuple[str, ...], said: str) -> None:
+    def _hold_restore(self, words: Sequence[str], said: str) -> None:
         """What its broker would do to it: retention, truncation, and removal of what is not assigned."""
         path, topic = self.current(), self.cluster.topics.get(NAME)
         if path is None or not self.knowable:

@@ -31,7 +31,8 @@ from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.model.records import Identity
 from logagent.settings import DAY_MS
 from tests.disk.killed import in_process
-from tests.host_files import format_log_dir, write_epochs, write_export, write_partition, write_topic_id
+from tests.host import Host
+from tests.host_files import write_epochs, write_partition, write_topic_id
 from tests.lives import Pick, by_chance, seeds, told
 from tests.metadata_writer import batch
 
@@ -49,12 +50,12 @@ WRONG = b"\2" * 24
 HERE = Topic("orders", TOPIC_ID, {0: PartitionAssignment((1,), (1,))})
 
 
-class Host:
-    """One log dir with one assigned partition, the agent's state dir, and a broker that is stopped."""
+class ServedHost(Host):
+    """One log dir with one assigned partition, and the model of a broker, which is stopped."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self.d1 = format_log_dir(root / "d1", "AAAAAAAAAAAAAAAAAAAAZg", node_id=1)
+        super().__init__(root, root / "d1", node_id=1)
+        self.format("AAAAAAAAAAAAAAAAAAAAZg")
         self.current = self.d1 / NAME
         # Inodes of what lost files to a removal.
         self.halved: set[int] = set()
@@ -118,7 +119,8 @@ class Host:
     def aside(self) -> list[Path]:
         return sorted(p for p in self.d1.iterdir() if p.name.startswith(f"{NAME}."))
 
-    def run(self, *arguments: str) -> int:
+    def act(self, *arguments: str) -> int:
+        """Run a command, with an approval where it asks for one; its status."""
         status, document = in_process(self.root, list(arguments))
         if status == 4:
             status, _ = in_process(self.root, [*arguments, "--approve", document["plan_id"]])
@@ -136,13 +138,13 @@ def whole(path: Path) -> bool:
 # What can happen to it
 
 
-def delete(host: Host, pick: Pick) -> None:
+def delete(host: ServedHost, pick: Pick) -> None:
     """The operator's word: set aside or marked, and not lost."""
     how = ("--quarantine",) if pick("quarantine", (True, False)) else ()
-    host.run("delete", "--partition", NAME, *how, "--allow-assigned", "--even-last-copy", "--execute")
+    host.act("delete", "--partition", NAME, *how, "--allow-assigned", "--even-last-copy", "--execute")
 
 
-def produce(host: Host, pick: Pick) -> None:
+def produce(host: ServedHost, pick: Pick) -> None:
     """To what the broker made anew."""
     log = host.current / f"{BASES[0]}.log"
     if host.current.is_dir() and not records(host.current) and log.exists():
@@ -150,7 +152,7 @@ def produce(host: Host, pick: Pick) -> None:
         write_epochs(host.current, (1, 0))
 
 
-def clean_up(host: Host, pick: Pick) -> None:
+def clean_up(host: ServedHost, pick: Pick) -> None:
     """Whatever the clock says. What is marked goes (that was the word), and strays that are covered by what is there;
     never the only copy of a living partition."""
     before = {
@@ -159,9 +161,9 @@ def clean_up(host: Host, pick: Pick) -> None:
     in_place = os.stat(host.current).st_ino if host.current.is_dir() and topic_id(host.current) == TOPIC_ID else None
     ahead = pick("clock ahead", [0, 9 * DAY_MS, -9 * DAY_MS])
     now_ms = time.time_ns() // 1_000_000 + ahead
-    known = write_export(host.root / "assignments.json", HERE, at_ms=now_ms)
+    known = host.export(HERE, at_ms=now_ms)
     with mock.patch.object(SystemClock, "now_ms", lambda self: time.time_ns() // 1_000_000 + ahead):
-        host.run("cleanup", "--execute", "--assignments", str(known))
+        host.act("cleanup", "--execute", "--assignments", str(known))
     assert in_place is None or os.stat(host.current).st_ino == in_place
     for path, had in before.items():
         assert path.is_dir() or had.items() <= records(host.current).items()
@@ -174,10 +176,10 @@ def topic_id(path: Path) -> str | None:
         return None
 
 
-def delete_without_the_word(host: Host, pick: Pick) -> None:
+def delete_without_the_word(host: ServedHost, pick: Pick) -> None:
     before = os.stat(host.current).st_ino if host.current.is_dir() else None
     for half in ((), ("--allow-assigned",), ("--even-last-copy",)):
-        assert host.run("delete", "--partition", NAME, *half, "--execute") != 0 or before is None
+        assert host.act("delete", "--partition", NAME, *half, "--execute") != 0 or before is None
     assert before is None or os.stat(host.current).st_ino == before
 
 
@@ -194,12 +196,12 @@ def edited_in_between(path: Path, topic_id: str) -> Iterator[None]:
         yield
 
 
-def serve(host: Host, pick: Pick) -> None:
+def serve(host: ServedHost, pick: Pick) -> None:
     host.start()
     host.stop(clean=pick("clean", (True, False)))
 
 
-def restore(host: Host, pick: Pick) -> None:
+def restore(host: ServedHost, pick: Pick) -> None:
     if not host.aside():
         return
     chosen = pick("which", host.aside())
@@ -210,7 +212,7 @@ def restore(host: Host, pick: Pick) -> None:
     # Without assignments nobody can say that a name which is free, or taken by the same incarnation as what comes back,
     # belongs to another one; the broker does, and keeps it as a stray.
     same = in_place is None or topic_id(host.current) == topic_id(chosen)
-    status = host.run("restore", "--retention-will-delete", chosen.name, *flags, "--execute")
+    status = host.act("restore", "--retention-will-delete", chosen.name, *flags, "--execute")
     if status != 0:
         assert in_place is None or os.stat(host.current).st_ino == in_place
         return
@@ -223,7 +225,7 @@ def restore(host: Host, pick: Pick) -> None:
     host.stop(clean=True)
 
 
-def restore_beaten(host: Host, pick: Pick) -> None:
+def restore_beaten(host: ServedHost, pick: Pick) -> None:
     """A broker takes the lock before the two change places, or before anything but that what was marked is a stray."""
     if not host.aside() or not host.current.is_dir():
         return
@@ -233,14 +235,14 @@ def restore_beaten(host: Host, pick: Pick) -> None:
     step = pick("beaten at", ("drop_indexes", "exchange"))
     with mock.patch(f"logagent.agent.execute.renames.{step}", side_effect=broker):
         assert (
-            host.run("restore", "--retention-will-delete", chosen.name, "--replace", "--even-last-copy", "--execute")
+            host.act("restore", "--retention-will-delete", chosen.name, "--replace", "--even-last-copy", "--execute")
             != 0
         )
     assert os.stat(host.current).st_ino == in_place
     serve(host, pick)
 
 
-def remove_in_part(host: Host, pick: Pick) -> None:
+def remove_in_part(host: ServedHost, pick: Pick) -> None:
     if not host.aside():
         return
     chosen = pick("removed in part", host.aside())
@@ -263,22 +265,22 @@ def remove_in_part(host: Host, pick: Pick) -> None:
                 host.halved.add(found.st_ino)
 
 
-def lose_the_journal(host: Host, pick: Pick) -> None:
+def lose_the_journal(host: ServedHost, pick: Pick) -> None:
     shutil.rmtree(host.root / "state", ignore_errors=True)
 
 
-def keep_the_journal(host: Host, pick: Pick) -> None:
+def keep_the_journal(host: ServedHost, pick: Pick) -> None:
     if (host.root / "state").is_dir():
         shutil.copytree(host.root / "state", host.root / "kept", dirs_exist_ok=True)
 
 
-def take_the_old_journal(host: Host, pick: Pick) -> None:
+def take_the_old_journal(host: ServedHost, pick: Pick) -> None:
     if (host.root / "kept").is_dir():
         shutil.rmtree(host.root / "state", ignore_errors=True)
         shutil.copytree(host.root / "kept", host.root / "state")
 
 
-def edit_the_id(host: Host, pick: Pick) -> None:
+def edit_the_id(host: ServedHost, pick: Pick) -> None:
     places = [p for p in (*host.aside(), host.current) if (p / "partition.metadata").exists()]
     if places:
         path = pick("whose id", places)
@@ -286,16 +288,16 @@ def edit_the_id(host: Host, pick: Pick) -> None:
         write_topic_id(path, topic_id)
 
 
-EVENTS: list[Callable[[Host, Pick], None]] = [
+EVENTS: list[Callable[[ServedHost, Pick], None]] = [
     delete, delete_without_the_word, serve, restore, remove_in_part, lose_the_journal, keep_the_journal,
     take_the_old_journal, edit_the_id, produce, clean_up, restore_beaten,
 ]  # fmt: skip
 
 
-def a_life(pick: Pick) -> Iterator[Callable[[Host, Pick], None]]:
+def a_life(pick: Pick) -> Iterator[Callable[[ServedHost, Pick], None]]:
     """Whatever else happens, it is set aside, loaded (or removed in part), and asked back twice."""
 
-    def few() -> list[Callable[[Host, Pick], None]]:
+    def few() -> list[Callable[[ServedHost, Pick], None]]:
         return [pick("event", EVENTS) for _ in range(pick("events", range(4)))]
 
     yield from few()
@@ -309,7 +311,7 @@ def a_life(pick: Pick) -> Iterator[Callable[[Host, Pick], None]]:
 
 @pytest.mark.parametrize("seed", seeds(20))
 def test_no_life_leads_to_fewer_records_without_a_word(tmp_path: Path, seed: int) -> None:
-    host, pick = Host(tmp_path), by_chance(seed)
+    host, pick = ServedHost(tmp_path), by_chance(seed)
     worded = removed = False
     for event in a_life(pick):
         print(event.__name__)
@@ -327,7 +329,7 @@ def test_no_life_leads_to_fewer_records_without_a_word(tmp_path: Path, seed: int
 @pytest.mark.parametrize("other_id", [True, False])
 def test_the_short_lives(tmp_path: Path, quarantine: bool, killed: bool, other_id: bool) -> None:
     """Those that chance takes a while to find: set aside after a kill, loaded and stopped cleanly, asked back."""
-    host = Host(tmp_path)
+    host = ServedHost(tmp_path)
     serve(host, told(clean=not killed))
     delete(host, told(quarantine=quarantine))
     serve(host, told(clean=True))
@@ -343,7 +345,7 @@ def test_the_short_lives(tmp_path: Path, quarantine: bool, killed: bool, other_i
 @pytest.mark.parametrize("step", ["drop_indexes", "exchange"])
 def test_what_was_marked_and_then_set_aside_is_rebuilt_whole(tmp_path: Path, step: str) -> None:
     """Its leader epochs went when a broker loaded it under its `-delete` name."""
-    host = Host(tmp_path)
+    host = ServedHost(tmp_path)
     delete(host, told(quarantine=False))
     serve(host, told(clean=True))
     restore_beaten(host, told(which=host.aside()[0], beaten_at=step, clean=True))
@@ -355,7 +357,7 @@ def test_what_was_marked_and_then_set_aside_is_rebuilt_whole(tmp_path: Path, ste
 
 @pytest.mark.parametrize("stray", [True, False])
 def test_an_id_that_becomes_the_living_one_between_plan_and_act_saves_it(tmp_path: Path, stray: bool) -> None:
-    host = Host(tmp_path)
+    host = ServedHost(tmp_path)
     path = host.current
     if stray:
         delete(host, told(quarantine=True))
@@ -366,5 +368,5 @@ def test_an_id_that_becomes_the_living_one_between_plan_and_act_saves_it(tmp_pat
             clean_up(host, told(clock_ahead=0))
             clean_up(host, told(clock_ahead=9 * DAY_MS))
         else:
-            assert host.run("delete", "--partition", NAME, "--execute") != 0
+            assert host.act("delete", "--partition", NAME, "--execute") != 0
     assert whole(path)

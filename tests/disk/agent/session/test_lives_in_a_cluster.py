@@ -11,7 +11,7 @@ import pytest
 
 from logagent.host.state.version_seen import LINEAGE_FILE_NAME
 from tests.cli_host import LOCKER, process
-from tests.disk.agent.session.host_in_cluster import NEW, OLD, PARTITION, STRAY_SINCE, Host, Records, parsed
+from tests.disk.agent.session.host_in_cluster import NEW, OLD, PARTITION, STRAY_SINCE, HostInCluster, Records, parsed
 from tests.disk.agent.session.test_version_seen import running
 from tests.lives import Pick, by_chance, seeds, told
 from tests.living_cluster import HERE, NAME, OTHER, THIRD, LeaderLog, listening
@@ -28,87 +28,87 @@ def port() -> Iterator[int]:
 # What the cluster does, whether this host knows of it or not
 
 
-def elect_uncleanly(host: Host, pick: Pick) -> None:
+def elect_uncleanly(host: HostInCluster, pick: Pick) -> None:
     if NAME in host.cluster.topics:
         host.cluster.elect_uncleanly(NAME, pick("since", (50, 100, 200)))
 
 
-def lag(host: Host, pick: Pick) -> None:
+def lag(host: HostInCluster, pick: Pick) -> None:
     """What its leader has is not committed, or is again."""
     host.cluster.log.high_watermark = pick("high watermark", (100, 150, host.cluster.log.end))
 
 
-def expire(host: Host, pick: Pick) -> None:
+def expire(host: HostInCluster, pick: Pick) -> None:
     """Retention, or an operator, deleted it where it is led."""
     host.cluster.log.start = pick("log start", (0, 100, 200))
 
 
-def lead_here(host: Host, pick: Pick) -> None:
+def lead_here(host: HostInCluster, pick: Pick) -> None:
     """This host's broker led it, so nobody does now; or the other one takes over."""
     if NAME in host.cluster.topics:
         topic = host.cluster.topics[NAME]
         topic.leader = pick("leader", topic.replicas)
 
 
-def reassign(host: Host, pick: Pick) -> None:
+def reassign(host: HostInCluster, pick: Pick) -> None:
     if NAME in host.cluster.topics:
         host.cluster.reassign(NAME, *pick("replicas", ((OTHER, THIRD), (OTHER, THIRD), (HERE, OTHER), (HERE,))))
 
 
-def delete_topic(host: Host, pick: Pick) -> None:
+def delete_topic(host: HostInCluster, pick: Pick) -> None:
     if NAME in host.cluster.topics:
         host.cluster.delete(NAME)
 
 
-def create_topic(host: Host, pick: Pick) -> None:
+def create_topic(host: HostInCluster, pick: Pick) -> None:
     if NAME not in host.cluster.topics:
         host.cluster.create(NAME)
         host.cluster.log = LeaderLog(((0, 0),), 300, 0, 300)
 
 
-def keep(host: Host, pick: Pick) -> None:
+def keep(host: HostInCluster, pick: Pick) -> None:
     if NAME in host.cluster.topics:
         host.cluster.keep(NAME, pick("setting", ("retention.ms", "retention.bytes")), pick("value", (900, -1)))
 
 
-def cut_off(host: Host, pick: Pick) -> None:
+def cut_off(host: HostInCluster, pick: Pick) -> None:
     """Who answers was deposed, and has not noticed."""
     host.cluster.deposed = pick("deposed", (True, False))
 
 
-def answer(host: Host, pick: Pick) -> None:
+def answer(host: HostInCluster, pick: Pick) -> None:
     host.cluster.reachable = pick("reachable", (True, False))
 
 
 # What becomes of the host
 
 
-def serve(host: Host, pick: Pick) -> None:
+def serve(host: HostInCluster, pick: Pick) -> None:
     host.serve()
 
 
-def learn(host: Host, pick: Pick) -> None:
+def learn(host: HostInCluster, pick: Pick) -> None:
     """Its broker ran for a moment, and had no time for more than to follow the metadata."""
     host.sync()
 
 
-def roll_back(host: Host, pick: Pick) -> None:
+def roll_back(host: HostInCluster, pick: Pick) -> None:
     """The metadata volume, or the whole quorum, comes from a backup."""
     host.roll_back(fresh=pick("fresh", (True, True, False)))
 
 
-def change_mode(host: Host, pick: Pick) -> None:
+def change_mode(host: HostInCluster, pick: Pick) -> None:
     """A migration was reverted: what lies in the metadata dir is of then."""
     host.in_kraft_mode(False)
     host.roll_back(fresh=pick("fresh", (True, False)))
 
 
-def come_back(host: Host, pick: Pick) -> None:
+def come_back(host: HostInCluster, pick: Pick) -> None:
     host.in_kraft_mode(True)
     host.sync()
 
 
-def change_version(host: Host, pick: Pick) -> None:
+def change_version(host: HostInCluster, pick: Pick) -> None:
     """It runs for a moment, and an agent acts meanwhile. `kafka.version` stays what it was."""
     version = pick("version", (OLD, NEW))
     if version < STRAY_SINCE and any(path.name.endswith("-stray") for path in host.aside()):
@@ -121,13 +121,13 @@ def change_version(host: Host, pick: Pick) -> None:
     host.version = version
 
 
-def move(host: Host, pick: Pick) -> None:
+def move(host: HostInCluster, pick: Pick) -> None:
     """To the other log dir, as an operator moves things."""
     for path in [*filter(None, [host.current()]), *host.aside()][:1]:
         path.rename(next(d for d in host.log_dirs if d != path.parent) / path.name)
 
 
-def set_bits(host: Host, pick: Pick) -> None:
+def set_bits(host: HostInCluster, pick: Pick) -> None:
     """`chmod -R ug+s`."""
     for path in [*host.aside(), *filter(None, [host.current()])]:
         path.chmod(path.stat().st_mode | 0o6000)
@@ -155,19 +155,19 @@ RESTORES: tuple[tuple[str, ...], ...] = (
 )
 
 
-def act(host: Host, pick: Pick) -> None:
+def act(host: HostInCluster, pick: Pick) -> None:
     command, *words = pick("command", COMMANDS)
     host.run(command, *words)
 
 
-def delete(host: Host, pick: Pick) -> None:
+def delete(host: HostInCluster, pick: Pick) -> None:
     words = pick("delete", DELETES)
     if words == ("--even-last-copy",) and not host.assigned():
         return  # that is the word for what is not assigned here
     host.run("delete", "--partition", PARTITION, *words, "--execute")
 
 
-def restore(host: Host, pick: Pick) -> None:
+def restore(host: HostInCluster, pick: Pick) -> None:
     if host.aside():
         host.run("restore", pick("which", host.aside()).name, *pick("restore", RESTORES), "--execute")
 
@@ -175,14 +175,14 @@ def restore(host: Host, pick: Pick) -> None:
 ACTS = (act, act, delete, restore)
 
 
-def beside_another_namespace(host: Host, pick: Pick) -> None:
+def beside_another_namespace(host: HostInCluster, pick: Pick) -> None:
     places = [*filter(None, [host.current()]), *host.aside()]
     if places:
         with host.open_elsewhere(pick("open", places)):
             pick("act", ACTS)(host, pick)
 
 
-def beside_a_recovering_broker(host: Host, pick: Pick) -> None:
+def beside_a_recovering_broker(host: HostInCluster, pick: Pick) -> None:
     """It holds the locks, and has loaded nothing yet."""
     before = host.found()
     with process(LOCKER, *host.log_dirs):
@@ -190,7 +190,7 @@ def beside_a_recovering_broker(host: Host, pick: Pick) -> None:
     assert host.found() == before, "it was acted on beside a broker that is still recovering"
 
 
-def with_a_torn_configuration(host: Host, pick: Pick) -> None:
+def with_a_torn_configuration(host: HostInCluster, pick: Pick) -> None:
     whole = host.properties.read_text()
     host.properties.write_text(whole.removesuffix(f",{host.d2}\n") if pick("cut", (True, False)) else "")
     assert host.why_no_reload() is not None, "a daemon would take it"
@@ -199,7 +199,7 @@ def with_a_torn_configuration(host: Host, pick: Pick) -> None:
     assert host.why_no_reload() is None
 
 
-EVENTS: tuple[Callable[[Host, Pick], None], ...] = (
+EVENTS: tuple[Callable[[HostInCluster, Pick], None], ...] = (
     elect_uncleanly, lag, expire, lead_here, reassign, reassign, delete_topic, create_topic, keep, cut_off, answer,
     serve, learn, learn, roll_back, change_mode, come_back, change_version, move, set_bits,
     beside_another_namespace, beside_a_recovering_broker, with_a_torn_configuration,
@@ -209,7 +209,7 @@ EVENTS: tuple[Callable[[Host, Pick], None], ...] = (
 @pytest.mark.parametrize("seed", seeds(10))
 def test_no_life_in_a_cluster_leads_to_fewer_records_without_a_word(tmp_path: Path, port: int, seed: int) -> None:
     need_root()
-    host, pick = Host(tmp_path, port), by_chance(seed)
+    host, pick = HostInCluster(tmp_path, port), by_chance(seed)
     for _ in range(6):
         pick("event", EVENTS)(host, pick)
         pick("act", ACTS)(host, pick)
@@ -219,42 +219,42 @@ def test_no_life_in_a_cluster_leads_to_fewer_records_without_a_word(tmp_path: Pa
 
 
 @pytest.fixture
-def host(tmp_path: Path, port: int) -> Host:
-    return Host(tmp_path, port)
+def host(tmp_path: Path, port: int) -> HostInCluster:
+    return HostInCluster(tmp_path, port)
 
 
-def everything_is_tried(host: Host) -> None:
+def everything_is_tried(host: HostInCluster) -> None:
     """What a timer runs, and what an operator may try without a word that gives records up."""
     for command in (COMMANDS[0], COMMANDS[0], *COMMANDS):
         host.run(*command)
     host.run("delete", "--partition", PARTITION, "--execute")
 
 
-def records(host: Host) -> frozenset[Records]:
+def records(host: HostInCluster) -> frozenset[Records]:
     return frozenset(r for found in host.found().values() for r in found.records)
 
 
-def deposed(host: Host) -> None:
+def deposed(host: HostInCluster) -> None:
     host.cluster.deposed = True
 
 
-def elected_uncleanly(host: Host) -> None:
+def elected_uncleanly(host: HostInCluster) -> None:
     host.cluster.elect_uncleanly(NAME, 100)
 
 
-def not_committed(host: Host) -> None:
+def not_committed(host: HostInCluster) -> None:
     host.cluster.log.high_watermark = 150
 
 
-def past_retention(host: Host) -> None:
+def past_retention(host: HostInCluster) -> None:
     host.cluster.log.start = 200
 
 
-def silent(host: Host) -> None:
+def silent(host: HostInCluster) -> None:
     host.cluster.reachable = False
 
 
-def forget_the_topic(host: Host) -> None:
+def forget_the_topic(host: HostInCluster) -> None:
     """It is deleted. The metadata log here has that; an answer only counts for what has not changed in a minute."""
     host.cluster.delete(NAME)
     host.sync()
@@ -262,7 +262,9 @@ def forget_the_topic(host: Host) -> None:
 
 
 @pytest.mark.parametrize("leader", [elected_uncleanly, deposed, not_committed, past_retention, silent])
-def test_moved_away_and_not_covered_it_is_set_aside_and_stays(host: Host, leader: Callable[[Host], None]) -> None:
+def test_moved_away_and_not_covered_it_is_set_aside_and_stays(
+    host: HostInCluster, leader: Callable[[HostInCluster], None]
+) -> None:
     """A living ISR, after an unclean election and a reassignment: 0 of 300 records were left."""
     had = records(host)
     host.cluster.reassign(NAME, OTHER, THIRD)
@@ -272,7 +274,7 @@ def test_moved_away_and_not_covered_it_is_set_aside_and_stays(host: Host, leader
     assert records(host) == had and host.current() is None
 
 
-def test_moved_away_and_covered_it_goes(host: Host) -> None:
+def test_moved_away_and_covered_it_goes(host: HostInCluster) -> None:
     """So that the lives around this one are not all alike."""
     host.cluster.reassign(NAME, OTHER, THIRD)
     host.sync()
@@ -281,7 +283,7 @@ def test_moved_away_and_covered_it_goes(host: Host) -> None:
 
 
 @pytest.mark.parametrize("bits", [True, False])
-def test_a_stray_that_lives_here_stays_whatever_its_mode_says(host: Host, bits: bool) -> None:
+def test_a_stray_that_lives_here_stays_whatever_its_mode_says(host: HostInCluster, bits: bool) -> None:
     """`chmod -R ug+s` is no removal that has started."""
     had = records(host)
     silent(host)
@@ -293,7 +295,7 @@ def test_a_stray_that_lives_here_stays_whatever_its_mode_says(host: Host, bits: 
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_a_quorum_that_was_restored_from_a_backup_proves_nothing(host: Host, alone: bool) -> None:
+def test_a_quorum_that_was_restored_from_a_backup_proves_nothing(host: HostInCluster, alone: bool) -> None:
     """A living partition was `topic-absent`, and an approved rescue removed it."""
     host.cluster.reachable = not alone
     host.roll_back(fresh=True)
@@ -301,7 +303,7 @@ def test_a_quorum_that_was_restored_from_a_backup_proves_nothing(host: Host, alo
     assert host.current() is not None
 
 
-def test_a_metadata_log_of_another_mode_proves_nothing(host: Host) -> None:
+def test_a_metadata_log_of_another_mode_proves_nothing(host: HostInCluster) -> None:
     (host.state / LINEAGE_FILE_NAME).unlink()
     silent(host)
     change_mode(host, told(fresh=True))
@@ -309,7 +311,7 @@ def test_a_metadata_log_of_another_mode_proves_nothing(host: Host) -> None:
     assert host.current() is not None
 
 
-def test_a_source_that_was_read_is_not_dropped(host: Host) -> None:
+def test_a_source_that_was_read_is_not_dropped(host: HostInCluster) -> None:
     """An export of a clone calls it absent, and the metadata log on this host, which is newer, has it."""
     file = host.export_without_it()
     host.sync()
@@ -319,7 +321,7 @@ def test_a_source_that_was_read_is_not_dropped(host: Host) -> None:
     assert host.current() is not None
 
 
-def test_after_a_rollback_nothing_becomes_a_stray(host: Host) -> None:
+def test_after_a_rollback_nothing_becomes_a_stray(host: HostInCluster) -> None:
     """`kafka.version` was left over: 3.5.2 did not start with the `-stray` that prestart made."""
     change_version(host, told(version=OLD))
     host.cluster.reassign(NAME, OTHER, THIRD)
@@ -330,7 +332,7 @@ def test_after_a_rollback_nothing_becomes_a_stray(host: Host) -> None:
     host.run("delete", "--partition", PARTITION, "--quarantine", "--allow-assigned", "--even-last-copy", "--execute")
 
 
-def test_what_a_process_of_another_namespace_has_open_stays_where_it_is(host: Host) -> None:
+def test_what_a_process_of_another_namespace_has_open_stays_where_it_is(host: HostInCluster) -> None:
     forget_the_topic(host)
     for _ in range(2):  # as it is, and once it is a stray
         (path,) = [*filter(None, [host.current()]), *host.aside()]
@@ -340,7 +342,7 @@ def test_what_a_process_of_another_namespace_has_open_stays_where_it_is(host: Ho
     assert not host.found()
 
 
-def test_beside_a_broker_that_recovers_no_stray_goes(host: Host) -> None:
+def test_beside_a_broker_that_recovers_no_stray_goes(host: HostInCluster) -> None:
     """It loads its strays last: real ones died of it, "Error starting LogManager"."""
     forget_the_topic(host)
     host.run("cleanup", "--execute")
@@ -353,7 +355,7 @@ def test_beside_a_broker_that_recovers_no_stray_goes(host: Host) -> None:
 
 
 @pytest.mark.parametrize("how", ["retention.ms", "retention.bytes", "its leader's log start", "its leader's epochs"])
-def test_what_goes_soon_after_a_restore_does_not_come_back_without_a_word(host: Host, how: str) -> None:
+def test_what_goes_soon_after_a_restore_does_not_come_back_without_a_word(host: HostInCluster, how: str) -> None:
     host.run("delete", "--partition", PARTITION, *DELETES[-1], "--execute")
     if how.startswith("retention"):
         host.cluster.keep(NAME, how, 900)
@@ -370,7 +372,7 @@ def test_what_goes_soon_after_a_restore_does_not_come_back_without_a_word(host: 
     assert host.current() is not None
 
 
-def test_a_configuration_that_is_cut_short_forgets_no_log_dir(host: Host) -> None:
+def test_a_configuration_that_is_cut_short_forgets_no_log_dir(host: HostInCluster) -> None:
     """A partition was current twice after a `restore`."""
     silent(host)
     host.run("delete", "--partition", PARTITION, *DELETES[-1], "--execute")
