@@ -17,6 +17,7 @@ from tests.bench.contenders import Cost, command
 from tests.bench.jobs import Ratio, Setup, in_turn
 from tests.bench.trees import kafka_dirs, log_dir, served_dirs
 from tests.broker.rig.jars import kafka_jars
+from tests.host_files import format_log_dir, write_toml
 
 # Nothing waits, and no plan is too large.
 SETTINGS = {
@@ -27,7 +28,6 @@ SETTINGS = {
     "LOGAGENT_DELETE__FILE_DELETE_DELAY_MS": "0",
 }
 NO_SETTINGS: Mapping[str, str] = {}
-META = "version=1\ncluster.id=abcdefghijklmnopqrstuv\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAZg\n"
 
 
 def cleanup(setup: Setup) -> list[Ratio]:
@@ -36,16 +36,12 @@ def cleanup(setup: Setup) -> list[Ratio]:
     whole = Ratio(f"cleanup --execute of {dirs * 92:,} small files, beyond a bare Python", "rm -rf", 1.3)
     start = Ratio("the same with nothing to do: its start", "rm -rf of those", None)
     listing = Ratio("du -s of those", "rm -rf of those", None)
-    empty = setup.where / "empty"
-    empty.mkdir()
-    (empty / "meta.properties").write_text(META)
+    empty = format_log_dir(setup.where / "empty")
 
     def fresh(name: str) -> Path:
         path = setup.where / name
         shutil.rmtree(path, ignore_errors=True)
-        log_dir(path, dirs, 30, size=0, marked=True)
-        (path / "meta.properties").write_text(META)
-        return path
+        return format_log_dir(log_dir(path, dirs, 30, size=0, marked=True))
 
     def cleaned() -> Cost:
         path, state = fresh("ours"), setup.where / "state"
@@ -81,9 +77,7 @@ def partitions(setup: Setup) -> list[Ratio]:
         def fresh(which: str, records: int = records, name: str = name) -> Path:
             path = setup.where / f"{which}-{name}"
             shutil.rmtree(path, ignore_errors=True)
-            kafka_dirs(path, dirs, records=records)
-            (path / "meta.properties").write_text(META)
-            return path
+            return format_log_dir(kafka_dirs(path, dirs, records=records))
 
         def cleaned(fresh: Callable[[str], Path] = fresh) -> Cost:
             path = fresh("ours")
@@ -106,8 +100,7 @@ def explain(setup: Setup) -> list[Ratio]:
     dirs = setup.sized(10_000, 100_000)
     whole = Ratio(f"explain of {dirs:,} partitions of 3 segments", "scan", 2.0)
     memory = Ratio("its memory", "scan", 1.1)
-    path = served_dirs(setup.where / "served", dirs)
-    (path / "meta.properties").write_text(META)
+    path = format_log_dir(served_dirs(setup.where / "served", dirs))
     where = ("--json", "--log-dir", path, "--state-dir", setup.where / "no-state")
     contenders: dict[str, Callable[[], Cost]] = {
         "explain": lambda: ours("explain", "--log-dirs-only", *where),
@@ -122,10 +115,8 @@ def explain(setup: Setup) -> list[Ratio]:
 
 def starts(setup: Setup) -> list[Ratio]:
     """What it takes to start: each value is the median of many, for one start is a few clock ticks."""
-    path, config = setup.where / "starts", setup.where / "logagent.toml"
-    path.mkdir()
-    (path / "meta.properties").write_text(META)
-    config.write_text('[kafka]\nversion = "3.9.1"\n')
+    path = format_log_dir(setup.where / "starts")
+    config = write_toml(setup.where / "logagent.toml", {"kafka.version": "3.9.1"})
     queue = ("queue", "--log-dir", path, "--state-dir", setup.where / "no-state")
     contenders: dict[str, Callable[[], Cost]] = {
         "--version": lambda: ours("--version"),
@@ -185,10 +176,8 @@ def beside_broker(setup: Setup) -> list[Ratio]:
     same file system at the default rate, as a share of a core (beyond the start of the command)."""
     queued = Ratio("queue with a configuration beside 16,000 descriptors", "kafka-topics.sh --version", 1.0)
     share = Ratio("removal at the default rate beside 16,000 descriptors", "a core", 0.04)
-    held, config = setup.where / "held", setup.where / "beside.toml"
-    held.mkdir()
-    (held / "meta.properties").write_text(META)
-    config.write_text('[kafka]\nversion = "3.9.1"\n')
+    held = format_log_dir(setup.where / "held")
+    config = write_toml(setup.where / "beside.toml", {"kafka.version": "3.9.1"})
     state = ("--state-dir", setup.where / "state")
     jars = kafka_jars("3.5.2")
 
@@ -205,7 +194,7 @@ def beside_broker(setup: Setup) -> list[Ratio]:
         for log in path.glob("*/*.log"):
             with log.open("rb+") as file:
                 os.posix_fallocate(file.fileno(), 0, 16 << 20)
-        (path / "meta.properties").write_text(META)
+        format_log_dir(path)
         return ours("cleanup", "--execute", "--log-dir", path, *state)
 
     with environment(SETTINGS), descriptor_holder(held, 16_000):

@@ -37,6 +37,8 @@ from typing import Any
 from tests import metadata_writer as writer
 from tests.bench.contenders import Cost, command
 from tests.bench.trees import HEX, make_dir, make_file
+from tests.host import ALL_DUE, Host
+from tests.host_files import write_properties
 
 NODE, CLUSTER = 1, "AAAAAAAAAAAAAAAAAAAAbg"
 PER_TOPIC = 10
@@ -52,40 +54,34 @@ DUE, OLD = f"gone-0.{HEX}-delete", f"old-0.{HEX}-stray"
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(slots=True)
-class Host:
-    """A broker's disk with two log dirs."""
+class BigHost(Host):
+    """A broker's disk with so many partition directories in two log dirs."""
 
-    root: Path
-    partitions: int
-
-    @property
-    def log_dirs(self) -> list[Path]:
-        return [self.root / "d1", self.root / "d2"]
+    def __init__(self, root: Path, dirs: int) -> None:
+        super().__init__(root, node_id=NODE, cluster_id=CLUSTER)
+        self.dirs = dirs
 
     def topic(self, number: int) -> str:
         return f"team-{number % 97}.orders-and-payments.v{number // PER_TOPIC}"
 
     def lay_out(self) -> None:
         ids = [writer.id_of(1_000_000_000 + n) for n in range(2)]
-        for path, directory_id in zip(self.log_dirs, ids, strict=True):
-            path.mkdir(parents=True)
+        self.format(*ids)
+        for path in self.log_dirs:
             (path / ".lock").touch()
-            lines = {"version": 1, "cluster.id": CLUSTER, "node.id": NODE, "directory.id": directory_id}
-            (path / "meta.properties").write_text("".join(f"{k}={v}\n" for k, v in lines.items()))
-        for number in range(self.partitions):
+        for number in range(self.dirs):
             topic_id = writer.id_of(number // PER_TOPIC)
             self._partition(self.log_dirs[number % 2] / f"{self._topic_of(number)}-{number % PER_TOPIC}", topic_id)
-        self._partition(self.log_dirs[0] / DUE, writer.id_of(10_000_001))
-        self._partition(self.log_dirs[1] / OLD, writer.id_of(10_000_002))
-        self._metadata(self.log_dirs[0] / "__cluster_metadata-0", ids)
+        self._partition(self.d1 / DUE, writer.id_of(10_000_001))
+        self._partition(self.d2 / OLD, writer.id_of(10_000_002))
+        self._metadata(self.d1 / "__cluster_metadata-0", ids)
         properties = {
             "node.id": NODE,
             "process.roles": "broker,controller",
             "log.dirs": ",".join(map(str, self.log_dirs)),
         }
         properties |= {"controller.quorum.voters": f"{NODE}@localhost:9093"}
-        (self.root / "server.properties").write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
+        write_properties(self.properties, properties)
         subprocess.run(["sync", "-f", str(self.root)], check=True)
 
     def _topic_of(self, number: int) -> str:
@@ -105,12 +101,12 @@ class Host:
         os.utime(path, (1, 1))
 
     def _metadata(self, directory: Path, ids: list[str]) -> None:
-        random = Random(self.partitions)
+        random = Random(self.dirs)
         others = {
             node: [writer.id_of(2_000_000_000 + 2 * node + n) for n in range(2)] for node in range(2, BROKERS + 1)
         }
         values = [writer.feature_level("metadata.version", 21), writer.register_broker(NODE, ids, fenced=False)]
-        for number in range(self.partitions):
+        for number in range(self.dirs):
             topic_id = writer.id_of(number // PER_TOPIC)
             if number % PER_TOPIC == 0:
                 values.append(writer.topic(self._topic_of(number), topic_id))
@@ -125,21 +121,15 @@ class Host:
         now_ms = time.time_ns() // 1_000_000
         writer.write_snapshot(directory, 1000, writer.snapshot(values, now_ms, voters=[NODE]))
 
-    def configure(self, interval: str, publish: bool = False) -> Path:
-        lines = [
-            "[kafka]", f'config = "{self.root}/server.properties"', 'version = "3.9.1"',
-            "[assignments]", 'max_age = "365d"',
-            "[cleanup]", 'mode = "enforce"', f'interval = "{interval}"', 'stray_retention = "0s"',
-            'leftover_grace = "0s"', "max_fraction = 1.0",
-            "[delete]", "file_delete_delay_ms = 0",
-            "[metrics]", 'listen = "127.0.0.1:0"',
-        ]  # fmt: skip
+    def cycle_every(self, interval: str, publish: bool = False) -> None:
+        settings: dict[str, object] = {
+            **ALL_DUE, "assignments.max_age": "365d", "cleanup.mode": "enforce", "cleanup.interval": interval,
+            "cleanup.max_fraction": 1.0, "metrics.listen": "127.0.0.1:0",
+        }  # fmt: skip
         if publish:
             (self.root / "store").mkdir(exist_ok=True)
-            lines += ["[publish]", f'store = "{self.root}/store"']
-        file = self.root / "logagent.toml"
-        file.write_text("\n".join(lines) + "\n")
-        return file
+            settings["publish.store"] = f"{self.root}/store"
+        self.configure(**settings)
 
 
 @dataclass(slots=True)
@@ -196,10 +186,10 @@ class Daemon:
 
 
 @contextmanager
-def running(host: Host, publish: bool) -> Iterator[Daemon]:
-    config, state = host.configure(f"{CYCLE_SECONDS}s", publish), host.root / "state"
-    shutil.rmtree(state, ignore_errors=True)
-    words = [sys.executable, "-m", "logagent", "run", "--config", str(config), "--state-dir", str(state)]
+def running(host: BigHost, publish: bool) -> Iterator[Daemon]:
+    host.cycle_every(f"{CYCLE_SECONDS}s", publish)
+    shutil.rmtree(host.state, ignore_errors=True)
+    words = [sys.executable, "-m", "logagent", *host.arguments("run")]
     started = time.perf_counter()
     process = subprocess.Popen([*words, "--log-format", "json"], stderr=subprocess.PIPE, text=True)
     daemon = Daemon(process, started)
@@ -225,15 +215,15 @@ class FirstPlan:
     mb: float
 
 
-def measure(host: Host, idle_seconds: float, publish: bool) -> tuple[FirstPlan, list[Row]]:
+def measure(host: BigHost, idle_seconds: float, publish: bool) -> tuple[FirstPlan, list[Row]]:
     du = command("du", "-s", *host.log_dirs)
     nothing = command(sys.executable, "-c", "pass")
     with running(host, publish) as daemon:
-        patience, further = 60 + host.partitions / 1000, max(0, host.partitions - USUAL_DIRS)
+        patience, further = 60 + host.dirs / 1000, max(0, host.dirs - USUAL_DIRS)
         first, _ = daemon.wait_for(patience, event="action", name=DUE)
         first_cpu = daemon.cpu()
         planned, _ = daemon.wait_for(patience, event="cycle", job="cleanup")
-        plan = FirstPlan(host.partitions, daemon.cpu(), daemon.memory_mb("VmHWM"))
+        plan = FirstPlan(host.dirs, daemon.cpu(), daemon.memory_mb("VmHWM"))
         goal, goal_mb = USUAL_SECONDS + further * FURTHER_US / 1e6, USUAL_MB + further * FURTHER_KB / 1024
         rows = [
             row("start to the first action (delete queue)", Cost(first_cpu, first), 3, nothing, "python -c pass"),
@@ -252,7 +242,7 @@ def measure(host: Host, idle_seconds: float, publish: bool) -> tuple[FirstPlan, 
     return plan, rows
 
 
-def idle(host: Host, daemon: Daemon, seconds: float) -> list[Row]:
+def idle(host: BigHost, daemon: Daemon, seconds: float) -> list[Row]:
     """CPU of so many seconds in which no cycle comes, then that of some cycles that come fast."""
     if not seconds:
         return []
@@ -262,7 +252,7 @@ def idle(host: Host, daemon: Daemon, seconds: float) -> list[Row]:
     quiet = (daemon.cpu() - cpu) / (time.perf_counter() - started)
     if daemon.cycles() != before:
         raise RuntimeError("a cycle came in what was to be the quiet time")
-    host.configure(f"{FAST_CYCLE_SECONDS}s")
+    host.cycle_every(f"{FAST_CYCLE_SECONDS}s")
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_for(60, event="reloaded")
     started, started, cpu = daemon.next_cycle(), time.perf_counter(), daemon.cpu()
@@ -308,7 +298,7 @@ def main() -> None:
     plans: list[FirstPlan] = []
     for dirs in chosen.dirs:
         with tempfile.TemporaryDirectory(prefix="logagent-bench-", dir=chosen.dir) as where:
-            host = Host(chosen.keep or Path(where) / "host", dirs)
+            host = BigHost(chosen.keep or Path(where) / "host", dirs)
             make_ready(host)
             plan, rows = measure(host, chosen.idle, chosen.publish)
         plans.append(plan)
@@ -317,13 +307,13 @@ def main() -> None:
         print("\n" + as_table([("what", "seen", "goal", "met"), further_directories(plans[0], plans[-1])]))
 
 
-def make_ready(host: Host) -> None:
+def make_ready(host: BigHost) -> None:
     """A host with the two directories that a run before may have removed."""
     if not host.root.exists():
-        print(f"laying out {host.partitions:,} directories ...", file=sys.stderr, flush=True)
+        print(f"laying out {host.dirs:,} directories ...", file=sys.stderr, flush=True)
         host.lay_out()
         return
-    for path, name in ((host.log_dirs[0], DUE), (host.log_dirs[1], OLD)):
+    for path, name in ((host.d1, DUE), (host.d2, OLD)):
         if not (path / name).exists():
             host._partition(path / name, writer.id_of(10_000_001))
 

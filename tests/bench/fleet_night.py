@@ -56,7 +56,7 @@ def an_hour(dirs: list[Row], chance: random.Random, now_ms: int) -> None:
             row["last_segment_offset"] += chance.randrange(1_000_000)
 
 
-class Host:
+class Day:
     """One host's day. `whole`: as it was published before; else as a base and deltas."""
 
     def __init__(self, store: Path, cluster: Cluster, node: int, midnight: datetime) -> None:
@@ -108,16 +108,16 @@ def compare_sizes(folder: Path) -> None:
     cluster = Cluster(Fleet(at=midnight, clusters=1, hosts=3, partitions=3 * DIRS_PER_HOST, days=1), 0)
     sizes: dict[str, int] = {}
     for way in ("whole", "deltas"):
-        host, chance = Host(folder / way, cluster, 1, midnight), random.Random(7)
+        day, chance = Day(folder / way, cluster, 1, midnight), random.Random(7)
         _publish_assignments(folder / way, cluster, midnight)
         base: Path | None = None
         for hour in range(HOURS):
-            data = host.publish_whole(hour) if way == "whole" else host.publish(hour, base)
+            data = day.publish_whole(hour) if way == "whole" else day.publish(hour, base)
             base = base or data
-            size = host.as_before if way == "whole" else data.stat().st_size
+            size = day.as_before if way == "whole" else data.stat().st_size
             sizes[way] = sizes.get(way, 0) + size + manifest_of(data).stat().st_size
             now = midnight + timedelta(hours=hour + 1)
-            an_hour(host.dirs, chance, int(now.timestamp() * 1000))
+            an_hour(day.dirs, chance, int(now.timestamp() * 1000))
     share = sizes["deltas"] / sizes["whole"]
     print(f"{DIRS_PER_HOST} directories, {HOURS} snapshots, {WRITTEN:.0%} written between two, chosen anew each hour:")
     print(f"  whole {sizes['whole'] / 1e6:.2f} MB, base and deltas {sizes['deltas'] / 1e6:.2f} MB: {share:.3f}", end="")
@@ -165,13 +165,13 @@ def plant(store: Path, hosts: int, days: int) -> None:
 def _plant_host(store: Path, cluster: Cluster, node: int, midnight: datetime, clusters: int) -> None:
     chance = random.Random(node)
     cluster.cluster_id = "cluster-0"
-    host = Host(store, cluster, node, midnight)
-    base = host.publish(0, None)
+    day = Day(store, cluster, node, midnight)
+    base = day.publish(0, None)
     for hour in range(1, HOURS):
-        an_hour(host.dirs, chance, int((midnight + timedelta(hours=hour)).timestamp() * 1000))
-    last = host.publish(HOURS - 1, base)
+        an_hour(day.dirs, chance, int((midnight + timedelta(hours=hour)).timestamp() * 1000))
+    last = day.publish(HOURS - 1, base)
     for hour in range(1, HOURS - 1):
-        claim = host.at(hour)
+        claim = day.at(hour)
         data = last.with_name(claim.snapshot_id + ".jsonl.gz")
         os.link(last, data)
         said = json.loads(manifest_of(last).read_bytes()) | {"snapshot_id": claim.snapshot_id, "at": instant(claim.at)}

@@ -175,7 +175,7 @@ def tear(directory: Path) -> int:
 # The life
 
 
-class Host:
+class NodeInCluster:
     """The node whose partitions are set aside, and the cluster around it."""
 
     def __init__(self, life: Life, cluster: KafkaCluster) -> None:
@@ -287,7 +287,7 @@ class Host:
         yield
 
 
-def live(host: Host) -> dict[str, str]:
+def live(host: NodeInCluster) -> dict[str, str]:
     """One whole life; what was lost in it."""
     host.cluster.start()
     host.write_topics()

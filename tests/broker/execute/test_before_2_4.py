@@ -6,7 +6,6 @@ host whose log dirs have no cluster.id. Then a 3.5.2 starts on the same disk: it
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -17,48 +16,46 @@ from tests.broker.rig.jars import kafka_jars
 from tests.broker.rig.kafka import KafkaNode, ZooKeeper
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Rig
-from tests.cli_host import FREELY, Ran, run_here
+from tests.command_line import Ran
 from tests.disk.conftest import loop_fs
-from tests.host_files import write_toml
+from tests.host import FREELY, Host
 
 __all__ = ["loop_fs"]
 
 LONG, LONGEST_THAT_GOES = "l" * 249, "g" * 213
 
 
-class OldHost:
+class OldHost(Host):
     """A 2.1.0 on xfs with a ZooKeeper, installed as its archive unpacks: `config/` and `logs/` side by side."""
 
     def __init__(self, rig: Rig, root: Path, disk: Path) -> None:
-        self.log_dir, self.quarantine, self.install = disk / "data", disk / "quarantine", root / "install"
+        super().__init__(root, disk / "data")
+        self.log_dir, self.quarantine, install = self.d1, disk / "quarantine", root / "install"
         self.quarantine.mkdir()
         zookeeper = ZooKeeper(root / "zookeeper", "3.5.2", rig.ports)
         self.zookeeper = f"127.0.0.1:{zookeeper.port}"
         self.node: KafkaNode = rig.kafka("2.1.0", [self.log_dir], "zookeeper", zookeeper=zookeeper)
-        self.config = self.install / "config" / "server.properties"
-        self.log = self.install / "logs" / "server.log"
-        for file in self.config, self.log:
+        self.properties, self.log = install / "config" / "server.properties", install / "logs" / "server.log"
+        for file in self.properties, self.log:
             file.parent.mkdir(parents=True)
-        self.toml, self.state = root / "logagent.toml", root / "state"
-        shutil.copy(self.node.config, self.config)
+        shutil.copy(self.node.config, self.properties)
         self.use("2.1.0")
 
     def use(self, version: str) -> None:
         settings: dict[str, object] = {
-            "kafka.config": str(self.config), "kafka.version": version,
+            "kafka.version": version,
             "cleanup.quarantine_dirs": [str(self.quarantine)], "cleanup.max_fraction": 1.0, "cleanup.max_dirs": 100,
             "cleanup.leftover_grace": "0s", "delete.file_delete_delay_ms": 0,
         }  # fmt: skip
-        write_toml(self.toml, settings)
+        self.configure(**settings)
 
     def run(self, *arguments: str) -> Ran:
         shutil.copy(self.node.log_path, self.log)  # what log4j writes there
-        settings = ("--config", str(self.toml), "--state-dir", str(self.state))
-        return run_here(arguments[0], *settings, *arguments[1:])
+        return super().run(*arguments)
 
     def findings(self) -> dict[str, Any]:
         """By code, of the directory with the long name."""
-        found = json.loads(self.run("check", "--json").out)["findings"]
+        found = self.run("check", "--json").json["findings"]
         return {f["severity"]: f for f in found if f["code"] == "too-long-to-delete"}
 
     def dies(self) -> None:

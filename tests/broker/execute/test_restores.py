@@ -12,7 +12,7 @@ from itertools import product
 
 import pytest
 
-from tests.broker.restores import PROPERTIES, End, Host, Life, live
+from tests.broker.restores import PROPERTIES, End, Life, NodeInCluster, live
 from tests.broker.rig.cluster import KafkaCluster
 from tests.long_form import FULL
 
@@ -38,4 +38,4 @@ LIVES = ALL if FULL else QUICK
 @pytest.mark.parametrize("life", LIVES, ids=str)
 def test_no_record_is_lost_on_the_way_back(kafka_cluster: Callable[..., KafkaCluster], life: Life) -> None:
     cluster = kafka_cluster(life.version, nodes=life.nodes, log_dirs=1, props=PROPERTIES)
-    assert live(Host(life, cluster)) == {}
+    assert live(NodeInCluster(life, cluster)) == {}
