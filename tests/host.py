@@ -60,7 +60,7 @@ class Host:
         self.state, self.assignments = root / "state", root / "assignments.json"
         self.clock = SystemClock()
         # What `configure` writes beside what it is given.
-        self.always: dict[str, object] = {"kafka.version": "3.9.1"}
+        self.defaults: dict[str, object] = {"kafka.version": "3.9.1"}
 
     @classmethod
     def from_disk(cls, root: Path, name: str = "3.9.1/node3-dir-returned") -> Self:
@@ -80,7 +80,7 @@ class Host:
         text = text.replace("@ROOT@", str(self.disk)) + "\nlog.retention.hours=876000\n"
         self.properties.write_text(text, encoding="latin-1")
         # Without assignments, unless a test configures them.
-        self.always["assignments.sources"] = ["kraft-log"]
+        self.defaults["assignments.sources"] = ["kraft-log"]
         self.configure(**NO_LIMITS)
 
     # What is on its disk
@@ -109,7 +109,7 @@ class Host:
 
     def configure(self, **settings: object) -> None:
         """Write `logagent.toml`: `section.key` to value."""
-        write_toml(self.toml, {"kafka.config": str(self.properties), **self.always, **settings})
+        write_toml(self.toml, {"kafka.config": str(self.properties), **self.defaults, **settings})
 
     def export(self, *topics: Topic, **more: Any) -> Path:
         """Write assignments of now, in which exactly these topics live; the file."""
@@ -206,14 +206,14 @@ class Host:
 
     @contextmanager
     def session(
-        self, *, clock: Clock | None = None, act: bool = True, actor: str = "test", look: bool = False
+        self, *, clock: Clock | None = None, act: bool = True, actor: str = "test", inventory: bool = False
     ) -> Iterator[Session]:
-        """What commands and the daemon open. `look`: with assignments and an inventory, as a cycle has it."""
+        """What commands and the daemon open. `inventory`: with that and the assignments, as a cycle has them."""
         target, settings = self.configured()
         with open_session(
             target, settings, clock or self.clock, state_dir=str(self.state), act=act, actor=actor, shared=self.shared()
         ) as session:
-            if look:
+            if inventory:
                 session.read_assignments()
                 session.take_inventory()
             yield session

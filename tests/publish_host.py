@@ -33,7 +33,7 @@ class TurnedClock(SystemClock):
 @contextmanager
 def looked_at(host: CliHost, clock: SystemClock) -> Iterator[tuple[Session, Facts]]:
     """A session as a cleanup cycle has it after its inventory."""
-    with host.session(clock=clock, look=True) as session:
+    with host.session(clock=clock, inventory=True) as session:
         yield session, session.facts()
 
 

@@ -22,7 +22,8 @@ from logagent.model.assignments.covered import EpochEnd
 from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Topic
 from logagent.model.naming.dir_names import delete_name, future_name, stray_name
 from logagent.model.records import TopicPartition
-from tests.host_files import DIRECTORY_IDS, format_log_dir, write_epochs, write_export, write_topic_id
+from tests.host import Host
+from tests.host_files import write_partition
 from tests.metadata_writer import batch, id_of
 
 NODE, OTHER = 3, 4
@@ -73,8 +74,8 @@ class ThisNodeLeads:
 
 
 def make(root: Path, things: Sequence[Thing]) -> Mess:
-    d1, d2 = (format_log_dir(root / f"d{n}", DIRECTORY_IDS[n - 1]) for n in (1, 2))
-    mess = Mess(root, (d1, d2))
+    host = Host(root, node_id=NODE).format()
+    mess = Mess(root, (host.d1, host.d2))
     # Assignments without a topic prove nothing.
     mess.topics.append(Topic("elsewhere", id_of(1000), {0: PartitionAssignment((OTHER,), (OTHER,))}))
     for number, thing in enumerate(things):
@@ -83,7 +84,7 @@ def make(root: Path, things: Sequence[Thing]) -> Mess:
         current = {TopicPartition(p.name[:-2], 0): 40 for p in log_dir.glob("t*-0")}
         (log_dir / CLEANER).write_bytes(render_checkpoint(current))
     brokers = {n: BrokerRegistration(n, (), fenced=False) for n in (NODE, OTHER)}
-    write_export(mess.assignments, *mess.topics, at_ms=time.time_ns() // 1_000_000 + 1_000, brokers=brokers)
+    host.export(*mess.topics, at_ms=time.time_ns() // 1_000_000 + 1_000, brokers=brokers)
     return mess
 
 
@@ -202,21 +203,16 @@ def _log(
     path: Path, kib: int, end: int, epochs: tuple[tuple[int, int], ...], topic_id: str | None, written: float
 ) -> None:
     """A log from offset 0 to `end`: a closed segment of `kib`, and an active one whose last batch can be read."""
-    path.mkdir()
     active = 80
     closed = [os.urandom(kib * 1024 // active)] * (active // 4)
     quarters = [batch(base, closed, 1_700_000_000_000, epoch=epochs[0][0]) for base in range(0, active, active // 4)]
-    (path / f"{0:020d}.log").write_bytes(b"".join(quarters))
-    # One entry each, of the second batch, as of a segment that was closed.
-    (path / f"{0:020d}.index").write_bytes(struct.pack(">ii", active // 4, len(quarters[0])))
-    (path / f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", 1_700_000_000_000, active // 4))
     batches = [batch(active, [b"r"] * (min(end, 100) - active), 1_700_000_000_000, epoch=epochs[0][0])]
     if end > 100:
         batches.append(batch(100, [b"r"] * (end - 100), 1_700_000_000_000, epoch=epochs[-1][0]))
-    (path / f"{active:020d}.log").write_bytes(b"".join(batches))
-    write_epochs(path, *epochs)
-    if topic_id is not None:
-        write_topic_id(path, topic_id)
+    write_partition(path, {0: b"".join(quarters), active: b"".join(batches)}, epochs=epochs, topic_id=topic_id)
+    # One entry each, of the second batch, as of a segment that was closed.
+    (path / f"{0:020d}.index").write_bytes(struct.pack(">ii", active // 4, len(quarters[0])))
+    (path / f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", 1_700_000_000_000, active // 4))
     for file in path.iterdir():
         os.utime(file, (written, written))
 

@@ -59,12 +59,12 @@ class FailingHost(Host):
 
     @contextmanager
     def session(
-        self, *, clock: Clock | None = None, act: bool = True, actor: str = "test", look: bool = False
+        self, *, clock: Clock | None = None, act: bool = True, actor: str = "test", inventory: bool = False
     ) -> Iterator[Session]:
         """A session that has read what the cluster has: one topic, elsewhere."""
         write_topic_elsewhere(self.assignments, (clock or self.clock).now_ms())
-        with super().session(clock=clock, act=act, actor=actor, look=look) as session:
-            if not look:
+        with super().session(clock=clock, act=act, actor=actor, inventory=inventory) as session:
+            if not inventory:
                 session.read_assignments()
             yield session
 

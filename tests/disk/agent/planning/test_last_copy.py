@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,10 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from logagent.agent.clock import SystemClock
-from logagent.agent.config import load
-from logagent.agent.session.open_session import open_session
-from logagent.agent.target import resolve_target
 from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
 
 MARKED = "orders-1.0123456789abcdef0123456789abcdef-delete"
@@ -50,14 +45,11 @@ def test_the_running_broker_is_the_release_that_it_runs(host: CliHost) -> None:
     """Truncating what a live broker has open was tried with some releases only: an old note must not permit it."""
     jar = host.root / "kafka_2.13-3.7.0.jar"
     command = [sys.executable, "-c", BROKER, str(host.d1 / ".lock"), str(host.d2 / ".lock"), str(jar)]
-    target = resolve_target(load(host.toml).settings)
-    assert target.kafka_version == (3, 9, 1)
+    assert host.configured()[0].kafka_version == (3, 9, 1)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
         assert running.stdin is not None and running.stdout is not None
         assert running.stdout.readline() == b"ready\n"
-        with open_session(
-            target, load(host.toml).settings, SystemClock(), state_dir=os.fspath(host.state), act=False, actor="test"
-        ) as session:
+        with host.session(act=False) as session:
             assert session.facts().kafka_version == (3, 7, 0)
         running.stdin.close()
         running.wait(20)

@@ -28,7 +28,7 @@ def published(
     host: HostInCluster, between: Callable[[], None] = lambda: None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The head of a snapshot, and its rows of absent replicas. `between`: what happens after the inventory."""
-    with host.session(look=True) as session:
+    with host.session(inventory=True) as session:
         facts = session.facts()
         between()
         publisher = Publisher(str(host.root / "store"), str(host.state), session.clock, host="host1", interval_ms=1000)

@@ -19,7 +19,6 @@ from logagent.agent.daemon.log_lines import LogLines
 from logagent.agent.events import Events
 from logagent.agent.requests.box import RequestBox, box_of
 from logagent.agent.requests.directories import DirectoryRun
-from logagent.agent.session.open_session import open_session
 from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target
 from logagent.broker.files.log_extent import read_log_extent
@@ -165,12 +164,7 @@ class RequestedHost:
 
     def minute(self, *, restart: bool = False, read: bool = True, look_only: bool = False) -> None:
         """Look at the store and say what was seen, carry out, take in the inventory, write what was done."""
-        settings = load(str(self.host.toml)).settings
-        with open_session(
-            resolve_target(settings, ()), settings, self.clock, state_dir=str(self.host.state), act=True, actor="daemon"
-        ) as session:
-            session.read_assignments()
-            session.take_inventory()
+        with self.host.session(clock=self.clock, actor="daemon", inventory=True) as session:
             facts = session.facts()
             if restart:
                 self.box = None

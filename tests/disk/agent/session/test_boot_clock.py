@@ -48,7 +48,7 @@ def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
     log_dir = format_log_dir(tmp_path / "d1")
     partition(log_dir, STRAY)
     host = FailingHost(tmp_path / "state", log_dir, settings=KEEP)
-    with host.session(clock=JustBooted(8 * DAY_MS), look=True) as opened:
+    with host.session(clock=JustBooted(8 * DAY_MS), inventory=True) as opened:
         facts = opened.facts()
         for plan in (plan_prestart(opened, facts).plan, plan_cleanup(opened, facts)):
             assert [p.dir.name for p in plan.actions] == ([STRAY] if due else [])
@@ -56,7 +56,7 @@ def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
         if not due:
             # The operator's word, for this boot.
             assert [p.dir.name for p in plan_cleanup(opened, facts, trust_clock=True).actions] == [STRAY]
-    with host.session(clock=JustBooted(8 * DAY_MS), look=True) as opened:
+    with host.session(clock=JustBooted(8 * DAY_MS), inventory=True) as opened:
         assert [p.dir.name for p in plan_cleanup(opened, opened.facts()).actions] == [STRAY]
 
 
@@ -64,7 +64,7 @@ def test_a_clock_behind_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(clock_watch, "is_synchronised", lambda: None)
     log_dir = format_log_dir(tmp_path / "d1")
     host = FailingHost(tmp_path / "state", log_dir, settings=KEEP)
-    with host.session(clock=JustBooted(-DAY_MS), look=True) as opened:
+    with host.session(clock=JustBooted(-DAY_MS), inventory=True) as opened:
         doubt = opened.clock_watch.doubt()
         assert doubt is not None and "in the future" in doubt.why
 

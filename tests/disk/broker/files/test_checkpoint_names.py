@@ -8,12 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from logagent.agent.clock import SystemClock
-from logagent.agent.config import load
 from logagent.agent.execute.checkpoint_entries import entries_to_drop
 from logagent.agent.planning.plan_restore import plan_restore
-from logagent.agent.session.open_session import open_session
-from logagent.agent.target import resolve_target
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
 from logagent.host.inventory.scan import scan_log_dir
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
@@ -101,13 +97,7 @@ def test_what_stood_in_the_way_is_not_set_aside_for_nothing(host: CliHost) -> No
     standing = host.d2 / "orders-1"
     shutil.copytree(host.d2 / name, standing)
     inode = standing.stat().st_ino
-    settings = load(host.toml).settings
-    state = str(host.state)
-    with open_session(
-        resolve_target(settings), settings, SystemClock(), state_dir=state, act=True, actor="test"
-    ) as session:
-        session.read_assignments()
-        session.take_inventory()
+    with host.session(inventory=True) as session:
         chosen = [d for d in session.dirs if d.name == name]
         plan = plan_restore(
             session,

@@ -12,14 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from logagent.agent.clock import SystemClock
-from logagent.agent.config import load
-from logagent.agent.session.open_session import open_session
-from logagent.agent.target import resolve_target
 from logagent.host.log_dir.started_mark import mark_started
 from logagent.host.state.journal import Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome
-from logagent.settings import Settings
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
 
 FLOCK = """
@@ -99,8 +94,7 @@ def test_two_with_state_dirs_of_their_own_never_act_at_once(host: CliHost) -> No
 
 
 def test_an_acting_logagent_holds_its_log_dirs(host: CliHost) -> None:
-    target = resolve_target(load(host.toml).settings)
-    with open_session(target, Settings(), SystemClock(), state_dir=str(host.state), act=True, actor="test"):
+    with host.session():
         host.state = host.root / "another"
         ran = host.run("prestart", "--budget", "60s", "--json")
         assert "another logagent is acting" in ran.json["skipped"] and str(host.d1) in ran.json["skipped"]
