@@ -34,6 +34,7 @@ from tests.host_files import (
     DIRECTORY_IDS,
     NO_FILES,
     format_log_dir,
+    records,
     write_export,
     write_partition,
     write_toml,
@@ -94,15 +95,17 @@ class Host:
     def partition(
         self,
         name: str,
-        logs: Mapping[int, bytes],
+        logs: Mapping[int, bytes] | None = None,
         *,
         log_dir: Path | None = None,
         beside: Mapping[str, bytes] = NO_FILES,
         epochs: Sequence[tuple[int, int]] | None = None,
         topic_id: str | None = None,
     ) -> Path:
-        """As `write_partition`, in the first log dir unless another one is named."""
+        """As `write_partition`, in the first log dir unless another one is named; with two segments of records, unless
+        `logs` says otherwise."""
         where = self.d1 if log_dir is None else log_dir
+        logs = records((0, 100)) if logs is None else logs
         return write_partition(where / name, logs, beside=beside, epochs=epochs, topic_id=topic_id)
 
     # What its operator writes

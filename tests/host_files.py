@@ -82,6 +82,22 @@ def write_partition(
     return path if topic_id is None else write_topic_id(path, topic_id)
 
 
+def whole_partition(path: Path, topic_id: str) -> Path:
+    """Two segments of ten records each, with all that a broker writes beside them."""
+    name = path.name.encode()
+    # A log start offset comes back only to a log that is seen to reach it.
+    logs = records((0, 100), n=10, value=name)
+    indexes = {".index": b"", ".timeindex": b"times" + name}
+    return write_partition(path, logs, beside=indexes, epochs=[(0, 0)], topic_id=topic_id)
+
+
+def bulk_partition(log_dir: Path, name: str, segments: int = 1, size: int = 1000) -> Path:
+    """So many segments of `size` bytes, none of which is a record; a stray is of a topic id that lives nowhere."""
+    logs = {number * 100: b"r" * size for number in range(segments)}
+    topic_id = GONE_ID if name.endswith("-stray") else None
+    return write_partition(log_dir / name, logs, beside={".index": b"i" * 8}, topic_id=topic_id)
+
+
 def records(bases: Sequence[int], *, n: int = 100, at_ms: int = 0, value: bytes = b"record") -> dict[int, bytes]:
     """Logs of `n` records each, in one batch of epoch 0 that can be read."""
     return {base: batch(base, [value] * n, at_ms, epoch=0) for base in bases}

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.disk.conftest import run, unmount
-from tests.host_files import GONE_ID, write_partition
 from tests.needs import need_command, need_root
 
 # Generous: a machine may have six times more to do than it can.
@@ -101,13 +100,6 @@ def hanging_fs(where: Path) -> Iterator[HangingFs]:
         yield made
     finally:
         made.close()
-
-
-def partition(log_dir: Path, name: str, segments: int = 1, size: int = 1000) -> Path:
-    """A partition directory with so many segments; a stray is of a topic id that lives nowhere."""
-    logs = {number * 100: b"r" * size for number in range(segments)}
-    topic_id = GONE_ID if name.endswith("-stray") else None
-    return write_partition(log_dir / name, logs, beside={".index": b"i" * 8}, topic_id=topic_id)
 
 
 def open_below(path: Path) -> list[str]:

@@ -26,9 +26,9 @@ from types import FrameType
 from typing import Any
 
 from tests.disk.daemons import HANGS, DaemonProcess
-from tests.disk.failing import LIMIT, HangingFs, hanging_fs, partition, wait_until
+from tests.disk.failing import LIMIT, HangingFs, hanging_fs, wait_until
 from tests.disk.sessions import write_topic_elsewhere
-from tests.host_files import DIRECTORY_IDS, format_log_dir
+from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 
 CALLS = (
     "stat", "lstat", "open", "listdir", "scandir", "readlink", "rename", "unlink", "rmdir", "mkdir", "fstat", "fsync",
@@ -129,7 +129,7 @@ def prepare(log_dir: Path, directory_id: str) -> None:
     """Something for every kind of work."""
     format_log_dir(log_dir, directory_id)
     for name in (_MARKED, _STRAY, "gone-0", "kept-0"):
-        partition(log_dir, name)
+        bulk_partition(log_dir, name)
     for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
         (log_dir / name).write_text("0\n3\ngone 0 5\nkept 0 5\norders 0 5\n")
 
@@ -213,7 +213,7 @@ def _told(file: Path) -> Iterator[None]:
 
 def _wait_served(log_dir: Path) -> None:
     """A new stray is removed soon."""
-    made = partition(log_dir, f"new-0.{'c' * 32}-stray")
+    made = bulk_partition(log_dir, f"new-0.{'c' * 32}-stray")
     wait_until(lambda: not made.exists(), f"{log_dir} is served", MOST_SECONDS)
 
 

@@ -34,7 +34,7 @@ from logagent.host.state.reserve import RESERVE_NAME
 from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.model.planning.queue import backoff_ms
 from logagent.model.records import ActionKind, Outcome
-from tests.host_files import format_log_dir, records, write_export, write_partition
+from tests.host_files import format_log_dir, whole_partition, write_export
 from tests.traced import traced
 
 SYSCALLS = (
@@ -75,7 +75,7 @@ def lay_out(root: Path) -> None:
     log_dir = format_log_dir(root / "d1", "AAAAAAAAAAAAAAAAAAAAZg", node_id=1)
     (log_dir / ".lock").touch()
     for name, topic_id in PARTITIONS.items():
-        partition(log_dir / name, topic_id)
+        whole_partition(log_dir / name, topic_id)
     entries = [f"{name.rpartition('-')[0]} {int(name.rpartition('-')[2])}" for name in PARTITIONS]
     for number, file in enumerate(CHECKPOINTS):
         lines = [f"{entry} {100 * number + offset}" for offset, entry in enumerate(entries, 5)]
@@ -88,15 +88,6 @@ def been_here(root: Path) -> None:
     lay_out(root)
     (root / "state").mkdir(mode=0o750)
     Journal.open(str(root / "state")).close()
-
-
-def partition(path: Path, topic_id: str) -> None:
-    name = path.name.encode()
-    # A log start offset comes back only to a log that is seen to reach it.
-    logs = records((0, 100), n=10, value=name)
-    write_partition(
-        path, logs, beside={".index": b"", ".timeindex": b"times" + name}, epochs=[(0, 0)], topic_id=topic_id
-    )
 
 
 def assignments(root: Path, *topics: Topic) -> list[str]:
@@ -156,14 +147,14 @@ def _restore(root: Path) -> list[str]:
 def _replace(root: Path) -> list[str]:
     """A stray changes places with what the broker made in its stead."""
     been_here(root)
-    partition(root / "d1" / f"orders-0.{HEX}-stray", PARTITIONS["orders-0"])
+    whole_partition(root / "d1" / f"orders-0.{HEX}-stray", PARTITIONS["orders-0"])
     return ["restore", "--retention-will-delete", f"orders-0.{HEX}-stray", "--replace", "--even-last-copy", "--execute"]
 
 
 def _replace_marked(root: Path) -> list[str]:
     """The same with a marked one, which is set aside first."""
     been_here(root)
-    partition(root / "d1" / f"orders-0.{HEX}-delete", PARTITIONS["orders-0"])
+    whole_partition(root / "d1" / f"orders-0.{HEX}-delete", PARTITIONS["orders-0"])
     return [
         "restore",
         "--retention-will-delete",
@@ -178,8 +169,8 @@ def _cleanup(root: Path) -> list[str]:
     lay_out(root)
     status, document = in_process(root, deleting(LONG))
     assert status == 0, document
-    partition(root / "d1" / f"gone-7.{HEX}-delete", "EEEEEEEEEEEEEEEEEEEEEA")
-    partition(root / "d1" / f"orders-0.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
+    whole_partition(root / "d1" / f"gone-7.{HEX}-delete", "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(root / "d1" / f"orders-0.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
     (root / "d1" / f"gone-7.{HEX}-delete" / "below").mkdir()
     (root / "d1" / f"gone-7.{HEX}-delete" / "below" / "it").write_text("x")
     for path in (root / "d1").glob("*-*.*-*"):
@@ -192,7 +183,7 @@ def _batch(root: Path) -> list[str]:
     been_here(root)
     for number in range(3):
         made = root / "d1" / f"audit-{number}.{HEX}-delete"
-        partition(made, "EEEEEEEEEEEEEEEEEEEEEA")
+        whole_partition(made, "EEEEEEEEEEEEEEEEEEEEEA")
         os.utime(made, (1, 1))
     return ["cleanup", "--execute", *assignments(root, *laid_out())]
 
@@ -221,8 +212,8 @@ def _rescue(root: Path) -> list[str]:
 def _prestart(root: Path) -> list[str]:
     """Strays past their retention are marked, for the broker to purge; one of them lives beside its successor."""
     been_here(root)
-    partition(root / "d1" / f"orders-0.{HEX}-stray", "EEEEEEEEEEEEEEEEEEEEEA")
-    partition(root / "d1" / f"gone-7.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
+    whole_partition(root / "d1" / f"orders-0.{HEX}-stray", "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(root / "d1" / f"gone-7.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
     return ["prestart", "--budget", "60s", *assignments(root, *laid_out())]
 
 

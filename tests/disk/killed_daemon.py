@@ -35,10 +35,10 @@ from tests.disk.killed import (
     errors,
     in_process,
     kills,
-    partition,
     problems_of,
     under_strace,
 )
+from tests.host_files import whole_partition
 
 _CALL = re.compile(r"^(?P<thread>\d+) +(?P<name>\w+)\((?P<arguments>.*)")
 # The probe's file: strace cannot aim at what has no name, and nothing can be left of it.
@@ -49,8 +49,8 @@ DAEMON_FILES = {"daemon.lock"}
 def prepare(root: Path) -> None:
     """Something for every kind of work: orphans to set aside, a marked directory and a stray to remove."""
     been_here(root)
-    partition(root / "d1" / f"gone-7.{HEX}-delete", "EEEEEEEEEEEEEEEEEEEEEA")
-    partition(root / "d1" / f"gone-8.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
+    whole_partition(root / "d1" / f"gone-7.{HEX}-delete", "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(root / "d1" / f"gone-8.{HEX}-stray", "FFFFFFFFFFFFFFFFFFFFFA")
     (root / "d1" / f"gone-7.{HEX}-delete" / "below").mkdir()
     (root / "d1" / f"gone-7.{HEX}-delete" / "below" / "it").write_text("x")
     assignments(root, Topic("payments", PARTITIONS["payments-0"], {0: PartitionAssignment((1, 2), (1, 2))}))

@@ -30,8 +30,8 @@ from logagent.host.state.journal import FILE_NAME, Journal
 from logagent.model.assignments.image import PartitionAssignment, Topic
 from tests.daemon_process import DaemonProcess, wait_until
 from tests.disk.conftest import MIB, mounted
-from tests.disk.killed import assignments, partition
-from tests.host_files import format_log_dir
+from tests.disk.killed import assignments
+from tests.host_files import format_log_dir, whole_partition
 
 SETTINGS = {
     "LOGAGENT_KAFKA__VERSION": "3.9.1",
@@ -81,7 +81,7 @@ class Soak:
             format_log_dir(path, f"AAAAAAAAAAAAAAAAAAAA{'ZY'[number]}g", node_id=1)
             (path / ".lock").touch()
             for n in range(KEPT):
-                partition(path / f"kept{number}-{n}", KEPT_IDS[number])
+                whole_partition(path / f"kept{number}-{n}", KEPT_IDS[number])
 
     def kept(self, path: Path) -> dict[str, int]:
         found = {}
@@ -171,7 +171,7 @@ class Soak:
             name = f"made{self.made}-{rng.randint(0, 99)}"
             suffix = rng.choice(("delete", "stray"))
             with suppress(OSError):
-                partition(where / name, "EEEEEEEEEEEEEEEEEEEEEA")
+                whole_partition(where / name, "EEEEEEEEEEEEEEEEEEEEEA")
                 (where / name).rename(where / f"{name}.{rng.getrandbits(128):032x}-{suffix}")
         self.done["marked"] += 1
 

@@ -13,8 +13,8 @@ from logagent.errors import Busy
 from logagent.host.state.executor_lock import ExecutorLock, waits_for_disk
 from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
 from tests.disk.conftest import LoopFs
-from tests.disk.failing import frozen, hanging_fs, partition, wait_until
-from tests.host_files import format_log_dir
+from tests.disk.failing import frozen, hanging_fs, wait_until
+from tests.host_files import bulk_partition, format_log_dir
 
 
 def test_whoever_is_refused_learns_the_log_dir_and_the_process(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_frozen_disk_is_named_and_not_the_healthy_one_beside_it(tmp_path: Path
     host = CliHost(tmp_path / "host")
     point = loop_fs("ext4")
     (point / "meta.properties").write_bytes((host.d2 / "meta.properties").read_bytes())
-    partition(point, f"gone-0.{'ab' * 16}-delete")
+    bulk_partition(point, f"gone-0.{'ab' * 16}-delete")
     host.set_property(f"log.dirs={point},{host.d1}")
     host.with_assignments(**NO_LIMITS, **ALL_DUE, **{"cleanup.mode": "enforce"})
     host.state.mkdir()

@@ -27,9 +27,9 @@ from logagent.model.planning.queue import DAY_MS, KEEP_MS
 from logagent.model.records import ActionKind, Health, Identity, Outcome
 from logagent.settings import HealthSettings
 from tests.disk.conftest import Child
-from tests.disk.failing import hanging_fs, partition
+from tests.disk.failing import hanging_fs
 from tests.disk.sessions import FailingHost
-from tests.host_files import DIRECTORY_IDS, format_log_dir
+from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 from tests.publish_host import Publishing, TurnedClock
 
 HEX = "0123456789abcdef" * 2
@@ -55,7 +55,7 @@ def test_the_source_of_a_move_waits_for_a_target_that_is_not_mounted(tmp_path: P
     """After a reboot a dead disk is an empty mount point, and not offline."""
     source, target = format_log_dir(tmp_path / "source"), tmp_path / "target"
     target.mkdir()
-    only_copy = partition(source, delete_name("orders", 0, HEX))
+    only_copy = bulk_partition(source, delete_name("orders", 0, HEX))
     host = FailingHost(tmp_path / "state", source, target)
     host.round()
     life = cycles(host)
@@ -94,7 +94,7 @@ def test_a_log_dir_comes_back_in_the_middle_of_a_cycle(tmp_path: Path, monkeypat
     """The cycle went over the inventories while the health loop added one: its summary was lost, and the retry of what
     had failed there was forgotten."""
     good, late = format_log_dir(tmp_path / "good"), tmp_path / "late"
-    partition(good, "orders-0")
+    bulk_partition(good, "orders-0")
     host = FailingHost(tmp_path / "state", good, late)
     host.round()
     with host.session() as session:
@@ -167,7 +167,7 @@ def test_of_a_copy_nothing_is_forgotten(tmp_path: Path) -> None:
     host = FailingHost(tmp_path / "state", log_dir)
     old = host.clock.now_ms() - 2 * KEEP_MS
     stray, marked = stray_name("orders", 0, HEX), delete_name("orders", 0, HEX[::-1])
-    partition(log_dir, marked)
+    bulk_partition(log_dir, marked)
     entry = CheckpointEntry(LOG_START_OFFSET, "orders", 0, 500)
     meant = Intent(
         ActionKind.QUARANTINE, str(log_dir), "orders-0", stray, "orders", 0, None, Identity(1, 2), 1, "p", "test",
@@ -193,7 +193,7 @@ def test_nothing_is_forgotten_by_a_clock_in_doubt(tmp_path: Path) -> None:
     log_dir = format_log_dir(tmp_path / "log-dir")
     host = FailingHost(tmp_path / "state", log_dir)
     host.clock = clock
-    partition(log_dir, delete_name("orders", 0, HEX))
+    bulk_partition(log_dir, delete_name("orders", 0, HEX))
     life = cycles(host)
     assert life.cleanup().results == {("remove", "done"): 1}
     later = cycles(host)
@@ -212,7 +212,7 @@ def test_the_queue_removes_nothing_by_a_clock_in_doubt(tmp_path: Path) -> None:
     host.clock = clock
     life = cycles(host)
     assert life.cleanup().error is None
-    marked = partition(log_dir, delete_name("orders", 0, HEX))
+    marked = bulk_partition(log_dir, delete_name("orders", 0, HEX))
     clock.ahead_ms = 2 * 3_600_000
     summary = life.queue()
     assert (summary.error, summary.results, summary.planned, summary.waiting) == (None, {}, 0, 1)
@@ -245,7 +245,7 @@ def test_who_waits_for_its_turn_and_never_comes_does_not_stop_the_work(
     host = FailingHost(tmp_path / "state", log_dir)
     life = cycles(host)
     assert life.cleanup().error is None
-    partition(log_dir, delete_name("orders", 0, HEX), segments=200)
+    bulk_partition(log_dir, delete_name("orders", 0, HEX), segments=200)
     waiting = """
 import fcntl, os, sys, time
 fcntl.flock(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), fcntl.LOCK_SH)
@@ -269,7 +269,7 @@ def test_one_directory_under_two_paths_waits_until_the_second_is_gone(tmp_path: 
     inventory = life.inventory()
     assert set(inventory.ledgers) == {str(log_dir)}
     for n in range(3):
-        partition(log_dir, delete_name("orders", n, HEX))
+        bulk_partition(log_dir, delete_name("orders", n, HEX))
     both = life.queue()
     assert (both.planned, both.waiting, both.results) == (0, 3, {})
     one = cycles(FailingHost(tmp_path / "state", log_dir))

@@ -17,19 +17,9 @@ from logagent.host.state.journal import Journal
 from logagent.model.records import Outcome
 from tests.disk.conftest import MIB, LoopFs, run
 from tests.disk.daemons import HANGS, DaemonProcess
-from tests.disk.failing import (
-    LIMIT,
-    frozen,
-    hanging_fs,
-    loop_devices,
-    partition,
-    pulled_out,
-    put_back,
-    shut_down,
-    wait_until,
-)
+from tests.disk.failing import LIMIT, frozen, hanging_fs, loop_devices, pulled_out, put_back, shut_down, wait_until
 from tests.disk.sessions import write_topic_elsewhere
-from tests.host_files import DIRECTORY_IDS, GONE_ID, format_log_dir, write_topic_id
+from tests.host_files import DIRECTORY_IDS, GONE_ID, bulk_partition, format_log_dir, write_topic_id
 
 MARKED = "orders-0." + "a" * 32 + "-delete"
 STRAY = "other-0." + "b" * 32 + "-stray"
@@ -80,7 +70,7 @@ class Served:
     def _work(self) -> None:
         while not self._ending.is_set():
             began = time.monotonic()
-            made = partition(self._log_dir, f"other-{self.times}.{'b' * 32}-stray")
+            made = bulk_partition(self._log_dir, f"other-{self.times}.{'b' * 32}-stray")
             while made.exists() and time.monotonic() < began + LIMIT:
                 if self._ending.is_set():
                     return
@@ -120,7 +110,7 @@ def test_a_dead_log_dir_is_logged_once_and_the_healthy_one_is_served(
         seen = served.times
         wait_until(lambda: served.times > seen + 3, "the good one is served meanwhile")
         put_back(point)
-        partition(point, STRAY)
+        bulk_partition(point, STRAY)
         daemon.wait_health((point, "online"), (good, "online"))
         wait_until(lambda: not (point / STRAY).exists(), "it is served again")
         assert len(offline_said(daemon, point)) == 1, daemon.log_text()
@@ -142,7 +132,7 @@ def test_unmounted_under_the_running_service_it_stays_up_and_the_device_is_free(
         wait_until(lambda: not daemon.open_below(point), "its descriptors are closed, those of a probe under way too")
         (said,) = offline_said(daemon, point)
         assert "another directory (was it unmounted" in said
-        partition(good, STRAY)
+        bulk_partition(good, STRAY)
         wait_until(lambda: not (good / STRAY).exists(), "the other one is served")
         assert list(point.iterdir()) == [], "nothing was written to the bare mount point"
         put_back(point)
@@ -154,7 +144,7 @@ def test_unmounted_lazily_in_the_middle_of_a_removal_the_device_comes_free(
     loop_fs: LoopFs, good: Path, tmp_path: Path
 ) -> None:
     point = format_log_dir(loop_fs("ext4"))
-    victim = partition(point, MARKED, segments=200, size=100_000)
+    victim = bulk_partition(point, MARKED, segments=200, size=100_000)
     slow = {"DELETE__BYTES_PER_SECOND": "1MB"}
     with DaemonProcess.of(tmp_path, point, good, settings=slow) as daemon:
         wait_until(lambda: len(os.listdir(victim)) < 390, "the removal is under way")
@@ -175,7 +165,7 @@ def test_a_disk_that_fills_is_reported_full_and_still_cleaned(
     point = format_log_dir(loop_fs("ext4", size=32 * MIB))
     with DaemonProcess.of(tmp_path, point, settings=told) as daemon:
         daemon.wait_health((point, "online"))
-        made = write_topic_id(partition(point, "other-0", segments=2, size=2 * MIB), GONE_ID)
+        made = write_topic_id(bulk_partition(point, "other-0", segments=2, size=2 * MIB), GONE_ID)
         with (point / "ballast").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
             while True:
                 file.write(b"x" * MIB)
@@ -193,7 +183,7 @@ def test_a_disk_that_was_remounted_read_only_is_reported(loop_fs: LoopFs, tmp_pa
     point = format_log_dir(loop_fs("ext4"))
     with DaemonProcess.of(tmp_path, point, settings=told) as daemon:
         daemon.wait_health((point, "online"))
-        write_topic_id(partition(point, "other-0"), GONE_ID).rename(point / STRAY)
+        write_topic_id(bulk_partition(point, "other-0"), GONE_ID).rename(point / STRAY)
         wait_until(lambda: not (point / STRAY).exists(), "the stray is removed")
         # Not while a probe has its file open.
         command = ["mount", "-o", "remount,ro", str(point)]
@@ -201,7 +191,7 @@ def test_a_disk_that_was_remounted_read_only_is_reported(loop_fs: LoopFs, tmp_pa
         daemon.wait_health((point, "read-only"))
         run("mount", "-o", "remount,rw", point)
         daemon.wait_health((point, "online"))
-        partition(point, STRAY)
+        bulk_partition(point, STRAY)
         wait_until(lambda: not (point / STRAY).exists(), "it is served again")
         assert daemon.end() < TERM_LIMIT
 
@@ -210,7 +200,7 @@ def test_frozen_in_the_middle_of_a_removal_it_is_left_alone_until_it_thawed(
     loop_fs: LoopFs, good: Path, tmp_path: Path, told: dict[str, str]
 ) -> None:
     point = format_log_dir(loop_fs("xfs"))
-    victim = partition(point, MARKED, segments=200, size=100_000)
+    victim = bulk_partition(point, MARKED, segments=200, size=100_000)
     served = Served(good)
     slow = {"DELETE__BYTES_PER_SECOND": "2MB", **HANGS, **told}
     with DaemonProcess.of(tmp_path, point, good, settings=slow) as daemon, served.all_along():
@@ -267,12 +257,12 @@ def test_a_file_system_that_hangs_wholly_holds_up_nothing_not_even_the_end(
 def test_started_while_a_disk_hangs_it_serves_the_others(good: Path, tmp_path: Path, told: dict[str, str]) -> None:
     with hanging_fs(tmp_path / "fuse") as hanging:
         format_log_dir(hanging.source)
-        partition(hanging.source, STRAY)
+        bulk_partition(hanging.source, STRAY)
         hanging.hang()
         try:
             with DaemonProcess.of(tmp_path, hanging.point, good, settings={**HANGS, **told}) as daemon:
                 daemon.wait_health((hanging.point, "offline"), (good, "online"))
-                partition(good, STRAY)
+                bulk_partition(good, STRAY)
                 wait_until(lambda: not (good / STRAY).exists(), "the other one is served")
                 hanging.wake()
                 daemon.wait_health((hanging.point, "online"))

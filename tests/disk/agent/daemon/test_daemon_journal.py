@@ -22,8 +22,9 @@ from logagent.host.state.journal import FILE_NAME, CheckpointEntry, Intent, Jour
 from logagent.model.planning.plan import Plan
 from logagent.model.records import ActionKind, Identity, Outcome
 from logagent.settings import DAY_MS, AssignmentsSettings, CleanupSettings, DeleteSettings, KafkaSettings, Settings
-from tests.disk.killed import HEX, PARTITIONS, lay_out, partition
+from tests.disk.killed import HEX, PARTITIONS, lay_out
 from tests.disk.sessions import write_topic_elsewhere
+from tests.host_files import whole_partition
 
 STRAY = f"orders-0.{HEX}-stray"
 
@@ -99,7 +100,7 @@ def names(root: Path) -> list[str]:
 
 
 def test_old_rows_go_and_those_that_a_directory_still_needs_stay(root: Path) -> None:
-    partition(root / "d1" / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(root / "d1" / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
     inode = (root / "d1" / STRAY).stat().st_ino
     away = str(root / "away")
     settle(
@@ -130,7 +131,7 @@ def test_a_log_dir_that_went_offline_since_the_last_inventory_loses_nothing(root
     meta = (root / "meta").read_text()
     (root / "d1" / "meta.properties").write_text(meta)
     (d2 / "meta.properties").write_text(meta.replace("AAZg", "AAYg"))
-    partition(d2 / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(d2 / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
     inode = (d2 / STRAY).stat().st_ino
     settle(root, intent(root, "orders-0", inode=inode, new_name=STRAY, log_dir=str(d2)), age_ms=91 * DAY_MS)
     clock = Clock()
@@ -151,7 +152,7 @@ def test_a_log_dir_that_went_offline_since_the_last_inventory_loses_nothing(root
 
 def test_failures_of_directories_that_somebody_else_removed_are_forgotten(root: Path) -> None:
     settle(root, age_ms=0)
-    partition(root / "d1" / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(root / "d1" / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
     with Journal.open(str(root / "state")) as journal:
         for name in (STRAY, f"purged-0.{HEX}-delete"):
             journal.record_failure(str(root / "d1"), name, "busy", SystemClock().now_ms())
@@ -162,7 +163,7 @@ def test_failures_of_directories_that_somebody_else_removed_are_forgotten(root: 
 
 def test_a_stray_whose_removal_failed_waits_for_its_backoff(root: Path) -> None:
     settle(root, age_ms=0)
-    partition(root / "d1" / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(root / "d1" / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
     clock = Clock()
     with Journal.open(str(root / "state")) as journal:
         for _ in range(10):
@@ -180,9 +181,9 @@ def test_a_stray_whose_removal_failed_waits_for_its_backoff(root: Path) -> None:
 def test_before_the_first_inventory_only_what_was_counted_is_removed_by_the_queue(root: Path) -> None:
     """The blast radius needs the size of the host; what we marked within a day has passed it."""
     for number in range(3):
-        partition(root / "d1" / f"broker-{number}.{HEX}-delete", "EEEEEEEEEEEEEEEEEEEEEA")
+        whole_partition(root / "d1" / f"broker-{number}.{HEX}-delete", "EEEEEEEEEEEEEEEEEEEEEA")
     mine = f"mine-0.{HEX}-delete"
-    partition(root / "d1" / mine, "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(root / "d1" / mine, "EEEEEEEEEEEEEEEEEEEEEA")
     found = (root / "d1" / mine).stat()
     (root / "state").mkdir()
     with Journal.open(str(root / "state")) as journal:

@@ -19,9 +19,9 @@ from logagent.model.records import Outcome
 from tests.cli_host import FREELY, NO_LIMITS, CliHost, delete
 from tests.daemon_process import FIRST, DaemonProcess, status_of, wait_until
 from tests.disk.conftest import MIB, LoopFs, mounted, run
-from tests.disk.killed import HEX, partition
+from tests.disk.killed import HEX
 from tests.disk.sessions import write_topic_elsewhere
-from tests.host_files import format_log_dir
+from tests.host_files import format_log_dir, whole_partition
 from tests.needs import missing, need_command, need_root
 
 GIB = 1 << 30
@@ -41,7 +41,7 @@ STRAY = f"stray-0.{HEX}-stray"
 def log_dir(path: Path, letter: str = "Z") -> Path:
     format_log_dir(path, f"AAAAAAAAAAAAAAAAAAAA{letter}g", node_id=1)
     (path / ".lock").touch()
-    partition(path / "kept-0", "DDDDDDDDDDDDDDDDDDDDDA")
+    whole_partition(path / "kept-0", "DDDDDDDDDDDDDDDDDDDDDA")
     return path
 
 
@@ -89,7 +89,7 @@ def test_no_room_for_the_journal_stops_the_deleting_and_not_the_process(loop_fs:
         with pytest.raises(OSError), filler.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
-        partition(d1 / MARKED, "EEEEEEEEEEEEEEEEEEEEEA")
+        whole_partition(d1 / MARKED, "EEEEEEEEEEEEEEEEEEEEEA")
         failed = daemon.wait_for("cycle-failed")
         assert failed["level"] == "error" and failed["slug"] == "journal"
 
@@ -117,7 +117,7 @@ def test_it_starts_and_stays_where_there_is_no_room_at_all(loop_fs: LoopFs, tmp_
     with pytest.raises(OSError), (state / "filler").open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
-    partition(d1 / MARKED, "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(d1 / MARKED, "EEEEEEEEEEEEEEEEEEEEEA")
     with daemon_on(tmp_path, d1, state=state / "s") as daemon:
         daemon.wait_for("cycle-failed", slug="journal")
         daemon.wait_for("log-dir", log_dir=str(d1), health="online")
@@ -144,7 +144,7 @@ def test_at_the_limits_of_inotify_it_polls_and_says_so(tmp_path: Path, limit: st
         if limit == "max_inotify_instances":
             # Nobody tells of it: it is found by looking. (In a user namespace the descriptors of other processes cannot
             # be read; where one of them may be a broker, it is refused.)
-            partition(d1 / MARKED, "EEEEEEEEEEEEEEEEEEEEEA")
+            whole_partition(d1 / MARKED, "EEEEEEEEEEEEEEEEEEEEEA")
             wait_until(lambda: daemon.events("action", name=MARKED) or daemon.events("refused", name=MARKED), "a look")
         assert len(daemon.events("watch")) == 1
         assert daemon.stop()[0] == 0
@@ -190,7 +190,7 @@ def test_unmounted_and_mounted_again_it_is_seen_and_watched_anew(
 def _told_by_inotify(d1: Path, daemon: DaemonProcess) -> bool:
     """Mark a directory; whether it goes soon, long before any interval is over."""
     name = f"n{time.monotonic_ns()}-0.{HEX}-delete"
-    partition(d1 / name, "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(d1 / name, "EEEEEEEEEEEEEEEEEEEEEA")
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         if daemon.events("action", name=name, outcome="done"):
@@ -209,8 +209,8 @@ def test_renamed_away_and_back_it_is_seen_and_the_other_one_served_all_along(tmp
         daemon.wait_for("cycle", job="cleanup")
         d1.rename(tmp_path / "elsewhere")
         daemon.wait_for("log-dir", log_dir=str(d1), health="offline")
-        partition(tmp_path / "elsewhere" / MARKED, "EEEEEEEEEEEEEEEEEEEEEA")
-        partition(d2 / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
+        whole_partition(tmp_path / "elsewhere" / MARKED, "EEEEEEEEEEEEEEEEEEEEEA")
+        whole_partition(d2 / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
         write_topic_elsewhere(tmp_path / "assignments.json", SystemClock().now_ms(), node=1)
         daemon.wait_for("action", log_dir=str(d2), name=STRAY, outcome="done")
         assert (tmp_path / "elsewhere" / MARKED).is_dir(), "what is no log dir any more is left alone"
@@ -256,7 +256,7 @@ def test_a_command_gets_its_turn_amid_a_removal_of_hours(loop_fs: LoopFs, tmp_pa
             os.posix_fallocate(file.fileno(), 0, MIB)
     with daemon_on(tmp_path, d1, LOGAGENT_DELETE__BYTES_PER_SECOND="3MiB") as daemon:
         wait_until(lambda: not (marked / f"{0:020d}.log").exists(), "the first file to go")
-        partition(d1 / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
+        whole_partition(d1 / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
         words = ("--log-dir", d1, "--state-dir", tmp_path / "state", "--json")
         done = subprocess.run(
             [sys.executable, "-m", "logagent", "restore", "--retention-will-delete", MARKED, "--execute", *words],

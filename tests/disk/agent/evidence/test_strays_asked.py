@@ -20,9 +20,8 @@ from logagent.model.naming.dir_names import stray_name
 from logagent.model.planning.guards import GUARDS, assigned
 from logagent.model.planning.plan import Plan
 from logagent.model.records import Outcome
-from tests.disk.failing import partition
 from tests.disk.sessions import SETTINGS, FailingHost, in_a_moment
-from tests.host_files import GONE_ID, format_log_dir, write_export
+from tests.host_files import GONE_ID, bulk_partition, format_log_dir, write_export
 from tests.hosts import HEX, TOPIC_ID
 
 THIS_NODE = 3
@@ -39,7 +38,7 @@ def assign(host: FailingHost, session: Session, topic: str, node: int = THIS_NOD
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     made = format_log_dir(tmp_path / "d1")
-    partition(made, "kept-0")
+    bulk_partition(made, "kept-0")
     return made
 
 
@@ -49,7 +48,7 @@ def _prestart(session: Session, facts: Facts) -> Plan:
 
 @pytest.mark.parametrize("planner", [plan_cleanup, _prestart], ids=["remove", "mark"])
 def test_only_the_guard_keeps_a_stray_whose_partition_lives_here(tmp_path: Path, log_dir: Path, planner: Any) -> None:
-    stray = partition(log_dir, stray_name("orders", 0, HEX))
+    stray = bulk_partition(log_dir, stray_name("orders", 0, HEX))
     host = FailingHost(tmp_path / "state", log_dir)
     with host.session() as session:
         assign(host, session, "orders")
@@ -61,7 +60,7 @@ def test_only_the_guard_keeps_a_stray_whose_partition_lives_here(tmp_path: Path,
 
 
 def test_a_stray_that_is_assigned_again_since_the_plan_was_made_stays(tmp_path: Path, log_dir: Path) -> None:
-    stray = partition(log_dir, stray_name("orders", 0, HEX))
+    stray = bulk_partition(log_dir, stray_name("orders", 0, HEX))
     host = FailingHost(tmp_path / "state", log_dir)
     with host.session() as session:
         session.take_inventory()
@@ -79,7 +78,7 @@ def test_a_stray_that_is_assigned_again_since_the_plan_was_made_stays(tmp_path: 
 
 
 def test_strays_of_internal_topics_go_by_the_operators_word(tmp_path: Path, log_dir: Path) -> None:
-    stray = partition(log_dir, stray_name("__consumer_offsets", 7, HEX))
+    stray = bulk_partition(log_dir, stray_name("__consumer_offsets", 7, HEX))
     host = FailingHost(tmp_path / "state", log_dir)
     with host.session() as session:
         session.take_inventory()
@@ -108,7 +107,7 @@ def test_strays_of_internal_topics_go_by_the_operators_word(tmp_path: Path, log_
 def test_what_the_journal_says_counts_while_nothing_is_known(
     tmp_path: Path, log_dir: Path, reason: str, edited: bool, earlier: bool, goes: bool
 ) -> None:
-    orders = partition(log_dir, "orders-0")
+    orders = bulk_partition(log_dir, "orders-0")
     metadata = orders / "partition.metadata"
     metadata.write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
     now_due = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, sightings=1, min_age=0))

@@ -12,9 +12,9 @@ import pytest
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.scan_rows import log_dir_rows
 from logagent.model.naming.dir_names import delete_name
-from tests.disk.failing import partition, wait_until
+from tests.disk.failing import wait_until
 from tests.disk.sessions import SETTINGS, FailingHost
-from tests.host_files import DIRECTORY_IDS, format_log_dir
+from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 from tests.hosts import HEX
 
 MIB = 1 << 20
@@ -23,7 +23,7 @@ INDEXES = ("index", "timeindex")
 
 def active(log_dir: Path, name: str, records: int) -> Path:
     """A partition with `records` bytes in its only segment, and the indexes that a broker preallocates for it."""
-    made = partition(log_dir, name, size=records)
+    made = bulk_partition(log_dir, name, size=records)
     for suffix in INDEXES:
         path = made / f"{0:020d}.{suffix}"
         path.touch()
@@ -82,8 +82,8 @@ def test_log_dirs_of_one_file_system_share_what_is_unexplained_there(
 ) -> None:
     mount = loop_fs("ext4")
     log_dirs = [format_log_dir(mount / f"d{n}", DIRECTORY_IDS[n]) for n in range(2)]
-    partition(log_dirs[0], "orders-0", size=8 * MIB)
-    partition(log_dirs[1], "orders-1", size=16 * MIB)
+    bulk_partition(log_dirs[0], "orders-0", size=8 * MIB)
+    bulk_partition(log_dirs[1], "orders-1", size=16 * MIB)
     with FailingHost(tmp_path / "state", *log_dirs).session() as session:
         session.take_inventory()
         rows = log_dir_rows(session.facts().log_dirs, session.inventories)

@@ -19,10 +19,9 @@ from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import Kind, Outcome, PartitionDir
 from tests.cli_host import LOCKER, process
-from tests.disk.failing import partition
 from tests.disk.sessions import FailingHost
 from tests.fake_time import HurriedClock
-from tests.host_files import format_log_dir
+from tests.host_files import bulk_partition, format_log_dir
 from tests.hosts import HEX
 
 ALLOWED = Flags(allow_assigned=True, even_last_copy=True)
@@ -31,10 +30,10 @@ ALLOWED = Flags(allow_assigned=True, even_last_copy=True)
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     made = format_log_dir(tmp_path / "d1")
-    partition(made, "orders-0")
+    bulk_partition(made, "orders-0")
     for number in range(3):
-        partition(made, delete_name("gone", number, HEX))
-    partition(made, stray_name("old", 0, HEX))
+        bulk_partition(made, delete_name("gone", number, HEX))
+    bulk_partition(made, stray_name("old", 0, HEX))
     return made
 
 

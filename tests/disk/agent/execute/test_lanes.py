@@ -12,9 +12,8 @@ import pytest
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.errors import JournalError
 from logagent.settings import DeleteSettings
-from tests.disk.failing import partition
 from tests.disk.sessions import SETTINGS, FailingHost, outcomes
-from tests.host_files import DIRECTORY_IDS, format_log_dir
+from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 
 UUID = "a" * 32
 
@@ -27,7 +26,7 @@ def paths(tmp_path: Path) -> tuple[Path, Path]:
 def test_log_dirs_are_worked_on_at_the_same_time(paths: tuple[Path, Path], tmp_path: Path) -> None:
     """Each waits in the middle of its removal until the other one is there too."""
     for path in paths:
-        partition(path, f"orders-0.{UUID}-stray", segments=20)
+        bulk_partition(path, f"orders-0.{UUID}-stray", segments=20)
     host = FailingHost(tmp_path / "state", *paths)
     together = threading.Barrier(2, timeout=60)
     met: set[str] = set()
@@ -46,7 +45,7 @@ def test_a_slow_log_dir_leaves_the_rest_to_the_next_cycle_which_sees_what_fell_d
     paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     one, two = paths
-    slow = partition(one, f"orders-0.{UUID}-stray", segments=100, size=100_000)
+    slow = bulk_partition(one, f"orders-0.{UUID}-stray", segments=100, size=100_000)
     settings = replace(
         SETTINGS,
         cleanup=replace(SETTINGS.cleanup, interval=3000),
@@ -59,7 +58,7 @@ def test_a_slow_log_dir_leaves_the_rest_to_the_next_cycle_which_sees_what_fell_d
     assert outcomes(first) == ["yielded"]
     left = len(list(slow.iterdir()))
     assert 0 < left < 200
-    other = partition(two, f"other-0.{UUID}-stray")
+    other = bulk_partition(two, f"other-0.{UUID}-stray")
     assert outcomes(host.clean()) == ["done", "yielded"]
     assert not other.exists()
     assert len(list(slow.iterdir())) < left
@@ -67,7 +66,7 @@ def test_a_slow_log_dir_leaves_the_rest_to_the_next_cycle_which_sees_what_fell_d
 
 def test_one_log_dir_alone_is_worked_on_to_the_end(tmp_path: Path) -> None:
     path = format_log_dir(tmp_path / "d1")
-    partition(path, f"orders-0.{UUID}-stray", segments=20, size=100_000)
+    bulk_partition(path, f"orders-0.{UUID}-stray", segments=20, size=100_000)
     settings = replace(
         SETTINGS,
         cleanup=replace(SETTINGS.cleanup, interval=100),
@@ -77,7 +76,7 @@ def test_one_log_dir_alone_is_worked_on_to_the_end(tmp_path: Path) -> None:
 
 
 def test_without_a_journal_every_lane_ends_and_nothing_is_removed(paths: tuple[Path, Path], tmp_path: Path) -> None:
-    made = [partition(path, f"orders-0.{UUID}-stray") for path in paths]
+    made = [bulk_partition(path, f"orders-0.{UUID}-stray") for path in paths]
     with FailingHost(tmp_path / "state", *paths).session() as session:
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())

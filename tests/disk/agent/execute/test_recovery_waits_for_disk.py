@@ -18,9 +18,8 @@ from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome, TopicPartition
 from tests.disk.agent.daemon.test_daemon_directories import cycles
-from tests.disk.failing import partition
 from tests.disk.sessions import SETTINGS, FailingHost
-from tests.host_files import GONE_ID, format_log_dir, write_topic_id
+from tests.host_files import GONE_ID, bulk_partition, format_log_dir, write_topic_id
 from tests.hosts import HEX
 from tests.needs import need_root
 
@@ -56,7 +55,7 @@ def disks(tmp_path: Path) -> list[tuple[Path, Path]]:
         point.mkdir()
         format_log_dir(disk)
         made.append((disk, point))
-    partition(made[0][0], "orders-0", segments=6)
+    bulk_partition(made[0][0], "orders-0", segments=6)
     (made[0][0] / LOG_START_OFFSET).write_bytes(render_checkpoint({}))
     return made
 
@@ -133,7 +132,7 @@ def test_report_mode_puts_nothing_back(
     """What a command left open is settled by one that may act, not by a daemon that only reports."""
     log_dir, state = format_log_dir(tmp_path / "d1"), tmp_path / "state"
     state.mkdir()
-    partition(log_dir, "orders-0", segments=6)
+    bulk_partition(log_dir, "orders-0", segments=6)
     (log_dir / LOG_START_OFFSET).write_bytes(render_checkpoint({}))
     with Journal.open(str(state)) as journal:
         journal.begin([interrupted_mark(log_dir, log_dir)], SystemClock().now_ms())

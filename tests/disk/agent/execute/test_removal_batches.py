@@ -25,12 +25,11 @@ from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal
 from logagent.model.records import Outcome
 from logagent.settings import DAY_MS
 from tests.disk.agent.evidence.test_strays_asked import assign
-from tests.disk.failing import partition
 from tests.disk.killed import SCENARIOS, under_strace
 from tests.disk.messes import lock_held
 from tests.disk.sessions import SETTINGS, FailingHost
 from tests.fake_time import HurriedClock
-from tests.host_files import GONE_ID, format_log_dir, write_topic_id
+from tests.host_files import GONE_ID, bulk_partition, format_log_dir, write_topic_id
 from tests.hosts import HEX
 
 NAMES = [delete_name("gone", number, HEX) for number in range(5)]
@@ -41,7 +40,7 @@ Progress = Callable[[int, int], None]
 def host(tmp_path: Path) -> FailingHost:
     log_dir = format_log_dir(tmp_path / "d1")
     for name in NAMES:
-        partition(log_dir, name)
+        bulk_partition(log_dir, name)
     return FailingHost(tmp_path / "state", log_dir)
 
 
@@ -106,7 +105,7 @@ def test_what_a_guard_refuses_amid_a_batch_has_no_entry(host: FailingHost) -> No
 def test_facts_that_expire_within_a_batch_cost_a_few_intents_in_vain(host: FailingHost) -> None:
     """On a slow disk every directory may need facts of its own; 64 new intents for each would cost more than it."""
     for number in range(5, 40):
-        partition(Path(host.paths[0]), delete_name("gone", number, HEX))
+        bulk_partition(Path(host.paths[0]), delete_name("gone", number, HEX))
     with host.session() as session:
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())
@@ -121,7 +120,7 @@ def test_facts_that_expire_within_a_batch_cost_a_few_intents_in_vain(host: Faili
 
 def test_each_outcome_is_written_once_with_the_next_batch(host: FailingHost) -> None:
     for number in range(5, BATCH_DIRS + 2):
-        partition(Path(host.paths[0]), delete_name("gone", number, HEX))
+        bulk_partition(Path(host.paths[0]), delete_name("gone", number, HEX))
     with planned(host) as (session, plan):
         clock, times = HurriedClock(session.clock, 0.0), itertools.count(1)
         clock.now_ms = lambda: next(times)

@@ -17,9 +17,8 @@ from logagent.model.planning.plan import Flags
 from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.restorations import RestoreOptions
 from logagent.model.records import ActionKind, Kind, Outcome
-from tests.disk.failing import partition
 from tests.disk.sessions import FailingHost
-from tests.host_files import GONE_ID, format_log_dir, write_topic_id
+from tests.host_files import GONE_ID, bulk_partition, format_log_dir, write_topic_id
 from tests.hosts import HEX
 
 ALLOWED = Flags(allow_assigned=True, even_last_copy=True)
@@ -27,8 +26,8 @@ ALLOWED = Flags(allow_assigned=True, even_last_copy=True)
 
 def test_an_id_edited_in_place_after_the_plan_is_seen(tmp_path: Path) -> None:
     log_dir = format_log_dir(tmp_path / "d1")
-    orders = partition(log_dir, "orders-0")
-    partition(log_dir, "kept-0")
+    orders = bulk_partition(log_dir, "orders-0")
+    bulk_partition(log_dir, "kept-0")
     metadata = orders / "partition.metadata"
     metadata.write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
     with FailingHost(tmp_path / "state", log_dir).session() as session:
@@ -49,8 +48,8 @@ def test_an_id_edited_in_place_after_the_plan_is_seen(tmp_path: Path) -> None:
 
 def test_a_stray_whose_id_was_edited_since_it_was_asked_about_stays(tmp_path: Path) -> None:
     log_dir = format_log_dir(tmp_path / "d1")
-    partition(log_dir, "kept-0")
-    stray = partition(log_dir, stray_name("orders", 0, HEX))
+    bulk_partition(log_dir, "kept-0")
+    stray = bulk_partition(log_dir, stray_name("orders", 0, HEX))
     metadata = stray / "partition.metadata"
     metadata.write_text(f"version: 0\ntopic_id: {GONE_ID}\n")
     before = sorted(p.name for p in stray.iterdir())
@@ -70,9 +69,9 @@ def test_a_stray_whose_id_was_edited_since_it_was_asked_about_stays(tmp_path: Pa
 @pytest.mark.parametrize("edited", ["displaced", "back"])
 def test_an_id_edited_in_place_after_the_plan_of_a_replacement_is_seen(tmp_path: Path, edited: str) -> None:
     log_dir = format_log_dir(tmp_path / "d1")
-    partition(log_dir, "kept-0")
-    current = partition(log_dir, "orders-0")
-    stray = partition(log_dir, stray_name("orders", 0, HEX))
+    bulk_partition(log_dir, "kept-0")
+    current = bulk_partition(log_dir, "orders-0")
+    stray = bulk_partition(log_dir, stray_name("orders", 0, HEX))
     for path in (current, stray):
         write_topic_id(path, GONE_ID)
     inodes = current.stat().st_ino, stray.stat().st_ino

@@ -13,9 +13,8 @@ from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.records import Outcome
 from logagent.settings import AssignmentsSettings, KafkaSettings
-from tests.disk.failing import partition
 from tests.disk.sessions import SETTINGS, FailingHost, in_a_moment
-from tests.host_files import GONE_ID, format_log_dir, write_export, write_topic_id
+from tests.host_files import GONE_ID, bulk_partition, format_log_dir, write_export, write_topic_id
 from tests.hosts import HEX, TOPIC_ID
 
 THIS_NODE, OTHER = 3, 4
@@ -38,7 +37,7 @@ def clock() -> Later:
 @pytest.fixture
 def host(tmp_path: Path, clock: Later) -> FailingHost:
     log_dir = format_log_dir(tmp_path / "d1")
-    partition(log_dir, "kept-0")
+    bulk_partition(log_dir, "kept-0")
     now_due = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, sightings=1, min_age=0))
     made = FailingHost(tmp_path / "state", log_dir, settings=now_due)
     made.clock = clock
@@ -57,7 +56,7 @@ def test_a_partition_that_is_reassigned_back_is_not_set_aside(
     host: FailingHost, clock: Later, read_again: bool
 ) -> None:
     """One log dir, so that nothing ends the plan: the image was that of its beginning up to `assignments.max_age`."""
-    orders = partition(Path(host.paths[0]), "orders-0")
+    orders = bulk_partition(Path(host.paths[0]), "orders-0")
     write_topic_id(orders, GONE_ID)
     with host.session() as session:
         assign(host, OTHER)
@@ -78,7 +77,7 @@ def test_a_partition_that_is_reassigned_back_is_not_set_aside(
 
 
 def test_nor_is_a_stray_of_it_removed(host: FailingHost, clock: Later) -> None:
-    stray = partition(Path(host.paths[0]), stray_name("orders", 0, HEX))
+    stray = bulk_partition(Path(host.paths[0]), stray_name("orders", 0, HEX))
     with host.session() as session:
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())
@@ -91,7 +90,7 @@ def test_nor_is_a_stray_of_it_removed(host: FailingHost, clock: Later) -> None:
 
 
 def test_what_can_no_longer_be_read_permits_nothing(host: FailingHost, clock: Later) -> None:
-    stray = partition(Path(host.paths[0]), stray_name("orders", 0, HEX))
+    stray = bulk_partition(Path(host.paths[0]), stray_name("orders", 0, HEX))
     with host.session() as session:
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())
@@ -103,7 +102,7 @@ def test_what_can_no_longer_be_read_permits_nothing(host: FailingHost, clock: La
 
 
 def test_nor_does_a_configuration_that_went_wrong_meanwhile_end_it_half_told(host: FailingHost, clock: Later) -> None:
-    stray = partition(Path(host.paths[0]), stray_name("orders", 0, HEX))
+    stray = bulk_partition(Path(host.paths[0]), stray_name("orders", 0, HEX))
     with host.session() as session:
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())

@@ -15,9 +15,8 @@ from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.planning.plan_prestart import plan_prestart
 from logagent.agent.session import clock_watch
 from logagent.settings import DAY_MS
-from tests.disk.failing import partition
 from tests.disk.sessions import SETTINGS, FailingHost
-from tests.host_files import format_log_dir
+from tests.host_files import bulk_partition, format_log_dir
 from tests.needs import need_command
 
 STRAY = "gone-0.0123456789abcdef0123456789abcdef-stray"
@@ -46,7 +45,7 @@ def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
     clock, the host was off for eight days.)"""
     monkeypatch.setattr(clock_watch, "is_synchronised", lambda: synchronised)
     log_dir = format_log_dir(tmp_path / "d1")
-    partition(log_dir, STRAY)
+    bulk_partition(log_dir, STRAY)
     host = FailingHost(tmp_path / "state", log_dir, settings=KEEP)
     with host.session(clock=JustBooted(8 * DAY_MS), inventory=True) as opened:
         facts = opened.facts()

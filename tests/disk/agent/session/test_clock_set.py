@@ -18,7 +18,8 @@ import pytest
 
 from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.settings import DAY_MS
-from tests.disk.killed import HEX, SETTINGS, assignments, lay_out, partition
+from tests.disk.killed import HEX, SETTINGS, assignments, lay_out
+from tests.host_files import whole_partition
 from tests.needs import need_command, need_root
 
 EIGHT_DAYS = str(8 * DAY_MS // 1000)
@@ -48,7 +49,7 @@ def test_nothing_is_due_until_the_drift_is_gone(tmp_path: Path, first_ahead: boo
     status, document = run(tmp_path, "cleanup", "--execute", ahead=first_ahead)
     assert status in (0, 3), document
     # Its retention is over at once.
-    partition(stray, "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(stray, "EEEEEEEEEEEEEEEEEEEEEA")
     for command in (("cleanup", "--execute"), ("prestart", "--budget", "60s")):
         status, document = run(tmp_path, *command, ahead=not first_ahead)
         waiting = document.get("plan", document)["waiting"]

@@ -30,8 +30,8 @@ from logagent.model.planning.plan import Flags, Plan, Proposal, action_id
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import ActionKind, Kind, Outcome, PartitionDir, TopicPartition
 from logagent.settings import CleanupSettings, DeleteSettings, KafkaSettings, Settings
-from tests.disk.killed import HEX, LONG, deleting, in_process, lay_out, partition, under_strace
-from tests.host_files import image_of
+from tests.disk.killed import HEX, LONG, deleting, in_process, lay_out, under_strace
+from tests.host_files import image_of, whole_partition
 from tests.needs import need_command, need_root
 
 Spawn = Callable[..., Any]
@@ -159,7 +159,7 @@ def test_entries_go_with_their_partition_and_come_back_with_owner_and_mode(root:
 
 def test_a_stray_takes_no_entries_of_the_log_that_lives_beside_it(root: Path) -> None:
     """Marking what the broker set aside: its partition is current again, with entries of its own."""
-    partition(root / "d1" / f"orders-0.{HEX}-stray", "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(root / "d1" / f"orders-0.{HEX}-stray", "EEEEEEEEEEEEEEEEEEEEEA")
     before = {file: entries(root, file) for file in CHECKPOINTS}
     with session_of(root) as session:
         session.log_dirs.read_cluster()
@@ -301,7 +301,7 @@ def test_a_broker_that_comes_before_the_batch_finds_its_checkpoints_untouched(ro
 def test_a_removal_yields_to_a_broker_and_goes_on_when_it_is_gone(root: Path, spawn: Spawn, after: int) -> None:
     marked = [f"gone-{n}.{HEX}-delete" for n in range(2)]
     for name in marked:
-        partition(root / "d1" / name, "EEEEEEEEEEEEEEEEEEEEEA")
+        whole_partition(root / "d1" / name, "EEEEEEEEEEEEEEEEEEEEEA")
     whole = {name: sorted(p.name for p in (root / "d1" / name).iterdir()) for name in marked}
     holder = spawn(HOLDER, root / "d1")
     asked, threads = 0, set(threading.enumerate())
@@ -339,7 +339,7 @@ def test_no_garbage_is_collected_between_a_look_and_a_call(root: Path) -> None:
     """With 100,000 directories in memory a full collection takes tenths of a second: longer than a broker needs from
     its lock to the listing."""
     for n in range(20):
-        partition(root / "d1" / f"gone-{n}.{HEX}-delete", "EEEEEEEEEEEEEEEEEEEEEA")
+        whole_partition(root / "d1" / f"gone-{n}.{HEX}-delete", "EEEEEEEEEEEEEEEEEEEEEA")
     collections, counts = 0, []
 
     def collected(phase: str, info: dict[str, int]) -> None:
@@ -368,7 +368,7 @@ def test_no_garbage_is_collected_between_a_look_and_a_call(root: Path) -> None:
 def test_a_refused_restore_sets_nothing_aside(root: Path) -> None:
     """The living partition stays where it is when the stray that it should make room for cannot be trusted."""
     stray = f"orders-0.{HEX}-stray"
-    partition(root / "d1" / stray, "EEEEEEEEEEEEEEEEEEEEEA")
+    whole_partition(root / "d1" / stray, "EEEEEEEEEEEEEEEEEEEEEA")
     before = names(root)
     (root / "d1" / stray / "partition.metadata").write_text("not what it should be")
     status, document = in_process(root, ["restore", "--retention-will-delete", stray, "--replace", "--execute"])

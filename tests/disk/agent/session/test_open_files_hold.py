@@ -15,9 +15,8 @@ from logagent.host.brokers.holders import OpenFiles
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.records import HolderState
 from tests.cli_host import process
-from tests.disk.failing import partition
 from tests.fake_time import FakeClock
-from tests.host_files import DIRECTORY_IDS, format_log_dir
+from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 
 OPENS = "import sys\nf = open(sys.argv[1])\nprint('ready', flush=True)\nsys.stdin.read()"
 LOCKS = (
@@ -29,7 +28,7 @@ LOCKS = (
 @pytest.fixture
 def two(tmp_path: Path) -> list[Path]:
     made = [format_log_dir(tmp_path / f"d{n}", DIRECTORY_IDS[n]) for n in range(2)]
-    partition(made[0], "orders-0")
+    bulk_partition(made[0], "orders-0")
     return made
 
 

@@ -33,9 +33,9 @@ from logagent.host.removal.remove import remove_dir
 from logagent.host.removal.unlink import SEGMENTS_PER_WORKER
 from logagent.host.removal.work_control import WorkControl
 from logagent.model.records import Health, Identity
-from tests.disk.failing import open_below, partition, wait_until
+from tests.disk.failing import open_below, wait_until
 from tests.disk.sessions import SETTINGS, FailingHost
-from tests.host_files import DIRECTORY_IDS, format_log_dir
+from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 from tests.needs import need_root
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ def test_workers_of_a_removal_that_get_no_thread_are_done_without(folder: Path) 
     def work(folder: Path) -> None:
         log_dir_path = format_log_dir(folder / "first")
         name = f"orders-0.{'0' * 32}-delete"
-        path = partition(log_dir_path, name, segments=4 * SEGMENTS_PER_WORKER)
+        path = bulk_partition(log_dir_path, name, segments=4 * SEGMENTS_PER_WORKER)
         identity = Identity(path.stat().st_dev, path.stat().st_ino)
         with OpenLogDir(str(log_dir_path), LogDirFailures()) as log_dir, threads_left(1):
             watches = [Interlock(log_dir.fd, log_dir.path) for _ in range(4)]

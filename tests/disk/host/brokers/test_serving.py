@@ -10,9 +10,8 @@ from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.settings import GuardSettings
 from tests.cli_host import process
 from tests.disk.agent.daemon.test_daemon_directories import cycles
-from tests.disk.failing import partition
 from tests.disk.sessions import SETTINGS, FailingHost
-from tests.host_files import format_log_dir
+from tests.host_files import bulk_partition, format_log_dir
 from tests.hosts import HEX
 from tests.serving import seen_serving
 
@@ -31,9 +30,9 @@ sys.stdin.read()
 def test_marked_directories_that_are_open_do_not_make_a_broker_serve(tmp_path: Path) -> None:
     """The delete queue looks at `-delete` directories only: that those are loaded says nothing of the others."""
     log_dir = format_log_dir(tmp_path / "d1")
-    partition(log_dir, "orders-0")
-    stray = partition(log_dir, stray_name("payments", 0, HEX))
-    marked = partition(log_dir, delete_name("clicks", 0, HEX))
+    bulk_partition(log_dir, "orders-0")
+    stray = bulk_partition(log_dir, stray_name("payments", 0, HEX))
+    marked = bulk_partition(log_dir, delete_name("clicks", 0, HEX))
     host = FailingHost(tmp_path / "state", log_dir, settings=replace(SETTINGS, guard=GuardSettings(settle=0)))
     life = cycles(host)
     with process(LOADING, log_dir, *marked.glob("*.log")):
@@ -52,8 +51,8 @@ def test_marked_directories_that_are_open_do_not_make_a_broker_serve(tmp_path: P
 def test_a_broker_that_has_everything_open_may_still_be_recovering(tmp_path: Path) -> None:
     """It opens each log before it recovers it, and strays come last: one that is removed then ends it."""
     log_dir = format_log_dir(tmp_path / "d1")
-    standing = [partition(log_dir, name) for name in ("orders-0", delete_name("clicks", 0, HEX))]
-    stray = partition(log_dir, stray_name("payments", 0, HEX))
+    standing = [bulk_partition(log_dir, name) for name in ("orders-0", delete_name("clicks", 0, HEX))]
+    stray = bulk_partition(log_dir, stray_name("payments", 0, HEX))
     host = FailingHost(tmp_path / "state", log_dir, settings=replace(SETTINGS, guard=GuardSettings(settle=0)))
     life = cycles(host)
     with host.session():
@@ -66,6 +65,6 @@ def test_a_broker_that_has_everything_open_may_still_be_recovering(tmp_path: Pat
         assert life.cleanup().results == {("remove", "done"): 1}
         assert [d.is_dir() for d in (*standing, stray)] == [True, True, False]
     # Not under the next process that holds the lock.
-    stray = partition(log_dir, stray_name("payments", 1, HEX))
+    stray = bulk_partition(log_dir, stray_name("payments", 1, HEX))
     with process(LOADING, log_dir, *(f for d in (*standing, stray) for f in d.glob("*.log"))):
         assert life.cleanup().refusals == {"window": 2}, "the stray, and what is marked"

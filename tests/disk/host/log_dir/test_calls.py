@@ -19,7 +19,8 @@ from logagent.host.removal.remove import remove_dir
 from logagent.host.removal.work_control import WorkControl
 from logagent.model.records import Identity
 from tests.disk.conftest import LoopFs
-from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below, partition, wait_until
+from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below, wait_until
+from tests.host_files import bulk_partition
 
 SHORT = 0.5
 
@@ -189,7 +190,7 @@ def test_a_removal_that_froze_and_was_given_up_removes_nothing_more_when_the_dis
     kind: str, loop_fs: LoopFs, failures: LogDirFailures, bounded: BoundedCalls
 ) -> None:
     point = loop_fs(kind)
-    victim = partition(point, "orders-0." + "a" * 32 + "-delete", segments=2000)
+    victim = bulk_partition(point, "orders-0." + "a" * 32 + "-delete", segments=2000)
     log_dir = opened(point, failures)
     expect = os.stat(victim)
     reached, froze = threading.Event(), threading.Event()

@@ -18,19 +18,9 @@ from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.state.journal import Journal
 from logagent.model.records import Health
 from tests.disk.conftest import MIB, Child, LoopFs, run, unmount
-from tests.disk.failing import (
-    frozen,
-    hanging_fs,
-    loop_devices,
-    open_below,
-    partition,
-    pulled_out,
-    put_back,
-    shut_down,
-    wait_until,
-)
+from tests.disk.failing import frozen, hanging_fs, loop_devices, open_below, pulled_out, put_back, shut_down, wait_until
 from tests.disk.sessions import HANGS, FailingHost, outcomes
-from tests.host_files import DIRECTORY_IDS, format_log_dir
+from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 from tests.needs import need_root
 
 MARKED = "orders-0." + "a" * 32 + "-delete"
@@ -70,8 +60,8 @@ def test_one_dead_disk_of_two_is_offline_after_one_round_and_the_other_is_served
 ) -> None:
     point = loop_fs(kind)
     bad = log_dir_on(point)
-    partition(bad, MARKED)
-    partition(good, STRAY)
+    bulk_partition(bad, MARKED)
+    bulk_partition(good, STRAY)
     run("sync", "--file-system", bad)
     host = FailingHost(tmp_path / "state", bad, good)
     assert host.round() == {str(bad): Health.ONLINE, str(good): Health.ONLINE}
@@ -105,8 +95,8 @@ def test_an_action_that_meets_the_dead_disk_first_takes_it_offline_and_the_other
 ) -> None:
     point = loop_fs("xfs")
     bad = log_dir_on(point)
-    partition(bad, MARKED, segments=300)
-    partition(good, STRAY, segments=50)
+    bulk_partition(bad, MARKED, segments=300)
+    bulk_partition(good, STRAY, segments=50)
     host = FailingHost(tmp_path / "state", bad, good)
     removed = 0
 
@@ -126,7 +116,7 @@ def test_an_action_that_meets_the_dead_disk_first_takes_it_offline_and_the_other
 def test_a_full_disk_is_full_and_deleting_is_the_cure(loop_fs: LoopFs, tmp_path: Path) -> None:
     point = loop_fs("ext4", size=32 * MIB)
     path = log_dir_on(point)
-    partition(path, MARKED, segments=4, size=2 * MIB)
+    bulk_partition(path, MARKED, segments=4, size=2 * MIB)
     host = FailingHost(tmp_path / "state", path)
     assert host.round() == {str(path): Health.ONLINE}
     with (path / "ballast").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
@@ -144,7 +134,7 @@ def test_a_full_disk_is_full_and_deleting_is_the_cure(loop_fs: LoopFs, tmp_path:
 def test_remounted_read_only_it_is_read_only_and_back_without_a_wait(loop_fs: LoopFs, tmp_path: Path) -> None:
     point = loop_fs("ext4")
     path = log_dir_on(point)
-    partition(path, MARKED, segments=300)
+    bulk_partition(path, MARKED, segments=300)
     host = FailingHost(tmp_path / "state", path)
     host.round()
     removed = 0
@@ -168,7 +158,7 @@ def test_remounted_read_only_it_is_read_only_and_back_without_a_wait(loop_fs: Lo
         assert (str(path), MARKED) in journal.failures()
         for _ in range(9):
             journal.record_failure(str(path), MARKED, "a test says so", host.clock.now_ms())
-    partition(path, STRAY)
+    bulk_partition(path, STRAY)
     assert outcomes(host.clean()) == ["done"], "the other one waits, as after every failure"
     assert (path / MARKED).is_dir()
 
@@ -198,8 +188,8 @@ def test_unmounted_lazily_under_a_removal_the_device_comes_free_before_the_sessi
     loop_fs: LoopFs, good: Path, tmp_path: Path
 ) -> None:
     point = format_log_dir(loop_fs("ext4"))
-    partition(point, MARKED, segments=10)
-    partition(good, STRAY, segments=10)
+    bulk_partition(point, MARKED, segments=10)
+    bulk_partition(good, STRAY, segments=10)
     host = FailingHost(tmp_path / "state", point, good)
     host.round()
     with host.session() as session:
@@ -260,7 +250,7 @@ def test_a_frozen_disk_hangs_and_is_back_after_it_was_thawed(loop_fs: LoopFs, go
 def test_a_file_system_that_hangs_wholly_holds_up_neither_rounds_nor_cycles(good: Path, tmp_path: Path) -> None:
     with hanging_fs(tmp_path / "fuse") as hanging:
         format_log_dir(hanging.source)
-        partition(hanging.source, MARKED)
+        bulk_partition(hanging.source, MARKED)
         host = FailingHost(tmp_path / "state", hanging.point, good, settings=HANGS)
         assert host.round() == {str(hanging.point): Health.ONLINE, str(good): Health.ONLINE}
         # Without O_TMPFILE there it is only read, which is said.
@@ -268,10 +258,10 @@ def test_a_file_system_that_hangs_wholly_holds_up_neither_rounds_nor_cycles(good
         assert limited[str(good)] is None and "O_TMPFILE" in (limited[str(hanging.point)] or "")
         hanging.hang()
         # A cycle comes first: it waits as long as a look may take, once, and serves the other.
-        partition(good, STRAY)
+        bulk_partition(good, STRAY)
         assert outcomes(host.clean()) == ["done"]
         assert host.failures.reason(str(hanging.point)) == "it did not answer within 3 s"
-        partition(good, STRAY.replace("other", "third"))
+        bulk_partition(good, STRAY.replace("other", "third"))
         began = time.monotonic()
         assert outcomes(host.clean()) == ["done"]
         assert time.monotonic() - began < 20
@@ -286,7 +276,7 @@ def test_a_broker_with_files_open_on_the_hung_disk_holds_up_nobody(good: Path, t
     holds = "import sys\nfile = open(sys.argv[1])\nprint('ready', flush=True)\nsys.stdin.read()"
     with hanging_fs(tmp_path / "fuse") as hanging:
         format_log_dir(hanging.source)
-        log = partition(hanging.source, "orders-0") / f"{0:020d}.log"
+        log = bulk_partition(hanging.source, "orders-0") / f"{0:020d}.log"
         host = FailingHost(tmp_path / "state", hanging.point, good, settings=HANGS)
         host.round()
         child = Child(holds, hanging.point / "orders-0" / log.name)
@@ -295,7 +285,7 @@ def test_a_broker_with_files_open_on_the_hung_disk_holds_up_nobody(good: Path, t
             host.clean()
             hanging.hang()
             host.round()
-            partition(good, STRAY)
+            bulk_partition(good, STRAY)
             assert outcomes(host.clean()) == ["done"]
         finally:
             hanging.wake()
@@ -314,7 +304,7 @@ def test_a_hung_file_system_of_somebody_else_holds_up_nobody(good: Path, tmp_pat
             assert child.line() == "ready"
             hanging.hang()
             for _ in range(3):
-                partition(good, STRAY)
+                bulk_partition(good, STRAY)
                 began = time.monotonic()
                 assert outcomes(host.clean()) == ["done"]
                 assert time.monotonic() - began < 20

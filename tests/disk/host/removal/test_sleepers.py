@@ -22,10 +22,10 @@ from logagent.host.state.journal import Journal
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import Health, Outcome
 from tests.disk.conftest import LoopFs
-from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below, partition, wait_until
+from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below, wait_until
 from tests.disk.sessions import HANGS, FailingHost, outcomes
 from tests.disk.sleeper import HANG_AFTER
-from tests.host_files import DIRECTORY_IDS, format_log_dir
+from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 from tests.hosts import facts
 from tests.needs import need_command
 
@@ -48,8 +48,8 @@ def test_one_log_dir_hangs_in_the_middle_of_a_removal_and_the_other_is_served(
     hanging: HangingFs, tmp_path: Path
 ) -> None:
     good = format_log_dir(tmp_path / "good", DIRECTORY_IDS[1])
-    victim = partition(hanging.source, MARKED, segments=400)
-    partition(good, STRAY, segments=400)
+    victim = bulk_partition(hanging.source, MARKED, segments=400)
+    bulk_partition(good, STRAY, segments=400)
     host = FailingHost(tmp_path / "state", hanging.point, good, settings=HANGS)
     removed_there = 0
 
@@ -72,7 +72,7 @@ def test_one_log_dir_hangs_in_the_middle_of_a_removal_and_the_other_is_served(
     assert len(left) <= 800 - HANG_AFTER
 
     # Another cycle meanwhile concerns the other log dir alone, and asks nothing of this one.
-    partition(good, STRAY)
+    bulk_partition(good, STRAY)
     assert outcomes(host.clean()) == ["done"]
     assert host.round() == {str(hanging.point): Health.OFFLINE, str(good): Health.ONLINE}
 
@@ -94,7 +94,7 @@ def test_one_log_dir_hangs_in_the_middle_of_a_removal_and_the_other_is_served(
 def test_after_the_session_no_call_that_changes_anything_begins(hanging: HangingFs, tmp_path: Path) -> None:
     """Told by strace: of all threads, and whatever directory it may concern."""
     need_command("strace")
-    victim = partition(hanging.source, MARKED, segments=400)
+    victim = bulk_partition(hanging.source, MARKED, segments=400)
     trace = tmp_path / "trace"
     command = ["strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={CHANGES},write", sys.executable, "-m"]
     command += ["tests.disk.sleeper", str(tmp_path / "state"), str(hanging.point), str(hanging.server_pid)]
@@ -114,7 +114,7 @@ def test_renames_that_froze_end_with_the_one_in_the_kernel_and_recovery_understa
 ) -> None:
     point = format_log_dir(loop_fs("ext4"))
     for number in range(3):
-        partition(point, f"orders-{number}")
+        bulk_partition(point, f"orders-{number}")
     host = FailingHost(tmp_path / "state", point)
     with host.session():
         pass
