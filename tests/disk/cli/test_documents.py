@@ -167,9 +167,9 @@ def test_check_and_prestart_as_json(host: CliHost) -> None:
     assert older["kafka_version"] == "3.5.2" and "stray-unsupported" in {f["code"] for f in older["findings"]}
     host.with_assignments(**NO_LIMITS, **ALL_DUE)
     strays = host.find("", "-stray")
-    dry = valid(host.run("prestart", "--json", "--budget", "1m", "--dry-run").json, "prestart")
+    dry = valid(host.run("prestart", "--json", "--budget", "10m", "--dry-run").json, "prestart")
     assert host.find("", "-stray") == strays and dry["plan"]["mode"] == "dry-run"
-    done = valid(host.run("prestart", "--json", "--budget", "1m").json, "prestart")
+    done = valid(host.run("prestart", "--json", "--budget", "10m").json, "prestart")
     # Those of partitions that live on other nodes stay: no leader is asked before a start.
     stay = sorted(r["name"] for r in done["plan"]["refusals"] if r["fact"].startswith("not-a-replica"))
     assert stay and [a["action"] for a in done["plan"]["actions"]] == ["mark"] * (len(strays) - len(stay))

@@ -12,7 +12,8 @@ from tests.disk.doctor_host import D1, D2, PROPERTIES, TOML, DoctorHost, doctor_
 
 ACT = (
     "cleanup", "cleanup --execute", "delete --partition payments-0", "delete --topic payments", "restore payments-0",
-    "rescue", "rescue --execute", "prestart", "prestart --dry-run", "run --once",
+    "rescue", "rescue --execute", "prestart --budget 10m",
+    "prestart --budget 10m --dry-run", "run --once",
 )  # fmt: skip
 LOOK = (
     "scan",
@@ -69,5 +70,5 @@ def test_commands_that_only_read_find_the_broker(untouched: DoctorHost, command:
 
 
 def test_a_strict_prestart_keeps_no_broker_down_for_want_of_a_name(host: DoctorHost) -> None:
-    ran = host.logagent("prestart", "--strict", user="kafka")
+    ran = host.logagent("prestart", "--budget", "10m", "--strict", user="kafka")
     assert ran.status == 0 and f"--kafka-config {PROPERTIES}" in ran.err

@@ -75,7 +75,7 @@ ACTS: dict[str, tuple[str, ...]] = {
     "cleanup": ("cleanup", "--execute"),
     "rescue": ("rescue", "--execute"),
     "restore": ("restore", "orders-1", "--retention-will-delete", "--execute"),
-    "prestart": ("prestart", "--budget", "30s"),
+    "prestart": ("prestart", "--budget", "10m"),
 }
 # How stdout and stderr are lost, and what that makes of the exit status of what was done.
 LOST: dict[str, Callable[[int], int]] = {
@@ -167,7 +167,7 @@ def test_a_closed_stream_is_no_file_of_a_log_dir(host: CliHost) -> None:
 def test_strict_stops_the_start_whoever_reads_why(host: CliHost) -> None:
     """A log dir that a broker does not start with."""
     (host.d1 / "lost and found").mkdir()
-    command = host.arguments("prestart", "--strict", "--budget", "30s")
+    command = host.arguments("prestart", "--strict", "--budget", "10m")
     for redirected in ("", ">&-", ">/dev/full", "2>&1 | head -c 0", "<&- >&- 2>&-"):
         assert redirect(command, redirected).status == 6, redirected
 

@@ -23,8 +23,8 @@ COMMANDS = [
     "delete --partition orders-1 --execute",
     "restore STRAY",
     "check --quick",
-    "prestart",
-    "prestart --dry-run",
+    "prestart --budget 10m",
+    "prestart --budget 10m --dry-run",
     "run --once",
 ]
 
@@ -88,7 +88,7 @@ def test_every_command_says_so(host: CliHost, command: str) -> None:
     refuses(host, command, file, 1)
 
 
-@pytest.mark.parametrize("command", ["prestart", "run --once"])
+@pytest.mark.parametrize("command", ["prestart --budget 10m", "run --once"])
 def test_also_those_that_nobody_watches(host: CliHost, command: str) -> None:
     refuses(host, command, host.root / "export.json", 78)
 

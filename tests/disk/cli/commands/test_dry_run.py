@@ -24,7 +24,7 @@ def host(tmp_path: Path) -> CliHost:
         ("delete", "--topic", ".*", *FREELY),
         ("delete", "--partition", "orders-1", "--quarantine", *FREELY),
         ("history",),
-        ("prestart", "--dry-run"),
+        ("prestart", "--budget", "10m", "--dry-run"),
         ("check", "--quick"),
     ],
     ids=" ".join,

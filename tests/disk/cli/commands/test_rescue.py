@@ -325,7 +325,7 @@ def test_a_dry_run_says_that_acting_would_fail_and_where_to_go_on(loop_fs: LoopF
         assert "acting would fail: the state dir" in shown.err and room in shown.err
         failed = rescue(mess, "--execute", command=command, settings=DUE, state=other / "state")
         assert failed.status == 1 and room in failed.err and "Permission denied" not in failed.err
-    said = rescue(mess, "--budget", "60s", command="prestart", settings=DUE, state=other / "state")
+    said = rescue(mess, "--budget", "10m", command="prestart", settings=DUE, state=other / "state")
     assert said.status == 0 and room in said.err and room in said.json["hint"]
     done = rescue(mess, "--execute", settings=DUE, state=tmp_path / "elsewhere")
     assert {a["outcome"] for a in done.deeds} == {"done"} and "acting would fail" not in done.err
@@ -966,7 +966,7 @@ def test_a_backup_by_another_name_is_no_copy(tmp_path: Path, sort: Sort, name: s
     shutil.copytree(own, backup)
     shown = rescue(mess, settings=DUE)
     assert own not in offered(shown.json), shown.deeds
-    for command, *words in (["rescue", "--execute"], ["cleanup", "--execute"], ["prestart", "--budget", "30s"]):
+    for command, *words in (["rescue", "--execute"], ["cleanup", "--execute"], ["prestart", "--budget", "10m"]):
         done = rescue(mess, *words, command=command, settings=DUE)
         assert own.exists(), done.out
 
