@@ -1,6 +1,6 @@
 """Lives with a daemon: creates, marks, fills, breaks and kills, by a seed, and looks all the time whether it holds.
 
-`python -m tests.disk.soak --minutes 30 --seed 7`; half a minute of it is a test. As root one of the two log dirs is a
+`python -m tests.disk.soak --minutes 30 --seed 7`; its first events are a test. As root one of the two log dirs is a
 file system of its own that fills up and goes away. What has to hold: nothing that is assigned or unknown is ever
 touched; what is marked goes, sooner or later; memory, descriptors and threads stay flat; the journal stays bounded and,
 in the end, settled; and the log says nothing twice in a row.
@@ -48,6 +48,8 @@ SETTINGS = {
 KEPT = 40
 MOST_MARKED = 400
 SETTLE_SECONDS = 120.0
+# Ten times what it takes.
+STOP_SECONDS = 20.0
 KEPT_IDS = ("DDDDDDDDDDDDDDDDDDDDDA", "CCCCCCCCCCCCCCCCCCCCCA")
 
 
@@ -137,7 +139,7 @@ class Soak:
             # Before that nothing has begun, and a signal just ends it.
             daemon.wait_for("started")
             status, seconds = daemon.stop()
-            if status != 0 or seconds > 5:
+            if status != 0 or seconds > STOP_SECONDS:
                 last = daemon.text.splitlines()[-1:]
                 self.problems.append(f"SIGTERM: status {status} after {seconds:.1f} s; {last}")
         self.read_log_extent(daemon.text)
@@ -247,7 +249,7 @@ class Soak:
 
     # The whole
 
-    def run(self, seconds: float, say: Callable[[str], None]) -> None:
+    def run(self, seconds: float, most_events: int | None, say: Callable[[str], None]) -> None:
         rng = random.Random(self.seed)
         self.lay_out()
         before = [self.kept(d) for d in self.log_dirs]
@@ -256,7 +258,7 @@ class Soak:
                   (self.reload, 3), (self.restart, 2), (self.command, 2)]  # fmt: skip
         deadline = time.monotonic() + seconds
         told = time.monotonic()
-        while time.monotonic() < deadline and len(self.problems) < 10:
+        while time.monotonic() < deadline and len(self.problems) < 10 and self.done.total() != most_events:
             (event,) = rng.choices([e for e, _ in events], [w for _, w in events])
             event(rng)
             time.sleep(rng.uniform(0, 0.7))
@@ -310,7 +312,13 @@ class Soak:
                 self.problems.append(f"{what} grew from {low} to {later}")
 
 
-def soak(seconds: float, seed: int, folder: Path, say: Callable[[str], None] = lambda text: None) -> Soak:
+def soak(
+    seconds: float,
+    seed: int,
+    folder: Path,
+    most_events: int | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Soak:
     """One soak; look at `problems`."""
     with ExitStack() as stack:
         mount = None
@@ -322,7 +330,7 @@ def soak(seconds: float, seed: int, folder: Path, say: Callable[[str], None] = l
         life = Soak(folder, seed, dirs, mount)
         try:
             with life.told():
-                life.run(seconds, say)
+                life.run(seconds, most_events, say)
         finally:
             if life.daemon is not None and life.daemon.process.poll() is None:
                 life.daemon.process.kill()
@@ -336,7 +344,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="logagent-soak-") as folder:
-        life = soak(chosen.minutes * 60, chosen.seed, Path(folder), lambda text: print(text, flush=True))
+        life = soak(chosen.minutes * 60, chosen.seed, Path(folder), say=lambda text: print(text, flush=True))
     print(f"seed {chosen.seed}: {dict(life.done)}")
     lows = [min(s.memory for s in life.samples), max(s.memory for s in life.samples)]
     print(f"memory {lows[0]:.0f} to {lows[1]:.0f} MiB, descriptors at most {max(s.descriptors for s in life.samples)}")
