@@ -1,7 +1,7 @@
 """Lets a log dir's file system hang, wholly, right before one call of the daemon: are the others served meanwhile?
 
-`python -m tests.disk.hung_daemon` does it for every call site of a daemon that scans and removes; a test does it for some. A
-call site is a function of `os` (or `open`) on a path in the log dir, and the two innermost lines of ours that led
+`python -m tests.disk.hung_daemon` does it for every call site of a daemon that scans and removes; a test for some.
+A call site is a function of `os` (or `open`) on a path in the log dir, and the two innermost lines of ours that led
 there. The file system is one in user space whose server is stopped: from then on every call to it hangs in the kernel,
 in whatever thread.
 """

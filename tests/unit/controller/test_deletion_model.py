@@ -219,13 +219,7 @@ def run(steps: int, number: int) -> None:
 
 def test_a_request_is_sent_once_decided_and_done_only_when_it_is() -> None:
     STEPS.clear()
-    number = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {number}")
-    # Rarely 10,000 steps never come to an end of a request, and then they said nothing of it.
-    for more in range(5):
-        run(10_000, number + more)
-        if STEPS["closed"]:
-            break
+    run(3_000, 1)
     assert STEPS["sent"] and STEPS["closed"] and STEPS["lost"]
 
 

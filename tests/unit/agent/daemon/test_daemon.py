@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logagent.agent.daemon.cycles import CycleAborted
@@ -218,6 +218,7 @@ def test_where_a_queue_cycle_takes_long_a_broker_that_deletes_all_day_costs_litt
     assert 60 < len(life.work.times("queue")) - before <= 3600 / 8 + 1
 
 
+@settings(max_examples=30)  # A tenth of a second each.
 @given(
     marks=st.lists(st.tuples(st.integers(0, 12 * HOUR_MS), st.integers(0, 2 * HOUR_MS)), max_size=25),
     failing=st.integers(0, 25),
