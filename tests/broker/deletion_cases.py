@@ -181,7 +181,7 @@ def orphans(s: Stage) -> None:
         three.stop()
         s.age(3, topic)
         ran = s.ordered.prestart(3)
-        assert not current(three, topic), (ran.stdout, ran.stderr)
+        assert not current(three, topic), (ran.out, ran.err)
         s.ordered.agent(3)
     s.completes(request)
     assert not current(three, topic)

@@ -3,18 +3,15 @@
 One `Life` is a broker's: it writes topics of every kind, ends (cleanly or not), has the partitions set aside (by us as
 `-stray` or `-delete`, or by itself), starts and loads them, ends again, and gets them back; where it is `torn`, after
 the last batch of each was cut in its middle, as by a crash of the host. `live` returns what every topic lost by then,
-as the broker serves it, on every replica as leader, after two retention checks each.
+as the broker serves it, on every replica as leader, after its checks of retention (two in the long form).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +24,8 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.jars import version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.forked import run_forked
+from tests.long_form import FULL
 
 Aside = Literal["quarantine", "mark", "broker"]
 End = Literal["clean", "kill"]
@@ -93,12 +92,11 @@ class Life:
 
 def logagent(node: KafkaNode, *arguments: str, allow: tuple[int, ...] = (0,), settings: Mapping[str, str]) -> Any:
     """Run a command on the node's host, as its operator would; the JSON document it prints."""
-    command = [sys.executable, "-m", "logagent", arguments[0], "--kafka-config", str(node.config)]
-    command += ["--state-dir", str(node.root / "state"), "--json", *arguments[1:]]
-    known = {**os.environ, "LOGAGENT_KAFKA__VERSION": node.version, **settings}
-    ran = subprocess.run(command, env=known, capture_output=True, text=True, check=False)
-    assert ran.returncode in allow, f"{arguments} came to {ran.returncode}\n{ran.stderr}\n{ran.stdout[-3000:]}"
-    return json.loads(ran.stdout) if ran.stdout else None
+    where = ("--kafka-config", str(node.config), "--state-dir", str(node.root / "state"))
+    known = {"LOGAGENT_KAFKA__VERSION": node.version, **settings}
+    ran = run_forked(*arguments, *where, "--json", environment=known)
+    assert ran.status in allow, f"{arguments} came to {ran.status}\n{ran.err}\n{ran.out[-3000:]}"
+    return ran.json if ran.out else None
 
 
 def act(node: KafkaNode, *arguments: str, **settings: str) -> dict[str, str]:
@@ -132,25 +130,19 @@ def write(client: KafkaClient, topic: str, first: int, n: int, *, at_ms: int | N
     return values
 
 
-def offsets(client: KafkaClient, topic: str) -> tuple[int, int]:
-    """Log start and log end offset of partition 0, as its leader has them."""
+def retention_checks(client: KafkaClient, node: int, count: int = 2 if FULL else 1) -> None:
+    """Return when node `node` has checked the retention of all its logs `count` times (and begun once more)."""
     from kafka import KafkaConsumer, TopicPartition
 
-    here = TopicPartition(topic, 0)
+    canary = TopicPartition(f"{CANARY}-{node}", 0)
     with contextlib.closing(KafkaConsumer(bootstrap_servers=client.bootstrap, enable_auto_commit=False)) as consumer:
-        return consumer.beginning_offsets([here])[here], consumer.end_offsets([here])[here]
-
-
-def retention_checks(client: KafkaClient, node: int, count: int = 2) -> None:
-    """Return when node `node` has checked the retention of all its logs `count` times (and begun once more)."""
-    for _ in range(count + 1):
-        write(client, f"{CANARY}-{node}", 0, 1, at_ms=int(time.time() * 1000) - 86_400_000)
 
         def gone() -> bool:
-            first, last = offsets(client, f"{CANARY}-{node}")
-            return first == last
+            return bool(consumer.beginning_offsets([canary]) == consumer.end_offsets([canary]))
 
-        wait_until(gone, 90, f"node {node} deletes what is past its retention", interval=0.2)
+        for _ in range(count + 1):
+            write(client, canary.topic, 0, 1, at_ms=int(time.time() * 1000) - 86_400_000)
+            wait_until(gone, 90, f"node {node} deletes what is past its retention", interval=0.2)
 
 
 BATCH_HEADER = struct.Struct(">qi")

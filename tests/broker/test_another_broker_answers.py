@@ -1,7 +1,7 @@
 """While this host's broker is down, another one of three proves that a topic is gone; a blind principal proves nothing.
 
 `tests/run --full` waits for the whole minute that a broker is given to apply what it fetched, on more releases; CI
-takes three seconds of it.
+takes three seconds of it. The cluster is its own, as one of its brokers is stopped.
 """
 
 from __future__ import annotations

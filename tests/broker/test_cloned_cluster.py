@@ -2,7 +2,8 @@
 
 The clone runs in a mount namespace where its disks lie under our paths, so that it also has our log dirs. They are on
 another device: who looks for open files on a device cannot tell what it has open there from what lies at these paths
-here, and would refuse to act, the tests that run beside this one too.
+here, and would refuse to act, the tests that run beside this one too. The brokers are their own: one is stopped, the
+other has its disk.
 """
 
 from __future__ import annotations

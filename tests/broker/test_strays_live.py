@@ -1,4 +1,7 @@
-"""Strays of partitions that live here, on three brokers: one that the leader covers goes, an only copy stays."""
+"""Strays of partitions that live here, on three brokers: one that the leader covers goes, an only copy stays.
+
+The cluster is its own, as brokers are stopped.
+"""
 
 from __future__ import annotations
 

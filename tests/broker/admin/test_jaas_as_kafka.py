@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from logagent.broker.admin.client_properties import parse_jaas
-from tests.broker.rig.jars import kafka_jars
+from tests.broker.rig.jars import QUICK_FLAGS, kafka_jars
 from tests.needs import need_command
 
 SOURCE = Path(__file__).parent / "java" / "JaasAnswers.java"
@@ -107,7 +107,7 @@ def test_every_answer_is_kafkas() -> None:
     texts = generated(12_000, seed=4711)
     lines = "".join(base64.b64encode(text.encode()).decode() + "\n" for text in texts)
     done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", jars.classpath, str(SOURCE)],
+        ["java", *QUICK_FLAGS, "-cp", jars.classpath, str(SOURCE)],
         input=lines,
         capture_output=True,
         text=True,

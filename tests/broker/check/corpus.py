@@ -1458,7 +1458,7 @@ CORPUS = [
     *TWICE,
 ]
 
-# One of many alike; what is the only one of its kind here has model tests beside it.
+# One of many alike.
 QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
     "what stops brokers only": frozenset({(NEWEST, "controller")}),
     "metadata.log.dir in a log dir": frozenset({(NEWEST, "controller")}),
@@ -1472,6 +1472,7 @@ QUICK: dict[str, frozenset[tuple[str, Kind]]] = {
             "txnindex of a later version",
             "a directory for leader-epoch-checkpoint.tmp",
             "a link to nowhere for leader-epoch-checkpoint of the metadata log",
+            "a link to nowhere for the replication checkpoint as it is written",
             "a swapped segment of zeros",
             "directory.id 99 of a log dir",
             "a link to the same partition",

@@ -1,4 +1,7 @@
-"""What `check` warns of and no start shows: what real brokers do to such directories while they run."""
+"""What `check` warns of and no start shows: what real brokers do to such directories while they run.
+
+Who does harm to a log dir has a broker of its own.
+"""
 
 from __future__ import annotations
 

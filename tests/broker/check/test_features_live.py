@@ -12,7 +12,7 @@ import pytest
 from logagent.broker.metadata_log.features import read_start_levels
 from tests.broker.check.starts import METADATA_LOG
 from tests.broker.check.test_other_release import OFTEN, format_node, wait_for_snapshot
-from tests.broker.rig.jars import kafka_jars
+from tests.broker.rig.jars import QUICK_FLAGS, kafka_jars
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.rig import Rig
 from tests.long_form import long_form
@@ -58,7 +58,7 @@ def of_kafka(node: KraftNode) -> dict[str, int]:
     """By the classes of 4.4.0: the reader of files of earlier releases knows no kraft.version."""
     need_command("javac")  # `java` runs a source file only where a compiler is
     log = str(node.metadata_dir / METADATA_LOG)
-    command = ["java", "-Xmx256m", "-cp", kafka_jars("4.4.0").classpath, str(SOURCE), log]
+    command = ["java", *QUICK_FLAGS, "-cp", kafka_jars("4.4.0").classpath, str(SOURCE), log]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     lines = (line.split() for line in done.stdout.splitlines())

@@ -1,7 +1,8 @@
 """`check --kafka-version` before a downgrade or an upgrade, beside the start of that release on the same disk.
 
 What a start makes of it is written down nowhere: check has to say what happens. Each case also says whether a start was
-refused when it was written, so that all of them are not the same.
+refused when it was written, so that all of them are not the same. Each case has a node of its own, as another release
+is started on its disk.
 """
 
 from __future__ import annotations

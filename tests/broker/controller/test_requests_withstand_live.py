@@ -216,7 +216,7 @@ def test_what_was_restored_and_renamed_by_the_broker_stays_in_report_mode(stage:
         strays = [name for name in three.dir_names() if name.startswith(f"{topic}-0.")]
         stage.ordered.stop_agent(3)  # as an operator does who wants something back
         ran = stage.ordered.command(3, "restore", *strays, "--execute")
-        assert ran.returncode == 0 and current(three, topic) == [f"{topic}-0"], (ran.stdout, ran.stderr)
+        assert ran.status == 0 and current(three, topic) == [f"{topic}-0"], (ran.out, ran.err)
         stage.ordered.agent(3)
         three.start(timeout=240)
 
@@ -240,7 +240,7 @@ def outlasts_retention(s: Stage, name: str) -> None:
     """Until a cleanup plan of node 3 would remove it, and then until its agent has published three times."""
 
     def is_due() -> bool:
-        return name in s.ordered.command(3, "cleanup", "--json").stdout
+        return name in s.ordered.command(3, "cleanup", "--json").out
 
     wait_until(is_due, 300, "its retention is over", interval=2)
     publishes(s, 3, times=3)

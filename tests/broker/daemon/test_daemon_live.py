@@ -1,4 +1,7 @@
-"""A real broker loses one of its log dirs: the daemon beside it says the same as the broker, without asking it."""
+"""A real broker loses one of its log dirs: the daemon beside it says the same as the broker, without asking it.
+
+The brokers are their own: each gives a log dir up, and is stopped and killed.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A topic is deleted across the fleet while one host is down; when it is back, its broker makes strays of its copies.
 
 Their agent runs in report mode. It removes them after their retention, because a request decided to delete the topic
-and its own broker's metadata log says that it is deleted; nothing else goes.
+and its own broker's metadata log says that it is deleted; nothing else goes. The cluster is its own, as one of its
+brokers is stopped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What `logagent explain` says of topics whose configuration is drawn at random, and what the broker then deletes: byte
 for byte, and not before the date.
 
-The logs are written while no retention check runs, explained while the broker is stopped, and checked every second
-from the next start on. What is above the high watermark is shown by a leader whose follower is stopped in its tracks.
+The logs are written while no retention check runs, explained while the broker is stopped, and checked every second from
+the next start on. What is above the high watermark is shown by a leader whose follower is stopped in its tracks. The
+brokers are their own: they are stopped, and check retention when they are told to.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """A topic is deleted, created again or reassigned while one broker of three is down: on its host logagent, freshly
-installed and with nothing but the `kafka.config` that `setup` writes, finds what is left over."""
+installed and with nothing but the `kafka.config` that `setup` writes, finds what is left over.
+
+The clusters are their own, as brokers are stopped.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,14 +14,16 @@ from typing import Any
 
 import pytest
 
+from logagent.model.assignments import commitment
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.security import Certificates, SecureListener
-from tests.long_form import long_form, versions
+from tests.cli_host import Ran
+from tests.forked import run_forked
+from tests.long_form import FULL, long_form, versions
 
 VERSIONS = versions("4.4.0", "4.3.1", "3.9.1")
-LOGAGENT = Path(sys.executable).with_name("logagent")
 RECORDS = 30
 MADE = {
     "gone-0": ("orphan", "topic-absent"),
@@ -44,16 +45,14 @@ class FreshInstall:
         keys = {"config": str(config), **kafka}
         self.toml.write_text("[kafka]\n" + "".join(f'{key} = "{value}"\n' for key, value in keys.items()))
 
-    def run(
-        self, *arguments: str, allow: tuple[int, ...] = (0,), **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        command = [str(LOGAGENT), *arguments, "--config", str(self.toml), "--state-dir", str(self.root / "state")]
-        ran = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
-        assert ran.returncode in allow, f"{command} came to {ran.returncode}\n{ran.stderr}\n{ran.stdout[-2000:]}"
+    def run(self, *arguments: str, allow: tuple[int, ...] = (0,), **environment: str) -> Ran:
+        where = ("--config", str(self.toml), "--state-dir", str(self.root / "state"))
+        ran = run_forked(*arguments, *where, environment=environment)
+        assert ran.status in allow, f"{arguments} came to {ran.status}\n{ran.err}\n{ran.out[-2000:]}"
         return ran
 
     def json(self, *arguments: str, allow: tuple[int, ...] = (0,)) -> Any:
-        return json.loads(self.run(*arguments, "--json", allow=allow).stdout)
+        return self.run(*arguments, "--json", allow=allow).json
 
     def verdicts(self) -> dict[str, tuple[str, str | None]]:
         found = self.json("scan")["dirs"]
@@ -79,8 +78,9 @@ def change_topics(cluster: KafkaCluster) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_was_deleted_recreated_or_moved_while_it_was_down_is_found_on_a_fresh_install(
-    kafka_cluster: Callable[..., KafkaCluster], version: str
+    kafka_cluster: Callable[..., KafkaCluster], monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
+    """The long form gives the others the whole minute in which a broker applies what it fetched."""
     cluster = with_topics(kafka_cluster(version, nodes=3, log_dirs=1))
     three = cluster.node(3)
     three.stop()
@@ -89,7 +89,9 @@ def test_what_was_deleted_recreated_or_moved_while_it_was_down_is_found_on_a_fre
 
     # At once, nothing younger than the stop is proven: the others are given a minute to have learnt everything.
     assert "orphan" not in {verdict for verdict, _ in host.verdicts().values()}
-    wait_until(lambda: host.verdicts() == MADE, 180, "the others prove it", interval=5)
+    if not FULL:
+        monkeypatch.setattr(commitment, "APPLY_MS", 3_000)
+    wait_until(lambda: host.verdicts() == MADE, 180, "the others prove it", interval=1)
     scanned = host.json("scan")
     assert scanned["assignments"]["source"] == "admin" and "ends_at_stop" not in scanned["assignments"]
     planned = host.json("cleanup")
@@ -104,20 +106,21 @@ def test_what_was_deleted_recreated_or_moved_while_it_was_down_is_found_on_a_fre
         assert [a["outcome"] for a in done["actions"] if a["action"] == "quarantine"] == ["done"], done["refusals"]
 
     # By itself `rescue` reads this disk only. Where that says nothing any more, it asks the others.
-    host.toml.write_text(host.toml.read_text() + '[assignments]\nmax_age = "90s"\n')
+    max_age = "90s" if FULL else "10s"
+    host.toml.write_text(host.toml.read_text() + f'[assignments]\nmax_age = "{max_age}"\n')
 
     def offered() -> set[str]:
         return {a["topic"] for a in host.json("rescue", allow=(0, 4))["actions"]}
 
-    wait_until(lambda: offered() == {"gone", "again", "moved"}, 150, "rescue offers what they prove", interval=5)
-    host.toml.write_text(host.toml.read_text().replace("90s", "15m"))
+    wait_until(lambda: offered() == {"gone", "again", "moved"}, 150, "rescue offers what they prove", interval=1)
+    host.toml.write_text(host.toml.read_text().replace(max_age, "15m"))
 
     # Nobody is left: said as what it is, by scan, plan and doctor alike.
     for node in (cluster.node(2), cluster.node(1)):
         node.stop()
     for command in ("scan", "cleanup"):
         said = host.run(command)
-        says = said.stdout + said.stderr
+        says = said.out + said.err
         assert "assigned, as of" in says and "no living broker could be asked" in says, says
         assert "assignments export" in says
     assert host.verdicts()["moved-0"] == ("assigned", None)
@@ -139,8 +142,8 @@ def test_a_stopped_clone_does_not_believe_the_brokers_of_its_original(
 
     def asked() -> str:
         ran = clone.run("scan")
-        assert "orphan" not in ran.stdout, ran.stdout
-        return ran.stdout + ran.stderr
+        assert "orphan" not in ran.out, ran.out
+        return ran.out + ran.err
 
     wait_until(lambda: time.time() > stopped + 20, 30, "the session of the clone's node would have ended", interval=1)
     assert "it calls node 3 live" in asked()
@@ -164,22 +167,24 @@ def test_a_password_goes_to_a_discovered_address_through_verified_tls_only(
         "listener.name.secure.plain.sasl.jaas.config":
             f'{login} username="broker" password="b" user_broker="b" user_agent="secret";',
     }  # fmt: skip
-    cluster = with_topics(kafka_cluster("4.4.0", nodes=3, log_dirs=1, listener=listener, props=among_brokers))
-    three = cluster.node(3)
-    three.stop()
+    cluster = kafka_cluster("4.4.0", nodes=2, log_dirs=1, listener=listener, props=among_brokers).start()
+    cluster.create_topic("kept", assignments={0: [1, 2]})
+    cluster.wait_in_sync("kept")
+    two = cluster.node(2)
+    two.stop()
     client = tmp_path / "client.properties"
     client.write_text(listener.client_properties("agent"))
-    host = FreshInstall(three, client=str(client))
-    secure = {(node.secure_bootstrap or "").rpartition(":")[2] for node in (cluster.node(1), cluster.node(2))}
+    host = FreshInstall(two, client=str(client))
+    secure = (cluster.node(1).secure_bootstrap or "").rpartition(":")[2]
 
     def asked() -> str:
         ran = host.run("assignments", "show", LOGAGENT_ASSIGNMENTS__SOURCES="admin")
-        return next(line for line in ran.stdout.splitlines() if "Admin API at" in line)
+        return next(line for line in ran.out.splitlines() if "Admin API at" in line)
 
-    assert any(f":{port}" in asked() for port in secure), asked()
+    assert f":{secure}" in asked(), asked()
     # Not one whose name is not verified: then the plain listener is asked, without a password.
     client.write_text(client.read_text() + "ssl.endpoint.identification.algorithm=\n")
-    assert not any(f":{port}" in asked() for port in secure), asked()
+    assert f":{secure}" not in asked(), asked()
 
 
 def codes(document: Any) -> dict[str, str]:

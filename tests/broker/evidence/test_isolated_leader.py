@@ -1,6 +1,7 @@
 """A KRaft leader that lost its majority: what it wrote since is on an observer's disk, and nobody may act on it.
 
-`LOGAGENT_TESTS_ISOLATED="3.5.2 3.6.0 3.7.0 3.9.1 4.3.1"` runs them all; CI has the two sides of KAFKA-15489.
+The two sides of KAFKA-15489, in the long form: four servers that wait for a minute. What the log on a disk proves by
+then, without any: tests/unit/model/assignments and tests/disk/broker/metadata_log.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.ports import Ports
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.quorum import FETCH_TIMEOUT_MS, OBSERVER, Quorum, wait_leader
-from tests.long_form import versions
+from tests.long_form import long_form, versions
 
 VERSIONS = versions("4.3.1", "4.4.0", "3.5.2")
 SETTLED_MS = 60_000
@@ -60,6 +61,7 @@ def vouches_for_nothing_since(quorum: Quorum, lost_ms: int) -> None:
     assert isinstance(until, str) or until <= lost_ms - APPLY_MS + 1_000
 
 
+@long_form
 @pytest.mark.parametrize("quorum", VERSIONS, indirect=True)
 def test_what_an_isolated_leader_removed_is_held_back(quorum: Quorum) -> None:
     """Isolated once (before 3.7 it goes on for ever), then elected again by a voter that never fetches."""

@@ -15,9 +15,9 @@ from logagent.model.naming.topic_ids import to_text
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
-from tests.long_form import FULL
+from tests.long_form import versions
 
-VERSIONS = ["3.3.2", "3.6.0", "3.7.0", "3.9.1", "4.1.0", "4.3.1", "4.4.0"] if FULL else ["3.9.1", "4.3.1"]
+VERSIONS = versions("4.4.0", "4.3.1", "4.1.0", "3.9.1", "3.7.0", "3.6.0", "3.3.2")
 # Snapshots, new segments and the deletion of old ones every few moments, where the defaults are hours.
 CHURN = {
     "metadata.log.max.record.bytes.between.snapshots": "2000",
@@ -36,10 +36,10 @@ def read(node: KraftNode) -> MetadataImage:
 
 
 class Readings:
-    """Reads a node's log over and over in a thread of its own."""
+    """Reads a node's log over and over in a thread of its own, every so many seconds."""
 
-    def __init__(self, node: KraftNode) -> None:
-        self._node = node
+    def __init__(self, node: KraftNode, interval: float) -> None:
+        self._node, self._interval = node, interval
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.images: list[MetadataImage] = []
@@ -57,7 +57,7 @@ class Readings:
 
     def _run(self) -> None:
         try:
-            while not self._stop.wait(0.02):
+            while not self._stop.wait(self._interval):
                 self.images.append(read(self._node))
         except BaseException as error:
             self.failure = error
@@ -82,10 +82,11 @@ def told_by_log(image: MetadataImage) -> dict[str, tuple[str | None, dict[int, l
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_beside_a_live_broker(kafka: Callable[..., KraftNode], version: str) -> None:
+    """A broker of its own: it is killed in the end."""
     node = kafka(version, props=CHURN).start()
     # The names that live after each step; an image must be one of these, and never an earlier one than before.
     steps: list[frozenset[str]] = [frozenset()]
-    with Readings(node) as readings:
+    with Readings(node, 0.02) as readings:
         for number in range(12):
             node.create_topic(f"topic-{number}", partitions=2)
             steps.append(steps[-1] | {f"topic-{number}"})
@@ -112,11 +113,11 @@ def test_beside_a_live_broker(kafka: Callable[..., KraftNode], version: str) -> 
 
 def test_old_segments_vanish_while_we_read(kafka: Callable[..., KraftNode]) -> None:
     """The broker's cleaner, which comes once a minute, renames segments and snapshots to `.deleted`."""
-    node = kafka("4.3.1", props=CHURN).start()
+    node = kafka("4.4.0", props=CHURN).start()
     folder = node.metadata_dir / "__cluster_metadata-0"
     node.create_topic("topic", partitions=3)
     told = told_by_admin(node)
-    with Readings(node) as readings:
+    with Readings(node, 0.1) as readings:
         wait_until(lambda: not (folder / f"{0:020}.log").exists(), 150, "the log no longer begins at 0")
         wait_until(lambda: any(folder.glob("*.deleted")), 10, "what was renamed is still there")
     assert readings.failure is None

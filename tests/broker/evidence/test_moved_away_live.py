@@ -1,4 +1,7 @@
-"""A partition that lives on other nodes now goes here only if its leader there has every record of it."""
+"""A partition that lives on other nodes now goes here only if its leader there has every record of it.
+
+The clusters are their own, as brokers are stopped.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,13 @@
 """Three real nodes: topics deleted, created again and reassigned while a node is down, strays, moves between log dirs.
 
 logagent has to find exactly the orphans that this makes, clean them by the rules, and leave the brokers healthy: no log
-dir offline, every record of every remaining topic still there.
+dir offline, every record of every remaining topic still there. The clusters are their own, as brokers are stopped.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,9 +18,9 @@ import pytest
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.forked import run_forked
 from tests.long_form import versions
 
-LOGAGENT = Path(sys.executable).with_name("logagent")
 ZERO_AGES = {
     "LOGAGENT_CLEANUP__SIGHTINGS": "2",
     "LOGAGENT_CLEANUP__MIN_AGE": "0s",
@@ -45,12 +42,11 @@ def logagent(
     config: Path | None = None,
 ) -> Any:
     """Run the command for `node` (with another `server.properties` if one is given) and return its JSON document."""
-    environment = {**os.environ, **ZERO_AGES, "LOGAGENT_KAFKA__VERSION": node.version, **(settings or {})}
-    command = [str(LOGAGENT), *arguments, "--json", "--kafka-config", str(config or node.config)]
-    command += ["--state-dir", str(node.root / "state")]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode in allow, f"{command} came to {ran.returncode}\n{ran.stderr}\n{ran.stdout[-2000:]}"
-    return json.loads(ran.stdout) if ran.stdout else None
+    environment = {**ZERO_AGES, "LOGAGENT_KAFKA__VERSION": node.version, **(settings or {})}
+    where = ("--kafka-config", str(config or node.config), "--state-dir", str(node.root / "state"))
+    ran = run_forked(*arguments, "--json", *where, environment=environment)
+    assert ran.status in allow, f"{arguments} came to {ran.status}\n{ran.err}\n{ran.out[-2000:]}"
+    return ran.json if ran.out else None
 
 
 def verdicts(document: Any) -> dict[str, tuple[str, str | None]]:

@@ -1,5 +1,8 @@
 """A quorum that was restored from a backup writes fresh records, and its brokers set aside what it does not know. To
-nobody that remembers the metadata log of before does it prove anything, whoever is asked and however long it runs."""
+nobody that remembers the metadata log of before does it prove anything, whoever is asked and however long it runs.
+
+The broker is its own, as its metadata log is exchanged.
+"""
 
 from __future__ import annotations
 

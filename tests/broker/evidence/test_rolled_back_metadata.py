@@ -1,5 +1,8 @@
 """Metadata that was taken back in time, or left behind, calls living topics absent. It proves nothing of what is
-younger, or of another mode, and a broker that starts with the true one finds every record."""
+younger, or of another mode, and a broker that starts with the true one finds every record.
+
+The brokers are their own, as their metadata logs are exchanged.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from logagent.model.assignments.commitment import GRACE_MS
 from tests.broker.evidence.test_orphans_live import logagent, orphans, verdicts
 from tests.broker.rig.kafka import KafkaNode, KraftNode, ZooKeeperNode
 from tests.broker.rig.process import wait_until
-from tests.long_form import versions
+from tests.long_form import long_form, versions
 
 RECORDS = 100
 CHECK_MS = 500
@@ -105,10 +108,12 @@ def test_a_metadata_volume_that_was_rolled_back_proves_nothing_of_younger_topics
     all_records_after_a_restart_and_two_retention_checks(node, ("kept", 0), ("living", 0), ("living", 1))
 
 
+@long_form
 def test_a_metadata_log_left_by_a_migration_is_no_source_in_zookeeper_mode(
     kafka: Callable[..., KafkaNode], tmp_path: Path
 ) -> None:
-    """KAFKA-16463: a migration to KRaft that was reverted leaves the brokers' metadata logs behind."""
+    """KAFKA-16463: a migration to KRaft that was reverted leaves the brokers' metadata logs behind. On a disk without a
+    broker: tests/disk/agent/evidence/test_own_log.py."""
     broker = kafka("3.5.2", mode="zookeeper", props=RETENTION_CHECKS)
     assert isinstance(broker, ZooKeeperNode)
     broker.start()

@@ -12,7 +12,7 @@ import pytest
 
 from logagent.broker.metadata_log.replay import Replay
 from tests import metadata_writer as writer
-from tests.broker.rig.jars import kafka_jars
+from tests.broker.rig.jars import QUICK_FLAGS, kafka_jars
 from tests.long_form import versions
 from tests.metadata_model import Model
 from tests.needs import need_command
@@ -25,7 +25,7 @@ LEVELS = {"3.9.1": 23, "4.3.1": 31, "4.4.0": 34}
 def of_kafka(version: str, values: Iterable[bytes]) -> list[str]:
     need_command("javac")  # `java` runs a source file only where a compiler is
     done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", kafka_jars(version).classpath, str(SOURCE)],
+        ["java", *QUICK_FLAGS, "-cp", kafka_jars(version).classpath, str(SOURCE)],
         input="".join(value.hex() + "\n" for value in values),
         capture_output=True,
         text=True,

@@ -1,7 +1,8 @@
 """The seed's story with real brokers: on 2.1.0 a topic with a long name is deleted, and the broker stays down.
 
 `check` has warned of it, and says in the middle of the loop what it is and what helps; the other commands work on a
-host whose log dirs have no cluster.id. Then a 3.5.2 starts on the same disk: it stays up, and the topic is gone.
+host whose log dirs have no cluster.id. Then a 3.5.2 starts on the same disk: it stays up, and the topic is gone. The
+broker is its own: it dies.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """A broker dies of a full disk: `logagent rescue`, with its own state dir on that disk, and the broker starts again.
 
-3.9.1 on ext4; with `tests/run --full` also 2.5.1, 4.3.1 and 4.4.0, and all of them on xfs.
+3.9.1 on ext4; with `tests/run --full` also 2.5.1, 4.3.1 and 4.4.0, and all of them on xfs. The brokers are their own,
+as their disks are filled.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +17,10 @@ import pytest
 
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.cli_host import Ran
 from tests.disk.conftest import loop_fs
 from tests.disk.messes import fill_bytes, free
+from tests.forked import run_forked
 from tests.host_files import GONE_ID, write_partition
 from tests.hosts import HEX
 from tests.long_form import FULL
@@ -72,23 +73,20 @@ def write_until_it_dies(node: KafkaNode, topic: str) -> list[bytes]:
     return acknowledged
 
 
-def rescue_command(node: KafkaNode, state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "logagent", "rescue", "--kafka-config", str(node.config)]
+def rescue_command(node: KafkaNode, state: Path, *arguments: str) -> Ran:
+    where = ("--kafka-config", str(node.config), "--state-dir", str(state), "--json")
     settings = {
         "LOGAGENT_KAFKA__VERSION": node.version,
         "LOGAGENT_CLEANUP__LEFTOVER_GRACE": "0s",
         "LOGAGENT_GUARD__SETTLE": "0s",
     }
-    return subprocess.run(
-        [*command, "--state-dir", str(state), "--json", *arguments],
-        env={**os.environ, **settings}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return run_forked("rescue", *where, *arguments, environment=settings)
 
 
 def rescue(node: KafkaNode, state: Path, *arguments: str) -> Any:
     ran = rescue_command(node, state, *arguments)
-    assert ran.returncode in (0, 3, 4), ran.stderr
-    return json.loads(ran.stdout)
+    assert ran.status in (0, 3, 4), ran.err
+    return ran.json
 
 
 @pytest.mark.parametrize(("version", "kind"), CASES, ids=str)
@@ -153,10 +151,10 @@ def test_room_comes_back_beside_a_live_broker(
     fill_bytes(full.parent)
     wait_until(lambda: node.offline_dirs() == [str(full)], 30, "the broker gives its full log dir up")
     told = rescue_command(node, state)
-    assert told.returncode == 5 and "stop the broker, run logagent rescue, start the broker" in told.stderr, told
+    assert told.status == 5 and "stop the broker, run logagent rescue, start the broker" in told.err, told
     next(other.glob("live-*/*.log")).unlink()
     told = rescue_command(node, state)
-    assert "copy what was removed by hand" in told.stderr and "stop the broker" not in told.stderr + told.stdout, told
+    assert "copy what was removed by hand" in told.err and "stop the broker" not in told.err + told.out, told
     (full.parent / "ballast").unlink()
     node.restart()
     assert [record.value for record in node.read_all("live", full_partition)] == before + after

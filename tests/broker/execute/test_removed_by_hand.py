@@ -6,10 +6,7 @@ Seen on 3.9.1 and 4.3.1: 3,000 records readable with every `.log` gone, 0 after 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ import pytest
 from logagent.broker.metadata_log.batches import RecordBatch
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.forked import run_forked
 from tests.long_form import versions
 
 VERSIONS = versions("4.4.0", "4.3.1", "3.9.1")
@@ -27,17 +25,11 @@ RECORD_BYTES = 1000
 
 
 def rescue(node: KafkaNode, *more: str) -> str:
-    command = [sys.executable, "-m", "logagent", "rescue", "--kafka-config", str(node.config)]
-    known = {**os.environ, "LOGAGENT_KAFKA__VERSION": node.version, "COLUMNS": "250"}
-    ran = subprocess.run(
-        [*command, "--state-dir", str(node.root / "state"), *more],
-        env=known,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode in (0, 4), ran.stderr
-    return ran.stdout + ("" if "--json" in more else ran.stderr)
+    where = ("--kafka-config", str(node.config), "--state-dir", str(node.root / "state"))
+    known = {"LOGAGENT_KAFKA__VERSION": node.version, "COLUMNS": "250"}
+    ran = run_forked("rescue", *where, *more, environment=known)
+    assert ran.status in (0, 4), ran.err
+    return ran.out + ("" if "--json" in more else ran.err)
 
 
 def records_in(path: Path) -> int:
@@ -52,50 +44,45 @@ def records_in(path: Path) -> int:
     return count
 
 
-def readable(node: KafkaNode) -> int:
-    return len(node.read_all("orders"))
+def readable(node: KafkaNode, topic: str) -> int:
+    return len(node.read_all(topic))
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["segments", "directory"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_was_removed_by_hand_is_named_and_its_copy_has_every_record(
-    kafka: Callable[..., KafkaNode], tmp_path: Path, version: str, whole: bool
+    kafka: Callable[..., KafkaNode], tmp_path: Path, version: str
 ) -> None:
+    """Of one topic the segments, of another the whole directory, by a broker of its own: it is stopped in between."""
     node = kafka(version, log_dirs=1).start()
-    node.create_topic("orders", config={"segment.bytes": str(1 << 20)})
-    node.produce("orders", n=COUNT, size=RECORD_BYTES)
     (log_dir,) = node.log_dirs
-    directory = log_dir / "orders-0"
-    segments = sorted(directory.glob("*.log"))
-    assert len(segments) >= 3
-    if whole:
-        shutil.rmtree(directory)
-    else:
-        for segment in segments:
-            segment.unlink()
-    assert readable(node) == COUNT
+    removed: dict[str, list[Path]] = {}
+    for topic in ("segments", "directory"):
+        node.create_topic(topic, config={"segment.bytes": str(1 << 20)})
+        node.produce(topic, n=COUNT, size=RECORD_BYTES)
+        removed[topic] = sorted((log_dir / f"{topic}-0").glob("*.log"))
+        assert len(removed[topic]) >= 3
+    for segment in removed["segments"]:
+        segment.unlink()
+    shutil.rmtree(log_dir / "directory-0")
+    assert {topic: readable(node, topic) for topic in removed} == dict.fromkeys(removed, COUNT)
 
     shown: Any = json.loads(rescue(node, "--json"))["rescue"]
     risk = {r["file"]: r for r in shown["removed_by_hand"]}
-    assert set(risk) == {f"orders-0/{segment.name}" for segment in segments}
+    assert set(risk) == {f"{topic}-0/{segment.name}" for topic, segments in removed.items() for segment in segments}
     assert all(r["is_holder"] for r in risk.values()) and shown["open_removed"] == []
     words = rescue(node)
     assert "copy /proc/PID/fd/N before anything restarts" in words and "restart the broker" not in words
-    copies = {name: tmp_path / Path(name).name for name in risk}
+    copies = {name: tmp_path / name.replace("/", "-") for name in risk}
     for name, r in risk.items():
         shutil.copyfile(r["descriptor"], copies[name])
-    assert sum(map(records_in, copies.values())) == COUNT
+    for topic in removed:
+        assert sum(records_in(path) for name, path in copies.items() if name.startswith(topic)) == COUNT
 
     node.stop()
-    if not whole:
-        # With the broker stopped they can be put back, beside the indexes that it left.
-        for name, copy in copies.items():
-            shutil.copyfile(copy, log_dir / name)
-        node.start()
-        assert readable(node) == COUNT and node.offline_dirs() == []
-        node.stop()
-        for segment in segments:
-            segment.unlink()
+    # With the broker stopped the segments can be put back, beside the indexes that it left.
+    for segment in removed["segments"]:
+        shutil.copyfile(copies[f"segments-0/{segment.name}"], segment)
     node.start()
-    wait_until(lambda: "orders" in node.topics(), 30, "the topic is there")
-    assert readable(node) == 0
+    wait_until(lambda: {*removed} <= {*node.topics()}, 30, "the topics are there")
+    assert {topic: readable(node, topic) for topic in removed} == {"segments": COUNT, "directory": 0}
+    assert node.offline_dirs() == []

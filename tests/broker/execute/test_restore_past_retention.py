@@ -1,7 +1,7 @@
 """A partition that comes back past its retention: a broker deletes it at its first check, if nobody says so before.
 
-Seen on 3.9.1 and 4.3.1 without the refusal: 0 of 100 records after two checks. Where a topic's settings are not
-on the host (ZooKeeper mode), the operator's word decides.
+Seen on 3.9.1 and 4.3.1 without the refusal: 0 of 100 records after two checks. Where a topic's settings are not on the
+host (ZooKeeper mode), the operator's word decides. The brokers are their own, as they are stopped.
 """
 
 from __future__ import annotations
@@ -69,20 +69,30 @@ def test_what_retention_would_delete_comes_back_once_it_is_kept(
     assert [r.value for r in node.read_all("orders")] == values and node.offline_dirs() == []
 
 
-def test_another_broker_says_what_the_topic_keeps_now(kafka_cluster: Callable[..., KafkaCluster]) -> None:
-    """The host's own metadata log ends when its broker stops, and the topic's retention was changed since."""
+def test_what_other_brokers_keep_of_it_now_decides(kafka_cluster: Callable[..., KafkaCluster]) -> None:
+    """The host's own metadata log ends when its broker stops: the retention of `orders` was changed since, and of
+    `led` the leader has deleted what the host has. A follower deletes what is below its leader's log start: it had 0 of
+    100 records a moment after the restore."""
+    from kafka import TopicPartition
+
     cluster = kafka_cluster("4.3.1", nodes=2, log_dirs=1, props=PROPERTIES).start()
     other, node = cluster.node(1), cluster.node(2)
     cluster.create_topic("canary-2", assignments={0: [2]}, config={"retention.ms": "1000"})
     cluster.create_topic("orders", assignments={0: [2]}, config={"retention.ms": "-1"})
+    config = {"retention.ms": "-1", "segment.bytes": str(1 << 20)}
+    cluster.create_topic("led", assignments={0: [1, 2]}, config=config)
     values = write(cluster, "orders", 0, COUNT, at_ms=int(time.time() * 1000) - 2 * DAY_MS)
-    stale = {"LOGAGENT_ASSIGNMENTS__MAX_AGE": "1s"}
+    write(cluster, "led", 0, COUNT)
+    cluster.wait_in_sync("led")
     node.stop()
-    (aside,) = act(node, "delete", "--topic", "orders", "--allow-assigned", "--even-last-copy").values()
+    names = act(node, "delete", "--topic", "orders|led", "--allow-assigned", "--even-last-copy")
+    aside, led = names["orders-0"], names["led-0"]
     alter = "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name orders"
     pasted(other, f"{alter} --add-config retention.ms={DAY_MS}")
+    write(cluster, "led", COUNT, 1)
+    cluster.ask(lambda admin: admin.delete_records({TopicPartition("led", 0): COUNT + 1}))
 
-    back = ("restore", aside, "--execute")
+    back, stale = ("restore", aside, "--execute"), {"LOGAGENT_ASSIGNMENTS__MAX_AGE": "1s"}
     other.pause()
     (unknown,) = logagent(node, *back, allow=(3,), settings=stale)["refusals"]
     other.resume()
@@ -91,34 +101,16 @@ def test_another_broker_says_what_the_topic_keeps_now(kafka_cluster: Callable[..
     for settings in (stale, {}):
         (known,) = logagent(node, *back, allow=(3,), settings=settings)["refusals"]
         assert f"retention.ms={DAY_MS} (of the topic)" in known["fact"]
+    (refused,) = logagent(node, "restore", led, "--execute", allow=(3,), settings={})["refusals"]
+    assert f"begins at offset {COUNT + 1}, and a follower deletes what is older: all its " in refused["fact"]
 
     pasted(other, known["command"])
     act(node, *back[:2], **stale)
+    act(node, "restore", led, "--retention-will-delete")
     node.start()
     cluster.wait_ready()
+    cluster.wait_in_sync("led")
     retention_checks(cluster, 2)
     assert [r.value for r in cluster.read_all("orders")] == values
-
-
-def test_what_the_leader_has_deleted_does_not_go_without_a_word(kafka_cluster: Callable[..., KafkaCluster]) -> None:
-    """A follower deletes what is below its leader's log start: it had 0 of 100 records a moment after the restore."""
-    from kafka import TopicPartition
-
-    cluster = kafka_cluster("4.3.1", nodes=2, log_dirs=1, props=PROPERTIES).start()
-    node = cluster.node(2)
-    config = {"retention.ms": "-1", "segment.bytes": str(1 << 20)}
-    cluster.create_topic("orders", assignments={0: [1, 2]}, config=config)
-    write(cluster, "orders", 0, COUNT)
-    cluster.wait_in_sync("orders")
-    node.stop()
-    (aside,) = act(node, "delete", "--topic", "orders", "--allow-assigned", "--even-last-copy").values()
-    write(cluster, "orders", COUNT, 1)
-    cluster.ask(lambda admin: admin.delete_records({TopicPartition("orders", 0): COUNT + 1}))
-
-    (refused,) = logagent(node, "restore", aside, "--execute", allow=(3,), settings={})["refusals"]
-    assert f"begins at offset {COUNT + 1}, and a follower deletes what is older: all its " in refused["fact"]
-    act(node, "restore", aside, "--retention-will-delete")
-    node.start()
-    cluster.wait_in_sync("orders")
-    retained = sorted(int(log.stem) for log in (node.log_dirs[0] / "orders-0").glob("*.log"))
+    retained = sorted(int(log.stem) for log in (node.log_dirs[0] / "led-0").glob("*.log"))
     assert retained == [COUNT + 1]

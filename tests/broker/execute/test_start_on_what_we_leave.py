@@ -1,7 +1,8 @@
 """A real Kafka starts on a disk where the real command line marked, set aside, restored and removed partitions.
 
 No log dir goes offline, the broker itself purges the `-delete` dirs that we left, keeps the `-stray` ones, and serves
-what was restored to the last record. While it runs every deed is refused, and work under way stops when it comes.
+what was restored to the last record. While it runs every deed is refused, and work under way stops when it comes. The
+broker is its own, as it is stopped.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.forked import run_forked
 from tests.long_form import versions
 
 PROPERTIES = {"log.segment.delete.delay.ms": "1000", "log.initial.task.delay.ms": "500"}
@@ -29,30 +31,28 @@ FIRST_KEPT = 25
 
 def command(node: KafkaNode, *arguments: str) -> list[str]:
     where = ["--kafka-config", str(node.config), "--state-dir", str(node.root / "state"), "--json"]
-    return [sys.executable, "-m", "logagent", arguments[0], *where, *arguments[1:]]
+    return [*arguments, *where]
 
 
 def environment(node: KafkaNode, **settings: str) -> dict[str, str]:
     due = {"LOGAGENT_CLEANUP__LEFTOVER_GRACE": "0s", "LOGAGENT_DELETE__FILE_DELETE_DELAY_MS": "0"}
-    return {**os.environ, **due, "LOGAGENT_KAFKA__VERSION": node.version, **settings}
+    return {**due, "LOGAGENT_KAFKA__VERSION": node.version, **settings}
 
 
 def logagent(node: KafkaNode, *arguments: str, status: int = 0, **settings: str) -> Any:
     """Run a command on the node's host, as its operator would; the JSON document it prints."""
-    ran = subprocess.run(
-        command(node, *arguments), env=environment(node, **settings), capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == status, f"{arguments} came to {ran.returncode}\n{ran.stderr}\n{ran.stdout[-3000:]}"
-    return json.loads(ran.stdout)
+    ran = run_forked(*command(node, *arguments), environment=environment(node, **settings))
+    assert ran.status == status, f"{arguments} came to {ran.status}\n{ran.err}\n{ran.out[-3000:]}"
+    return ran.json
 
 
 def act(node: KafkaNode, *arguments: str) -> dict[str, str]:
     """Run an acting command, approve its plan where it is too large for this small host, and return new names."""
     plan = [*arguments]
     plan.remove("--execute")
-    ran = subprocess.run(command(node, *plan), env=environment(node), capture_output=True, text=True, check=False)
-    assert ran.returncode in (0, 4), ran.stderr
-    approval = ["--approve", json.loads(ran.stdout)["plan_id"]] if ran.returncode == 4 else []
+    ran = run_forked(*command(node, *plan), environment=environment(node))
+    assert ran.status in (0, 4), ran.err
+    approval = ["--approve", ran.json["plan_id"]] if ran.status == 4 else []
     document = logagent(node, *arguments, *approval)
     assert document["actions"] and {a["outcome"] for a in document["actions"]} == {"done"}
     return {a["name"]: a["new_name"] for a in document["actions"] if a["action"] != "drop-checkpoint-entry"}
@@ -135,8 +135,9 @@ def comes_while_we_remove(node: KafkaNode, kept: list[bytes]) -> None:
     (name,) = act(node, "delete", "--topic", LONG, *FREELY).values()
     (directory,) = find(node, name)
     files, size = len(list(directory.iterdir())), size_of(directory)
-    slow = environment(node, LOGAGENT_DELETE__BYTES_PER_SECOND="512KiB")
-    with subprocess.Popen(command(node, "cleanup", "--execute"), env=slow, stdout=subprocess.PIPE) as removal:
+    slow = {**os.environ, **environment(node, LOGAGENT_DELETE__BYTES_PER_SECOND="512KiB")}
+    words = [sys.executable, "-m", "logagent", *command(node, "cleanup", "--execute")]
+    with subprocess.Popen(words, env=slow, stdout=subprocess.PIPE) as removal:
         wait_until(lambda: len(list(directory.iterdir())) < files or size_of(directory) < size, 60, "it begins")
         node.start()
         out, _ = removal.communicate(timeout=120)

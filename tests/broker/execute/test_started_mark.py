@@ -1,7 +1,7 @@
 """Every supported Kafka passes over the mark that a removal has begun, and the mark outlives its start.
 
 One directory of each kind bears it; half of the marked one is gone already. The default run takes the newest version;
-`tests/run --full` takes them all.
+`tests/run --full` takes them all. The brokers are their own, as they are stopped and killed.
 """
 
 from __future__ import annotations

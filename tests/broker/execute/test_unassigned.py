@@ -1,6 +1,6 @@
 """What a KRaft broker before 3.7 does at its start with a directory that is not assigned to it, and what we say of it.
 
-The default run takes one version; `tests/run --full` takes three.
+The default run takes one version; `tests/run --full` takes three. The broker is its own, as it is stopped.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from logagent.model.naming.dir_names import (
 from logagent.model.records import Kind, PartitionDir, TopicPartition, Verdict
 from logagent.model.retention.reasons import Offsets, Reason, explain_log, settings_of
 from logagent.model.retention.settings import Layers
-from tests.broker.rig.jars import kafka_jars
+from tests.broker.rig.jars import QUICK_FLAGS, kafka_jars
 from tests.kafka_answers import FOLDER, content, rows
 from tests.long_form import long_form
 from tests.metadata_writer import id_of
@@ -109,7 +109,7 @@ def ask(version: str, questions: Iterable[dict[str, Any]]) -> list[dict[str, Any
     need_command("javac")  # `java` runs a source file only where a compiler is
     asked = [json.dumps(question) for question in questions]
     done = subprocess.run(
-        ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", kafka_jars(version).classpath, str(SOURCE)],
+        ["java", *QUICK_FLAGS, "-cp", kafka_jars(version).classpath, str(SOURCE)],
         input="".join(line + "\n" for line in asked),
         capture_output=True,
         text=True,

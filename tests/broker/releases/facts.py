@@ -13,7 +13,7 @@ from typing import Any
 
 import logagent
 from logagent.model.check.release_table import Limits, Release
-from tests.broker.rig.jars import cache_dir, kafka_jars, version_tuple
+from tests.broker.rig.jars import QUICK_FLAGS, cache_dir, kafka_jars, version_tuple
 
 HERE = Path(__file__).resolve().parent
 TABLE = Path(logagent.__file__).parent / "model/check/release_table.py"
@@ -60,7 +60,7 @@ class Release(NamedTuple):
 def release_facts(version: str) -> dict[str, Any]:
     """The document that `ReleaseFacts.java` writes for that release. About two seconds; a JDK is needed."""
     jars = kafka_jars(version)
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", jars.classpath, str(HERE / "ReleaseFacts.java")]
+    command = ["java", *QUICK_FLAGS, "-cp", jars.classpath, str(HERE / "ReleaseFacts.java")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"the classes of Kafka {version} could not be read:\n{done.stderr}")

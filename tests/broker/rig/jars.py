@@ -21,14 +21,12 @@ from tests.needs import need_command
 
 HERE = Path(__file__).resolve().parent
 
-# The heap is small because several nodes run beside each other; the C1 compiler alone and a serial collector start
-# fastest on few cores. A test never measures the broker.
+# The C1 compiler alone and a serial collector start fastest on few cores. A test never measures the broker.
+QUICK_FLAGS = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+# The heap is small because several nodes run beside each other.
 JVM_FLAGS = (
+    *QUICK_FLAGS,
     "-Xms64m",
-    "-Xmx384m",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
     "-Djava.awt.headless=true",
     f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
     "-Dzookeeper.jmx.log4j.disable=true",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +23,12 @@ from logagent.store.signing import generate
 from tests.broker.rig.cluster import Cluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.cli_host import Ran
 from tests.daemon_process import DaemonProcess
 from tests.documents import assert_promised
+from tests.forked import run_forked
 
+_CLONE_NEWUTS, _CLONE_NEWUSER = 0x0400_0000, 0x1000_0000
 SILENT_AFTER = "LOGAGENT_ORDERS__SILENT_AFTER"
 # Each agent is on its own machine: with its own name, in its own namespace.
 ELSEWHERE = """
@@ -78,21 +84,19 @@ class OrderedCluster:
         started = DaemonProcess(folder, *self._arguments(node_id), command=command, **self._environment(node_id))
         self.running[node_id] = self.daemons.enter_context(started)
 
-    def prestart(self, node_id: int) -> subprocess.CompletedProcess[str]:
+    def prestart(self, node_id: int) -> Ran:
         """`logagent prestart` beside a stopped broker, with the settings and the state of its agent."""
         return self.command(node_id, "prestart", "--budget", "60s")
 
     def scan(self, node_id: int) -> Any:
         """What `logagent scan` says with the settings and the state of an agent, which knows the cluster's brokers."""
         ran = self.command(node_id, "scan", "--json")
-        assert ran.stdout, ran.stderr
-        return json.loads(ran.stdout)
+        assert ran.out, ran.err
+        return ran.json
 
-    def command(self, node_id: int, *words: str) -> subprocess.CompletedProcess[str]:
+    def command(self, node_id: int, *words: str) -> Ran:
         """`logagent …` on a broker's host, with the settings and the state of its agent."""
-        command = [sys.executable, "-m", "logagent", *words, *self._arguments(node_id)]
-        environment = {**os.environ, **self._environment(node_id)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return run_forked(*words, *self._arguments(node_id), environment=self._environment(node_id))
 
     def _arguments(self, node_id: int) -> list[str]:
         state = self.root / f"agent{node_id}" / "state"
@@ -114,9 +118,9 @@ class OrderedCluster:
 
     def topics(self, command: str, *words: str) -> tuple[int, Any, str]:
         """Exit status, document and messages of `logagent topics …`, run on the operator's machine."""
-        ran = subprocess.run(self._elsewhere(command, *words, "--json"), env={**os.environ, **self._operator()},
-                             capture_output=True, text=True, check=False)  # fmt: skip
-        return ran.returncode, json.loads(ran.stdout) if ran.stdout else None, ran.stderr
+        arguments = ("topics", command, *words, "--json", *self._place())
+        ran = run_forked(*arguments, prepare=partial(move_elsewhere, "operator"), environment=self._operator())
+        return ran.status, ran.json if ran.out else None, ran.err
 
     def asked_and_killed(self, topic: str, behind: str) -> Any:
         """The request of a `topics delete` that was killed as soon as the call `behind` (module:name) returned."""
@@ -170,6 +174,16 @@ class OrderedCluster:
         """Every one of these agents has published."""
         landing = self.store / "landing" / self.nodes[1].cluster_id
         wait_until(lambda: all(list(landing.glob(f"*/{n}/*.manifest.json")) for n in nodes), 120, "agents publish")
+
+
+def move_elsewhere(host: str) -> None:
+    """This process, a fork, is on a machine of that name from now on."""
+    user = os.geteuid()
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUTS | (_CLONE_NEWUSER if user else 0)) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "unshare")
+    if user:
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1\n")
+    socket.sethostname(host)
 
 
 def elsewhere(host: str, program: str, *words: str) -> list[str]:

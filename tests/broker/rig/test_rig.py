@@ -124,8 +124,10 @@ def test_other_versions_start(kafka: Callable[..., KafkaNode], version: str, mod
     assert node.offline_dirs() == []
 
 
-@pytest.mark.parametrize("mechanism", versions("SCRAM-SHA-512", "PLAIN", "SCRAM-SHA-256", None))
+@long_form
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN", "SCRAM-SHA-256", None])
 def test_a_listener_with_sasl_and_tls(kafka: Callable[..., KafkaNode], tmp_path: Path, mechanism: str | None) -> None:
+    """In the default run tests/broker/admin uses such listeners."""
     listener = SecureListener(mechanism, {"admin": "s3cret"}, Certificates.make(tmp_path / "tls"))
     node = kafka("4.3.1", listener=listener).start()
     node.create_topic("orders")
