@@ -176,7 +176,7 @@ FILES: dict[str, Opened] = {
     "leader epochs of the metadata log": Opened(
         lambda h: _metadata(h, "leader-epoch-checkpoint"), ("assignments show",), "LEADER_EPOCHS"
     ),
-    "quorum-state": Opened(lambda h: _metadata(h, "quorum-state"), ("assignments show", "cleanup"), "QUORUM_STATE"),
+    "quorum-state": Opened(lambda h: _metadata(h, "quorum-state"), ("cleanup", "assignments show"), "QUORUM_STATE"),
     "metadata segment": Opened(lambda h: _metadata(h, "*.log"), ("assignments show", "cleanup"), "SEGMENT"),
     "metadata index": Opened(lambda h: _metadata(h, "*.index"), ("assignments show",), "INDEX"),
     "journal.db": Opened(lambda h: h.state / "journal.db", ("cleanup --execute", "history", "doctor"), "DATABASE"),
