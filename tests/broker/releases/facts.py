@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,22 +69,6 @@ def release_facts(version: str) -> dict[str, Any]:
     return facts
 
 
-def release_row(version: str) -> Release:
-    """That release, as a row of the table has it."""
-    facts = release_facts(version)
-    missing = [name for name, versions in facts["files"].items() if versions is None]
-    if missing:
-        raise RuntimeError(f"Kafka {version} has other classes for {', '.join(missing)}: teach ReleaseFacts.java")
-    features, files = ({name: (v[0], v[1]) for name, v in facts[what].items()} for what in ("features", "files"))
-    limits = (_limits(facts, kind) for kind in ("broker", "topic"))
-    return Release(version, features, files, max(map(int, facts["metadata_versions"])), *limits)
-
-
-def _limits(facts: dict[str, Any], kind: str) -> dict[str, Limits]:
-    ranges = facts["limits"][kind]
-    return {name: (ranges[name][0], ranges[name][1]) for name in changing_limits(kind) if name in ranges}
-
-
 @cache
 def changing_limits(kind: str) -> tuple[str, ...]:
     """The settings of which releases accept different numbers."""
@@ -94,6 +79,23 @@ def changing_limits(kind: str) -> tuple[str, ...]:
             low, high = facts["limits"][kind].get(name, (None, None))
             limits.setdefault(name, set()).add((low, high))
     return tuple(sorted(name for name, found in limits.items() if len(found) > 1))
+
+
+def release_row(version: str, limited: Callable[[str], Iterable[str]] = changing_limits) -> Release:
+    """That release, as a row of the table has it. `limited`: the settings of a kind of which it has the limits, else by
+    the jars of all releases."""
+    facts = release_facts(version)
+    missing = [name for name, versions in facts["files"].items() if versions is None]
+    if missing:
+        raise RuntimeError(f"Kafka {version} has other classes for {', '.join(missing)}: teach ReleaseFacts.java")
+    features, files = ({name: (v[0], v[1]) for name, v in facts[what].items()} for what in ("features", "files"))
+    limits = (_limits(facts, kind, limited(kind)) for kind in ("broker", "topic"))
+    return Release(version, features, files, max(map(int, facts["metadata_versions"])), *limits)
+
+
+def _limits(facts: dict[str, Any], kind: str, names: Iterable[str]) -> dict[str, Limits]:
+    ranges = facts["limits"][kind]
+    return {name: (ranges[name][0], ranges[name][1]) for name in names if name in ranges}
 
 
 def metadata_versions() -> dict[int, tuple[str, bool]]:
