@@ -29,6 +29,7 @@ from logagent.broker.metadata_log.log import read_metadata_log
 from logagent.model.assignments.image import PartitionAssignment, Topic
 from logagent.settings import Settings
 from tests.command_line import Ran, run_apart, run_here
+from tests.daemon_process import FIRST, DaemonProcess
 from tests.host_files import (
     CLUSTER_ID,
     DIRECTORY_IDS,
@@ -164,6 +165,10 @@ class Host:
     def spawn(self, *arguments: str, **environment: str) -> Ran:
         """Run a command in a process of its own."""
         return run_apart(*self.arguments(*arguments), **environment)
+
+    def daemon(self, command: Sequence[str] = FIRST, **environment: str) -> DaemonProcess:
+        """The daemon, in a process of its own."""
+        return DaemonProcess(self.root, *self.arguments("run")[1:], command=command, **environment)
 
     # What is on its disk by now
 

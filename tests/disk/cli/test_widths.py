@@ -13,7 +13,6 @@ import pytest
 from logagent.cli.host_session import Progress
 from logagent.cli.options import Call
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
-from tests.daemon_process import DaemonProcess
 from tests.forked import run_forked
 from tests.terminal import on_a_terminal, plain
 
@@ -118,7 +117,7 @@ def test_a_pipe_gets_the_full_names(host: CliHost) -> None:
 
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_the_tables_of_status_fit_the_terminal(host: CliHost, columns: int) -> None:
-    with DaemonProcess(host.root, "--config", host.toml, "--state-dir", host.state) as daemon:
+    with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
         lines = plain(on_a_terminal(host.arguments("status"), columns=columns))
     tables = [line for title in ("Log dirs", "Last cycles") for line in section(lines, title)]

@@ -13,7 +13,7 @@ import pytest
 from logagent.errors import Exit
 from logagent.host.state.journal import Journal
 from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete, run_here
-from tests.daemon_process import DaemonProcess, notify_socket, status_of, wait_until
+from tests.daemon_process import notify_socket, status_of, wait_until
 from tests.documents import assert_promised
 
 ENFORCED = {"cleanup.mode": "enforce", **NO_LIMITS}
@@ -26,12 +26,8 @@ def host(tmp_path: Path) -> CliHost:
     return found
 
 
-def daemon_of(host: CliHost, **environment: str) -> DaemonProcess:
-    return DaemonProcess(host.root, "--config", host.toml, "--state-dir", host.state, **environment)
-
-
 def test_from_start_to_end_systemd_hears_of_it_and_nothing_is_left(host: CliHost) -> None:
-    with notify_socket() as systemd, daemon_of(host, NOTIFY_SOCKET=systemd.path) as daemon:
+    with notify_socket() as systemd, host.daemon(NOTIFY_SOCKET=systemd.path) as daemon:
         systemd.wait_for("READY")
         daemon.wait_for("cycle", job="cleanup")
         document = status_of(host.state)
@@ -55,7 +51,7 @@ def test_report_mode_changes_nothing_and_counts_what_it_sees(tmp_path: Path) -> 
     host.with_assignments(**{**ALL_DUE, **NO_LIMITS, "cleanup.mode": "report", "cleanup.min_age": "0s",
                              "cleanup.sightings": 1})  # fmt: skip
     before = host.snapshot()
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
         daemon.stop()
         would = daemon.events("would-act")
@@ -71,7 +67,7 @@ def test_report_mode_changes_nothing_and_counts_what_it_sees(tmp_path: Path) -> 
 def test_in_enforce_mode_it_acts_and_says_each_act_with_plan_and_action(tmp_path: Path) -> None:
     host = CliHost(tmp_path / "h")
     host.with_assignments(**{**ALL_DUE, **ENFORCED, "cleanup.min_age": "0s", "cleanup.sightings": 1})
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
         daemon.stop()
         acted = daemon.events("action", outcome="done")
@@ -83,14 +79,14 @@ def test_in_enforce_mode_it_acts_and_says_each_act_with_plan_and_action(tmp_path
 
 def test_what_only_the_configuration_needs_is_not_kept_in_memory(host: CliHost) -> None:
     """pydantic, a sixth of what the daemon of a usual host takes."""
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
         mapped = Path(f"/proc/{daemon.pid}/maps").read_text()
     assert "_sqlite3" in mapped and "pydantic" not in mapped
 
 
 def test_a_second_one_is_refused_and_names_the_first(host: CliHost) -> None:
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
         status_of(host.state)
         second = host.spawn("run")
         assert second.status == 75
@@ -100,7 +96,7 @@ def test_a_second_one_is_refused_and_names_the_first(host: CliHost) -> None:
 
 def test_what_a_command_marks_goes_when_it_is_due_without_a_cleanup_tick(host: CliHost) -> None:
     host.with_assignments(**ENFORCED, **{"cleanup.interval": "1d", "delete.file_delete_delay_ms": 2000})
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
         wait_until(lambda: all(d["watch"] == "inotify" for d in status_of(host.state)["log_dirs"]), "inotify")
         marked = delete(host, "--partition", "orders-1", *FREELY)
@@ -112,7 +108,7 @@ def test_what_a_command_marks_goes_when_it_is_due_without_a_cleanup_tick(host: C
 
 
 def test_a_torn_server_properties_is_refused_until_a_restart_takes_it(host: CliHost) -> None:
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
         good = host.properties.read_text(encoding="latin-1")
         for torn in ("", f"{good}\nlog.dirs={host.d1}\n"):
@@ -145,7 +141,7 @@ def test_a_torn_server_properties_is_refused_until_a_restart_takes_it(host: CliH
         assert run_here("config", "check", "--config", str(host.toml), "--state-dir", str(host.state)).status == 0
         assert daemon.stop()[0] == 0
     host.set_property(f"log.dirs={host.d1}")
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
         assert daemon.wait_for("log-dirs-forgotten")["log_dirs"] == str(host.d2)
         daemon.wait_for("cycle", job="cleanup")
         assert daemon.stop()[0] == 0
@@ -155,7 +151,7 @@ def test_a_torn_server_properties_is_refused_until_a_restart_takes_it(host: CliH
 
 
 def test_reloading_takes_up_what_is_valid_and_keeps_what_runs_otherwise(host: CliHost) -> None:
-    with notify_socket() as systemd, daemon_of(host, NOTIFY_SOCKET=systemd.path) as daemon:
+    with notify_socket() as systemd, host.daemon(NOTIFY_SOCKET=systemd.path) as daemon:
         systemd.wait_for("READY")
         host.toml.write_text(host.toml.read_text().replace('"enforce"', '"report"'))
         daemon.process.send_signal(signal.SIGHUP)
@@ -177,7 +173,7 @@ def test_reloading_takes_up_what_is_valid_and_keeps_what_runs_otherwise(host: Cl
 
 def test_the_watchdog_is_fed_while_the_loops_work(host: CliHost) -> None:
     environment = {"WATCHDOG_USEC": "1000000"}
-    with notify_socket() as systemd, daemon_of(host, NOTIFY_SOCKET=systemd.path, **environment) as daemon:
+    with notify_socket() as systemd, host.daemon(NOTIFY_SOCKET=systemd.path, **environment) as daemon:
         systemd.wait_for("WATCHDOG", count=5)
         assert daemon.events("loop-stalled") == []
         assert daemon.stop()[0] == 0
@@ -196,9 +192,7 @@ def test_a_hung_loop_is_not_pinged_for(host: CliHost) -> None:
     command = (sys.executable, "-c", HANGS, "run", "--log-format", "json")
     with notify_socket() as systemd:
         environment = {"NOTIFY_SOCKET": systemd.path, "WATCHDOG_USEC": "400000"}
-        with DaemonProcess(
-            host.root, "--config", host.toml, "--state-dir", host.state, command=command, **environment
-        ) as daemon:
+        with host.daemon(command, **environment) as daemon:
             systemd.wait_for("WATCHDOG", count=2)
             assert daemon.wait_for("loop-stalled")["loops"] == "act"
             systemd.read()
@@ -210,7 +204,7 @@ def test_a_hung_loop_is_not_pinged_for(host: CliHost) -> None:
 
 
 def test_commands_act_beside_it(host: CliHost) -> None:
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
         for partition in ("orders-1", "orders-2"):
             assert delete(host, "--partition", partition, *FREELY).status == 0
@@ -231,7 +225,7 @@ def test_once_does_what_is_due_and_exits(host: CliHost) -> None:
 def test_a_plan_that_is_too_large_waits_for_exactly_its_approval(tmp_path: Path) -> None:
     host = CliHost(tmp_path / "h")
     host.with_assignments(**{**ALL_DUE, "cleanup.mode": "enforce", "cleanup.interval": "1s"})
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
         asked = daemon.wait_for("needs-approval")
         cycles = status_of(host.state)["cycles"][0]["started_at"]
         wait_until(lambda: status_of(host.state)["cycles"][0]["started_at"] > cycles, "another cycle")
@@ -245,20 +239,20 @@ def test_a_plan_that_is_too_large_waits_for_exactly_its_approval(tmp_path: Path)
 
 
 def test_killed_it_leaves_nothing_in_the_way_of_the_next_one(host: CliHost) -> None:
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
         status_of(host.state)
         daemon.process.kill()
         daemon.process.wait(30)
     assert (host.state / "status.sock").exists()
     assert host.run("status").status == Exit.UNREACHABLE
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
         assert wait_until(lambda: status_of(host.state)["pid"] == daemon.pid, "its own answer")
         assert daemon.stop()[0] == 0
 
 
 def test_descriptors_and_threads_do_not_grow_from_cycle_to_cycle(host: CliHost) -> None:
     host.with_assignments(**ENFORCED, **{"cleanup.interval": "1s", "health.probe_interval": "1s"})
-    with daemon_of(host) as daemon:
+    with host.daemon() as daemon:
 
         def began() -> str:
             return str(status_of(host.state)["cycles"][0]["started_at"])

@@ -236,7 +236,7 @@ def test_a_command_waits_for_the_cycle_and_the_daemon_for_the_command(tmp_path: 
     ) as holder:
         assert holder.stdin is not None and holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with DaemonProcess(host.root, "--config", host.toml, "--state-dir", host.state) as daemon:
+        with host.daemon() as daemon:
             said = daemon.wait_for("cycle-deferred")
             assert "cli:somebody" in said["error"] and str(holder.pid) in said["error"]
             holder.stdin.close()

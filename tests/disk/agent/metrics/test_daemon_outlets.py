@@ -32,7 +32,7 @@ def host(tmp_path: Path) -> CliHost:
 
 def daemon_of(host: CliHost) -> DaemonProcess:
     command = ("env", "-u", "LOGAGENT_METRICS__LISTEN", *FIRST)
-    return DaemonProcess(host.root, "--config", host.toml, "--state-dir", host.state, command=command)
+    return host.daemon(command)
 
 
 def fetch(address: str) -> str:

@@ -109,7 +109,7 @@ def test_every_query_is_answered_by_a_prometheus_that_scrapes_a_running_daemon(t
     init_store(str(store))
     host.with_assignments(**often, **{"metrics.listen": "127.0.0.1:0", "publish.store": str(store)})
     command = ("env", "-u", "LOGAGENT_METRICS__LISTEN", *FIRST)
-    daemon = DaemonProcess(host.root, "--config", host.toml, "--state-dir", host.state, command=command)
+    daemon = host.daemon(command)
     with daemon, prometheus(tmp_path, daemon.wait_for("metrics")["listen"]) as address:
         daemon.wait_for("cycle")
         # Two scrapes with a cycle before them: a rate needs both.
