@@ -9,13 +9,11 @@ in the end, settled; and the log says nothing twice in a row.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -31,7 +29,8 @@ from logagent.model.assignments.image import PartitionAssignment, Topic
 from tests.daemon_process import DaemonProcess, wait_until
 from tests.disk.conftest import MIB, mounted
 from tests.disk.killed import assignments
-from tests.host_files import format_log_dir, whole_partition
+from tests.host import Host
+from tests.host_files import whole_partition
 
 SETTINGS = {
     "LOGAGENT_KAFKA__VERSION": "3.9.1",
@@ -78,9 +77,13 @@ class Soak:
 
     # The host
 
+    @property
+    def host(self) -> Host:
+        return Host(self.root, *self.log_dirs, node_id=1)
+
     def lay_out(self) -> None:
+        self.host.format("AAAAAAAAAAAAAAAAAAAAZg", "AAAAAAAAAAAAAAAAAAAAYg")
         for number, path in enumerate(self.log_dirs):
-            format_log_dir(path, f"AAAAAAAAAAAAAAAAAAAA{'ZY'[number]}g", node_id=1)
             (path / ".lock").touch()
             for n in range(KEPT):
                 whole_partition(path / f"kept{number}-{n}", KEPT_IDS[number])
@@ -122,8 +125,7 @@ class Soak:
     # The daemon
 
     def start(self) -> None:
-        words = [word for d in self.log_dirs for word in ("--log-dir", d)]
-        self.daemon = DaemonProcess(self.root, *words, "--state-dir", self.root / "state", **self.environment)
+        self.daemon = self.host.daemon(**self.environment)
         self.started = time.monotonic()
 
     def running(self) -> DaemonProcess:
@@ -236,15 +238,10 @@ class Soak:
 
     def command(self, rng: random.Random) -> None:
         """A person acts beside it."""
-        words = [w for d in self.log_dirs for w in ("--log-dir", str(d))]
-        done = subprocess.run(
-            [sys.executable, "-m", "logagent", "cleanup", "--execute", "--json", *words, "--state-dir",
-             str(self.root / "state")],
-            env={**os.environ, **self.environment}, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        if done.returncode not in (0, 1, 3, 5) or "Traceback" in done.stderr:
-            facts = [r["fact"] for r in json.loads(done.stdout)["refusals"]] if done.stdout else []
-            self.problems.append(f"cleanup came to {done.returncode}: {facts[-3:]} {done.stderr[-300:]}")
+        ran = self.host.spawn("cleanup", "--execute", "--json", **self.environment)
+        if ran.status not in (0, 1, 3, 5) or "Traceback" in ran.err:
+            facts = [r["fact"] for r in ran.json["refusals"]] if ran.out else []
+            self.problems.append(f"cleanup came to {ran.status}: {facts[-3:]} {ran.err[-300:]}")
         self.done["commands"] += 1
 
     # The whole

@@ -21,6 +21,7 @@ from tests.daemon_process import FIRST, DaemonProcess, status_of, wait_until
 from tests.disk.conftest import MIB, LoopFs, mounted, run
 from tests.disk.killed import HEX
 from tests.disk.sessions import write_topic_elsewhere
+from tests.host import Host
 from tests.host_files import format_log_dir, whole_partition
 from tests.needs import missing, need_command, need_root
 
@@ -46,9 +47,9 @@ def log_dir(path: Path, letter: str = "Z") -> Path:
 
 
 def daemon_on(folder: Path, *log_dirs: Path, state: Path | None = None, **environment: str) -> DaemonProcess:
-    arguments = [word for d in log_dirs for word in ("--log-dir", d)]
-    state = folder / "state" if state is None else state
-    return DaemonProcess(folder, *arguments, "--state-dir", state, **{**SETTINGS, **environment})
+    host = Host(folder, *log_dirs)
+    host.state = state or host.state
+    return host.daemon(**{**SETTINGS, **environment})
 
 
 def test_sigterm_ends_soon_amid_100_gb(loop_fs: LoopFs, tmp_path: Path) -> None:
@@ -135,8 +136,7 @@ def test_at_the_limits_of_inotify_it_polls_and_says_so(tmp_path: Path, limit: st
     if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode:
         missing("user namespaces")
     d1 = log_dir(tmp_path / "d1")
-    arguments = ("--log-dir", d1, "--state-dir", tmp_path / "state")
-    with DaemonProcess(tmp_path, *arguments, command=(*enter, *FIRST), **SETTINGS) as daemon:
+    with Host(tmp_path, d1).daemon((*enter, *FIRST), **SETTINGS) as daemon:
         said = daemon.wait_for("watch", by="polling")
         assert said["level"] == "warning" and reason in said["reason"]
         (row,) = status_of(tmp_path / "state")["log_dirs"]
