@@ -1,4 +1,7 @@
-"""The rig proves itself: brokers of every mode start, serve, stop, die and come back with what they had."""
+"""The rig proves itself: brokers of every mode start, serve, stop, die and come back with what they had.
+
+The default run takes one broker; every other test takes more.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tests.broker.rig.rig import Rig
 from tests.broker.rig.security import Certificates, SecureListener, add_scram_user
 from tests.long_form import long_form, versions
 
-BROKERS = versions(("3.5.2", "zookeeper"), ("3.9.1", "kraft"), ("4.3.1", "kraft"), ("4.4.0", "kraft"))
+BROKERS = versions(("4.4.0", "kraft"), ("3.5.2", "zookeeper"), ("3.9.1", "kraft"), ("4.3.1", "kraft"))
 
 
 @pytest.mark.parametrize(("version", "mode"), BROKERS)
@@ -86,6 +89,7 @@ def test_a_failed_start_shows_the_output(kafka: Callable[..., KafkaNode]) -> Non
     assert node.exit_status == 1
 
 
+@long_form
 def test_a_cluster_reassigns_moves_and_loses_a_node(kafka_cluster: Callable[..., KafkaCluster]) -> None:
     cluster = kafka_cluster("4.3.1", nodes=3).start()
     cluster.create_topic("orders", assignments={0: [1, 2], 1: [2, 3], 2: [3, 1]})
