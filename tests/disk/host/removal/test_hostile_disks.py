@@ -7,7 +7,6 @@ import resource
 import shutil
 import socket
 import stat
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -246,6 +245,9 @@ def test_a_file_can_be_a_mount_point_too(
     victim.unlink()
 
 
+# Of a race, at least.
+ROUNDS = 300
+
 SWAPPER = """
 import os, sys
 target, aside, outside = sys.argv[1:]
@@ -269,15 +271,14 @@ while True:
 def test_a_racing_process_swaps_it_for_a_symlink(
     log_dir_path: Path, outside: Path, open_log_dir: Open, spawn: Callable[..., Any], swapped: str
 ) -> None:
-    """For as long as it races: nothing outside changes, nothing but our own errors comes back."""
+    """However it comes: nothing outside changes, nothing but our own errors comes back."""
     path = log_dir_path / MARKED
     target = {"the directory itself": path, "a directory in it": path / "sub"}.get(swapped, path / "x.log")
     spawn(SWAPPER, target, log_dir_path.parent / "aside", outside)
     log_dir = open_log_dir(log_dir_path)
     fresh = log_dir_path.parent / "fresh"
     rounds = removed = 0
-    deadline = time.monotonic() + 1.5
-    while time.monotonic() < deadline or not rounds:
+    while rounds < ROUNDS or removed < 20:
         rounds += 1
         # Made where nobody races, so that the test itself never writes through a symlink.
         if not fresh.exists():
@@ -298,8 +299,6 @@ def test_a_racing_process_swaps_it_for_a_symlink(
         except LogAgentError:
             pass
         log_dir.failures.check(log_dir.path)
-    assert rounds > 10
-    assert removed
 
 
 def test_a_racing_process_and_renames(
@@ -314,8 +313,7 @@ def test_a_racing_process_and_renames(
     log_dir = open_log_dir(log_dir_path)
     marked = log_dir_path / MARKED
     done = refused = 0
-    deadline = time.monotonic() + 1.5
-    while time.monotonic() < deadline:
+    while min(done, refused) < 30:
         try:
             log_dir.rename("orders-0", MARKED, expect, Interlock(log_dir.fd, log_dir.path))
         except LogAgentError:
@@ -331,7 +329,6 @@ def test_a_racing_process_and_renames(
                 marked.rename(path)
             except OSError:
                 path.unlink(missing_ok=True)
-    assert done + refused > 100
 
 
 def test_a_scan_survives_a_racing_process(
@@ -343,9 +340,8 @@ def test_a_scan_survives_a_racing_process(
     spawn(SWAPPER, path, log_dir_path.parent / "aside", outside)
     log_dir = open_log_dir(log_dir_path)
     inventory = None
-    deadline = time.monotonic() + 1
     seen = set()
-    while time.monotonic() < deadline:
+    for _ in range(ROUNDS):
         inventory = scan_log_dir(log_dir, inventory)
         for entry in inventory.dirs:
             seen.add((entry.error, entry.bytes))
