@@ -20,7 +20,7 @@ from typing import Any
 
 import logagent
 from logagent.__main__ import main
-from tests.cli_host import Ran
+from tests.command_line import Ran
 
 # Nothing takes a tenth of that.
 _PATIENCE = 300.0

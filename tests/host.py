@@ -69,21 +69,18 @@ class Host:
         """The disk `name` of tests/fixtures/disks at `root/host`, and a configuration under which no plan is too
         large."""
         host = cls(root, root / "host" / "d1", root / "host" / "d2")
-        host._extract(name)
-        return host
-
-    def _extract(self, name: str) -> None:
-        self.disk = self.root / "host"
-        self.disk.mkdir(parents=True)
-        extract(name, self.disk)
-        self.properties = self.disk / "server.properties"
-        text = self.properties.read_text(encoding="latin-1")
+        host.disk = host.root / "host"
+        host.disk.mkdir(parents=True)
+        extract(name, host.disk)
+        host.properties = host.disk / "server.properties"
+        text = host.properties.read_text(encoding="latin-1")
         # The records are as old as the archive: under the default of seven days all of them would be due by now.
-        text = text.replace("@ROOT@", str(self.disk)) + "\nlog.retention.hours=876000\n"
-        self.properties.write_text(text, encoding="latin-1")
+        text = text.replace("@ROOT@", str(host.disk)) + "\nlog.retention.hours=876000\n"
+        host.properties.write_text(text, encoding="latin-1")
         # Without assignments, unless a test configures them.
-        self.defaults["assignments.sources"] = ["kraft-log"]
-        self.configure(**NO_LIMITS)
+        host.defaults["assignments.sources"] = ["kraft-log"]
+        host.configure(**NO_LIMITS)
+        return host
 
     # What is on its disk
 

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from tests.cli_host import Ran, run_here
+from tests.command_line import Ran, run_here
 from tests.forked import import_product
 from tests.needs import missing, need_command, need_root
 

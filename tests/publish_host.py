@@ -15,7 +15,7 @@ from logagent.agent.planning.plan_cleanup import plan_ahead
 from logagent.agent.publish.publish import SPOOL_BYTES, Publisher
 from logagent.agent.session.session import Session
 from logagent.model.facts import Facts
-from tests.cli_host import CliHost
+from tests.host import Host
 
 HOUR_MS = 3_600_000
 
@@ -31,7 +31,7 @@ class TurnedClock(SystemClock):
 
 
 @contextmanager
-def looked_at(host: CliHost, clock: SystemClock) -> Iterator[tuple[Session, Facts]]:
+def looked_at(host: Host, clock: SystemClock) -> Iterator[tuple[Session, Facts]]:
     """A session as a cleanup cycle has it after its inventory."""
     with host.session(clock=clock, inventory=True) as session:
         yield session, session.facts()
@@ -41,7 +41,7 @@ class Publishing:
     """One daemon's publishing: `look` spools a snapshot of the host, `send` brings it away."""
 
     def __init__(self, root: Path, store: Path, *, limit_bytes: int = SPOOL_BYTES, name: str = "host7") -> None:
-        self.host = CliHost(root)
+        self.host = Host.from_disk(root)
         self.host.with_assignments()
         self.store = store
         self.clock = TurnedClock()

@@ -10,13 +10,14 @@ import warnings
 from itertools import pairwise
 from pathlib import Path
 
-from tests.cli_host import CliHost, Ran
+from tests.command_line import Ran
+from tests.host import Host
 
 _CLONE_NEWNS, _CLONE_NEWPID = 0x20000, 0x20000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 
 
-def run_in_a_copy(host: CliHost, *arguments: str, alone: bool = False) -> Ran:
+def run_in_a_copy(host: Host, *arguments: str, alone: bool = False) -> Ran:
     """`alone`: its `/proc` shows no process but this one, as that of a host does where nobody else uses the disks."""
     reader, writer = os.pipe()
     if (child := _fork()) == 0:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
-from tests.cli_host import CliHost
+from tests.host import Host
 
 SPARSE_BYTES = 200_000_000_000
 
@@ -131,17 +131,17 @@ class Opened:
     """A file: where it lies on a host, the commands that read it, and the kind of file that it is opened as
     (its limit's name in the code)."""
 
-    where: Callable[[CliHost], Path]
+    where: Callable[[Host], Path]
     commands: tuple[str, ...]
     kind: str
 
 
-def _metadata(host: CliHost, pattern: str) -> Path:
+def _metadata(host: Host, pattern: str) -> Path:
     (log,) = host.disk.glob("*/__cluster_metadata-0")
     return sorted(log.glob(pattern))[-1]
 
 
-def _in_x(host: CliHost, pattern: str) -> Path:
+def _in_x(host: Host, pattern: str) -> Path:
     """A file of the last segment of a stray, which `restore` looks at."""
     return sorted((host.d1 / STRAY).glob(pattern))[-1]
 

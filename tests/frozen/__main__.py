@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tests.frozen import fleet
 from tests.frozen.cases import CASES
-from tests.frozen.hosts import Checkout, Host
+from tests.frozen.hosts import Checkout, ScratchHost
 from tests.frozen.masks import Raw, masked
 
 HERE = Path(__file__).parents[2]
@@ -150,7 +150,7 @@ def run_case(checkout: Checkout, name: str) -> Raw:
         _mount(root)
         _mount(root / "host")
         try:
-            host = Host(root, checkout)
+            host = ScratchHost(root, checkout)
             try:
                 (fleet.report if name == fleet.NAME else CASES[name])(host)
             except Exception as error:

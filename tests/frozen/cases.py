@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.frozen.hosts import DISKS, FIXTURES, Host, locked
+from tests.frozen.hosts import DISKS, FIXTURES, ScratchHost, locked
 
-Case = Callable[[Host], None]
+Case = Callable[[ScratchHost], None]
 CASES: dict[str, Case] = {}
 
 ALL_DUE = {
@@ -40,7 +40,7 @@ def on(*disks: str) -> Callable[[Case], Case]:
     def add(make: Case) -> Case:
         name = make.__name__.strip("_").replace("_", "-")
 
-        def case(host: Host, disk: str | None = None) -> None:
+        def case(host: ScratchHost, disk: str | None = None) -> None:
             if disk is not None:
                 host.extract(disk)
                 host.configure(NO_LIMITS)
@@ -59,7 +59,7 @@ def on(*disks: str) -> Callable[[Case], Case]:
 
 
 @on()
-def _help(host: Host) -> None:
+def _help(host: ScratchHost) -> None:
     """Of every command and subcommand, as the help texts themselves name them."""
     left: list[tuple[str, ...]] = [()]
     while left:
@@ -71,13 +71,13 @@ def _help(host: Host) -> None:
 
 
 @on()
-def _schemas(host: Host) -> None:
+def _schemas(host: ScratchHost) -> None:
     for name in host.run("schema").out.split():
         host.run("schema", name)
 
 
 @on()
-def _names(host: Host) -> None:
+def _names(host: ScratchHost) -> None:
     """What Kafka itself was asked about, and what is no name at all."""
     asked = (FIXTURES / "kafka-answers" / "dir_names.jsonl").read_text().splitlines()
     names = [json.loads(line)["name"] for line in asked]
@@ -87,7 +87,7 @@ def _names(host: Host) -> None:
 
 
 @on()
-def _usage(host: Host) -> None:
+def _usage(host: ScratchHost) -> None:
     """Wrong usage and wrong configurations: statuses, messages, hints."""
     for arguments in (
         ("nonsense",),
@@ -117,7 +117,7 @@ def _usage(host: Host) -> None:
 
 
 @on(*EVERY_DISK)
-def _look(host: Host) -> None:
+def _look(host: ScratchHost) -> None:
     """Commands that change nothing, with the assignments that the host itself has: for these disks, old ones."""
     for command in (("scan",), ("scan", "--all"), ("queue",), ("cleanup",), ("rescue",), ("check",), ("status",)):
         host.both(*command)
@@ -134,7 +134,7 @@ def _look(host: Host) -> None:
 
 
 @on(*EVERY_DISK)
-def _judged(host: Host) -> None:
+def _judged(host: ScratchHost) -> None:
     """With assignments of now: verdicts, what waits, and what would be refused."""
     host.with_assignments(NO_LIMITS)
     for command in (
@@ -156,7 +156,7 @@ def _judged(host: Host) -> None:
 
 
 @on(*EVERY_DISK)
-def _due(host: Host) -> None:
+def _due(host: ScratchHost) -> None:
     """Nothing waits: two cleanups that act, and what they leave behind."""
     host.with_assignments(NO_LIMITS, ALL_DUE)
     for command in (("cleanup",), PRESTART, ("rescue",)):
@@ -176,7 +176,7 @@ def _due(host: Host) -> None:
 
 
 @on(*ONE_EACH)
-def _gone(host: Host) -> None:
+def _gone(host: ScratchHost) -> None:
     """Every topic of the cluster was deleted since."""
     # Names that are cut at the same place are told apart by random uuids only, and are sorted by them: one of each.
     seen = set()
@@ -198,7 +198,7 @@ def _gone(host: Host) -> None:
 
 
 @on(*ONE_EACH)
-def _acts(host: Host) -> None:
+def _acts(host: ScratchHost) -> None:
     """Marked, set aside, brought back."""
     host.with_assignments(NO_LIMITS)
     topic = "orders|ledger|plant.*"
@@ -222,7 +222,7 @@ def _acts(host: Host) -> None:
 
 
 @on(*ONE_EACH)
-def _limits(host: Host) -> None:
+def _limits(host: ScratchHost) -> None:
     """The blast radius of the defaults, and its approval."""
     host.with_assignments(ALL_DUE)
     host.run("cleanup", "--execute", "--json")
@@ -237,7 +237,7 @@ def _limits(host: Host) -> None:
 
 
 @on(*ONE_EACH)
-def _held(host: Host) -> None:
+def _held(host: ScratchHost) -> None:
     """Somebody holds the locks of the log dirs; then of one only."""
     host.with_assignments(NO_LIMITS, ALL_DUE)
     for log_dirs in (host.log_dirs(), host.log_dirs()[:1]):
@@ -258,7 +258,7 @@ def _held(host: Host) -> None:
 
 
 @on(*ONE_EACH)
-def _prestart(host: Host) -> None:
+def _prestart(host: ScratchHost) -> None:
     host.with_assignments(NO_LIMITS, ALL_DUE)
     host.run("prestart", *PATIENTLY, "--json")
     host.run("prestart", *PATIENTLY)
@@ -276,7 +276,7 @@ def _prestart(host: Host) -> None:
 
 
 @on(*ONE_EACH)
-def _once(host: Host) -> None:
+def _once(host: ScratchHost) -> None:
     """One cycle that reports, one that acts and publishes; the metrics of both."""
     host.store.mkdir()
     host.run("fleet", "init", "--store", str(host.store))
@@ -294,7 +294,7 @@ def _once(host: Host) -> None:
 
 
 @on(*ONE_EACH)
-def _daemon(host: Host) -> None:
+def _daemon(host: ScratchHost) -> None:
     """A daemon that has settled: its status and its metrics."""
     textfile = host.root / "logagent.prom"
     host.with_assignments(NO_LIMITS, {"metrics.textfile": str(textfile), "health.probe_interval": "1s"})
@@ -315,7 +315,7 @@ def _daemon(host: Host) -> None:
     host.say("metrics", textfile.read_text())
 
 
-def _wait_until(host: Host, condition: Callable[[Any], bool]) -> Any:
+def _wait_until(host: ScratchHost, condition: Callable[[Any], bool]) -> Any:
     """The first status document of the daemon that fulfils it."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
@@ -341,7 +341,7 @@ def _settled(status: Any) -> bool:
 # Disks and evidence that something is wrong with
 
 
-def _sick(host: Host) -> None:
+def _sick(host: ScratchHost) -> None:
     for command in (
         ("scan", "--all"),
         ("check",),
@@ -356,13 +356,13 @@ def _sick(host: Host) -> None:
 
 
 @on(MAIN)
-def _foreign_assignments(host: Host) -> None:
+def _foreign_assignments(host: ScratchHost) -> None:
     host.with_assignments(NO_LIMITS, ALL_DUE, cluster="AnotherAnotherAnotherA")
     _sick(host)
 
 
 @on(MAIN)
-def _damaged_assignments(host: Host) -> None:
+def _damaged_assignments(host: ScratchHost) -> None:
     host.with_assignments(NO_LIMITS, ALL_DUE)
     file = host.root / "assignments.json"
     file.write_bytes(file.read_bytes()[:-300])
@@ -370,7 +370,7 @@ def _damaged_assignments(host: Host) -> None:
 
 
 @on(MAIN)
-def _a_log_dir_is_gone(host: Host) -> None:
+def _a_log_dir_is_gone(host: ScratchHost) -> None:
     host.with_assignments(NO_LIMITS, ALL_DUE)
     shutil.rmtree(host.disk / "d2")
     for command in (("scan", "--all"), ("check",), ("cleanup",), ("rescue",), ("doctor",)):
@@ -379,7 +379,7 @@ def _a_log_dir_is_gone(host: Host) -> None:
 
 
 @on(MAIN)
-def _odd_things_in_a_log_dir(host: Host) -> None:
+def _odd_things_in_a_log_dir(host: ScratchHost) -> None:
     """Names that are none, empty directories, links, what cannot be parsed."""
     host.with_assignments(NO_LIMITS, ALL_DUE)
     d1 = host.disk / "d1"
@@ -403,7 +403,7 @@ def _odd_things_in_a_log_dir(host: Host) -> None:
 
 
 @on(MAIN)
-def _other_settings(host: Host) -> None:
+def _other_settings(host: ScratchHost) -> None:
     """Settings that change what is planned: by mode, by limits, by who may be deleted."""
     asks = (("cleanup",), PRESTART, ("rescue",))
     for settings in (

@@ -6,7 +6,7 @@ import tarfile
 
 import duckdb
 
-from tests.frozen.hosts import FIXTURES, Host
+from tests.frozen.hosts import FIXTURES, ScratchHost
 
 NAME = "fleet"
 DAY = "2025-03-10"
@@ -23,7 +23,7 @@ QUICK = {
 _CONF = [word for key, value in QUICK.items() for word in ("--conf", f"{key}={value}")]
 
 
-def report(host: Host) -> None:
+def report(host: ScratchHost) -> None:
     """Ingest and report; then every file of the report."""
     with tarfile.open(PLANTED) as archive:
         archive.extractall(host.root, filter="data")

@@ -80,7 +80,7 @@ class Checkout:
         return int(self._server.stdout.readline())
 
 
-class Host:
+class ScratchHost:
     """A fresh root, and the transcript of everything that was run there."""
 
     def __init__(self, root: Path, checkout: Checkout) -> None:
@@ -109,7 +109,7 @@ class Host:
     # The disk and its configuration
 
     def extract(self, name: str) -> None:
-        """The disk `name` of the fixtures, as `CliHost` has it."""
+        """The disk `name` of the fixtures, as `tests.host` has it."""
         with tarfile.open(DISKS / f"{name}.tar.xz") as archive:
             archive.extractall(self.disk, filter="data")
         self.expected = json.loads((DISKS / f"{name}.expected.json").read_text())

@@ -28,8 +28,8 @@ from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.store.shared import init_store
 from logagent.store.signing import load_private_key
-from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
 from tests.daemon_process import DaemonProcess, wait_until
+from tests.host import ALL_DUE, NO_LIMITS, Host
 from tests.page.conftest import Open
 from tests.page.markup import unpacked
 from tests.publish_host import data_files
@@ -52,7 +52,7 @@ main()
 class Fleet:
     """A fleet of one host, its report, and the shell of an operator there who may sign orders."""
 
-    host: CliHost
+    host: Host
     report: Path
     daemon: DaemonProcess
     key: Path
@@ -91,7 +91,7 @@ def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     store.mkdir()
     init_store(str(store))
     assert run(["topics", "keygen", str(key), "--key-id", "ops"]) == 0
-    host = CliHost(root)
+    host = Host.from_disk(root)
     orders = {"orders.accept": True, "orders.keys": [load_private_key(key).public()], "orders.interval": "1s"}
     host.with_assignments(**{**ALL_DUE, **NO_LIMITS, **orders, "publish.store": str(store)})
     (root / "bin").mkdir()

@@ -19,7 +19,7 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.security import Certificates, SecureListener
-from tests.cli_host import Ran
+from tests.command_line import Ran
 from tests.forked import run_forked
 from tests.long_form import FULL, long_form, versions
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.cli_host import Ran
+from tests.command_line import Ran
 from tests.disk.conftest import loop_fs
 from tests.disk.messes import fill_bytes, free
 from tests.forked import run_forked

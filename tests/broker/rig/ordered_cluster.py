@@ -23,7 +23,7 @@ from logagent.store.signing import generate
 from tests.broker.rig.cluster import Cluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.cli_host import Ran
+from tests.command_line import Ran
 from tests.daemon_process import DaemonProcess
 from tests.documents import assert_promised
 from tests.forked import run_forked

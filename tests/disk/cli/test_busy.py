@@ -11,14 +11,14 @@ from pathlib import Path
 
 from logagent.errors import Busy
 from logagent.host.state.executor_lock import ExecutorLock, waits_for_disk
-from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
 from tests.disk.conftest import LoopFs
 from tests.disk.failing import frozen, hanging_fs, wait_until
+from tests.host import ALL_DUE, NO_LIMITS, Host
 from tests.host_files import bulk_partition, format_log_dir
 
 
 def test_whoever_is_refused_learns_the_log_dir_and_the_process(tmp_path: Path) -> None:
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.configure(**NO_LIMITS, **ALL_DUE)
     with hanging_fs(tmp_path / "fuse") as stopped:
         format_log_dir(stopped.point)
@@ -42,7 +42,7 @@ def test_whoever_is_refused_learns_the_log_dir_and_the_process(tmp_path: Path) -
 def test_a_frozen_disk_is_named_and_not_the_healthy_one_beside_it(tmp_path: Path, loop_fs: LoopFs) -> None:
     """The kernel's state D: it cannot be ended and keeps the lock until the disk answers. Commands and the daemon say
     who it is, where it is, and that the disk is what to repair."""
-    host = CliHost(tmp_path / "host")
+    host = Host.from_disk(tmp_path / "host")
     point = loop_fs("ext4")
     (point / "meta.properties").write_bytes((host.d2 / "meta.properties").read_bytes())
     bulk_partition(point, f"gone-0.{'ab' * 16}-delete")
@@ -75,7 +75,7 @@ def test_a_frozen_disk_is_named_and_not_the_healthy_one_beside_it(tmp_path: Path
     assert _refused(host) is None
 
 
-def _refused(host: CliHost) -> Busy | None:
+def _refused(host: Host) -> Busy | None:
     """What whoever else wants to act is told."""
     try:
         with ExecutorLock(str(host.state), "me", wait_seconds=0, monotonic=time.monotonic, sleep=time.sleep):

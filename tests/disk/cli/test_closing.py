@@ -10,29 +10,30 @@ import pytest
 
 from logagent.cli.commands.status import _cycle
 from logagent.errors import Exit
-from tests.cli_host import ALL_DUE, FREELY, LOCKER, NO_LIMITS, CliHost, Ran, process
+from tests.command_line import LOCKER, Ran, process
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
 def last(ran: Ran) -> str:
     return ran.err.splitlines()[-1]
 
 
-def test_nothing_to_do(host: CliHost) -> None:
+def test_nothing_to_do(host: Host) -> None:
     assert last(host.run("delete", "--topic", "no-such-topic")) == "nothing to do"
 
 
-def test_what_waits_is_not_due(host: CliHost) -> None:
+def test_what_waits_is_not_due(host: Host) -> None:
     host.with_assignments(**NO_LIMITS)
     said = last(host.run("cleanup"))
     assert re.fullmatch(r"nothing is due: \d+ wait, the first until \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", said), said
 
 
-def test_all_refused_says_so_and_nothing_of_execute(host: CliHost) -> None:
+def test_all_refused_says_so_and_nothing_of_execute(host: Host) -> None:
     for options in ((), ("--execute",)):
         ran = host.run("delete", "--partition", "orders-1", *options)
         assert last(ran) == "nothing was done: refused, see above"
@@ -40,7 +41,7 @@ def test_all_refused_says_so_and_nothing_of_execute(host: CliHost) -> None:
         assert re.fullmatch(r"nothing was done: all \d are refused, see above", last(ran))
 
 
-def test_what_is_due_and_what_to_add(host: CliHost) -> None:
+def test_what_is_due_and_what_to_add(host: Host) -> None:
     words = ("delete", "--partition", "orders-1", "--partition", "orders-2", *FREELY)
     said = last(host.run(*words))
     assert re.fullmatch(r"2 directories, [\d.]+ KiB: nothing has been done yet; add --execute", said), said
@@ -54,7 +55,7 @@ def test_what_is_due_and_what_to_add(host: CliHost) -> None:
     assert re.fullmatch(r"9 of 9 done, [\d.]+ KiB freed; 2 refused, see above", last(done)), done.err
 
 
-def test_a_plan_that_needs_approval_says_the_words_and_they_work(host: CliHost) -> None:
+def test_a_plan_that_needs_approval_says_the_words_and_they_work(host: Host) -> None:
     host.configure(**{"cleanup.max_dirs": 1})
     words = ("delete", "--partition", "orders-1", "--partition", "orders-2", *FREELY)
     added = ""
@@ -71,7 +72,7 @@ def test_a_plan_that_needs_approval_says_the_words_and_they_work(host: CliHost) 
     assert last(host.run(*words, *shlex.split(added))) == "2 of 2 done"
 
 
-def test_the_queue_says_who_removes_it_and_when(host: CliHost) -> None:
+def test_the_queue_says_who_removes_it_and_when(host: Host) -> None:
     host.configure(**{**ALL_DUE, **NO_LIMITS})
     entries = len(host.find("", "-delete"))
     assert last(host.run("queue")) == f"{entries} due: logagent cleanup --execute removes what is due"
@@ -83,7 +84,7 @@ def test_the_queue_says_who_removes_it_and_when(host: CliHost) -> None:
     assert said == f"{entries} in log dirs of a running broker, which removes them itself when they are due"
 
 
-def test_rescue_closes_as_every_other_plan_does(host: CliHost) -> None:
+def test_rescue_closes_as_every_other_plan_does(host: Host) -> None:
     host.configure(**{**NO_LIMITS, "cleanup.leftover_grace": "0s"})
     due = host.run("rescue")
     said = re.fullmatch(

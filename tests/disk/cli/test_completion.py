@@ -11,16 +11,17 @@ import pytest
 
 from logagent.cli import completion
 from logagent.cli.main import COMMANDS, cli
-from tests.cli_host import CliHost, run_apart
+from tests.command_line import run_apart
 from tests.forked import run_forked
+from tests.host import Host
 from tests.private_host import REPOSITORY
 
 SHELLS = ("bash", "zsh", "fish")
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
 def asked(shell: str, *words: str, apart: bool = False) -> list[str]:
@@ -67,7 +68,7 @@ def in_bash(tmp_path: Path, *words: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_bash_completes_commands_names_and_nothing_that_it_would_expand(host: CliHost, tmp_path: Path) -> None:
+def test_bash_completes_commands_names_and_nothing_that_it_would_expand(host: Host, tmp_path: Path) -> None:
     assert set(COMMANDS) <= set(in_bash(tmp_path, ""))
     assert in_bash(tmp_path, "clea") == ["cleanup"]
     assert in_bash(tmp_path, "assignments", "ex") == ["export"]
@@ -84,7 +85,7 @@ def test_bash_completes_commands_names_and_nothing_that_it_would_expand(host: Cl
 
 
 @pytest.mark.parametrize("what", ["no such file", "a wrong file", "no such log dir"])
-def test_where_nothing_can_be_read_nothing_is_offered_and_nothing_is_said(host: CliHost, what: str) -> None:
+def test_where_nothing_can_be_read_nothing_is_offered_and_nothing_is_said(host: Host, what: str) -> None:
     if what == "no such file":
         host.toml.unlink()
     elif what == "a wrong file":

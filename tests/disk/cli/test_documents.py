@@ -10,9 +10,10 @@ import jsonschema
 import pytest
 
 from logagent.documents import SCHEMAS
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete, run_here
+from tests.command_line import run_here
 from tests.documents import assert_promised
 from tests.forked import run_forked
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host, delete
 from tests.hosts import OF_PLACES
 from tests.kafka_disks import expected
 
@@ -25,8 +26,8 @@ DISKS = [
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
 def valid(document: Any, name: str) -> Any:
@@ -49,7 +50,7 @@ def test_schemas_are_printed_and_strict(name: str) -> None:
 
 @pytest.mark.parametrize("disk", DISKS)
 def test_scan_of_every_kind_of_disk(tmp_path: Path, disk: str) -> None:
-    host = CliHost(tmp_path, disk)
+    host = Host.from_disk(tmp_path, disk)
     document = valid(host.run("scan", "--json").json, "scan")
     told = expected(disk)
     assert (document["cluster_id"], document["node_id"]) == (told["cluster_id"], told["node_id"])
@@ -67,7 +68,7 @@ def test_scan_of_every_kind_of_disk(tmp_path: Path, disk: str) -> None:
     assert all(ledger["used"] == known + ledger["unexplained"] for ledger in ledgers)
 
 
-def test_scan_as_json_lines_says_the_same(host: CliHost) -> None:
+def test_scan_as_json_lines_says_the_same(host: Host) -> None:
     host.with_assignments()
     document = host.run("scan", "--json").json
     lines = [json.loads(line) for line in host.run("scan", "--jsonl").out.splitlines()]
@@ -78,7 +79,7 @@ def test_scan_as_json_lines_says_the_same(host: CliHost) -> None:
     assert {row["verdict"] for row in rows if row["kind"] == "current"} == {"assigned", "orphan"}
 
 
-def test_every_acting_command_prints_its_plan(host: CliHost) -> None:
+def test_every_acting_command_prints_its_plan(host: Host) -> None:
     host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
     plans = [
         host.run("delete", "--json", "--topic", "clicks|plant.*", *FREELY),
@@ -109,7 +110,7 @@ def test_every_acting_command_prints_its_plan(host: CliHost) -> None:
     assert newest == entries[-2:]
 
 
-def test_the_queue_is_in_the_order_in_which_it_falls_due(host: CliHost) -> None:
+def test_the_queue_is_in_the_order_in_which_it_falls_due(host: Host) -> None:
     host.run("delete", "--topic", "visits|plant.*", *FREELY, "--execute")
     document = valid(host.run("queue", "--json").json, "queue")
     entries = document["entries"]
@@ -123,7 +124,7 @@ def test_the_queue_is_in_the_order_in_which_it_falls_due(host: CliHost) -> None:
     assert theirs == {"orders-2019", None}
 
 
-def test_history_of_one_broker(host: CliHost) -> None:
+def test_history_of_one_broker(host: Host) -> None:
     delete(host, "--partition", "x-0", *FREELY)
     other = host.root / "other.properties"
     other.write_text("log.dirs=/elsewhere\n")
@@ -131,7 +132,7 @@ def test_history_of_one_broker(host: CliHost) -> None:
     assert len(host.run("history", "--json", "--kafka-config", str(host.properties)).json["entries"]) == 1
 
 
-def test_one_round_of_the_daemon_ends_with_its_status(host: CliHost) -> None:
+def test_one_round_of_the_daemon_ends_with_its_status(host: Host) -> None:
     host.with_assignments()
     ran = host.run("run", "--once", "--json")
     document = valid(ran.json, "status")
@@ -139,7 +140,7 @@ def test_one_round_of_the_daemon_ends_with_its_status(host: CliHost) -> None:
     assert {d["path"] for d in document["log_dirs"]} == {str(host.d1), str(host.d2)}
 
 
-def test_an_export_with_json_is_printed_too(host: CliHost, tmp_path: Path) -> None:
+def test_an_export_with_json_is_printed_too(host: Host, tmp_path: Path) -> None:
     host.with_assignments()
     file = tmp_path / "export.json"
     where = ("--config", str(host.toml), "--state-dir", str(host.state))
@@ -147,7 +148,7 @@ def test_an_export_with_json_is_printed_too(host: CliHost, tmp_path: Path) -> No
     assert ran.status == 0 and ran.json == json.loads(file.read_text()) == valid(ran.json, "assignments")
 
 
-def test_refusals_and_waiting_are_documents_too(host: CliHost) -> None:
+def test_refusals_and_waiting_are_documents_too(host: Host) -> None:
     ran = host.run("delete", "--json", "--topic", "orders|__consumer_offsets", "--execute")
     document = valid(ran.json, "plan")
     assert ran.status == 3 and not document["actions"]
@@ -159,7 +160,7 @@ def test_refusals_and_waiting_are_documents_too(host: CliHost) -> None:
     assert undated and all(reason.startswith("whose it is is not known (stale-assignments") for reason in undated)
 
 
-def test_check_and_prestart_as_json(host: CliHost) -> None:
+def test_check_and_prestart_as_json(host: Host) -> None:
     check = valid(host.run("check", "--json").json, "check")
     assert [(d["path"], d["health"]) for d in check["log_dirs"]] == [(str(host.d1), "online"), (str(host.d2), "online")]
     assert {f["severity"] for f in check["findings"] if f["code"] not in OF_PLACES} == {"info"}
@@ -183,7 +184,7 @@ def test_explain_prints_one_object_a_name() -> None:
         valid(document, "explain-name")
 
 
-def test_configuration_and_assignments_as_json(host: CliHost) -> None:
+def test_configuration_and_assignments_as_json(host: Host) -> None:
     host.with_assignments()
     shown = host.run("config", "show")
     assert shown.status == 2  # options stand behind the subcommand
@@ -212,7 +213,7 @@ def test_configuration_and_assignments_as_json(host: CliHost) -> None:
     ],
 )
 def test_stdout_holds_one_document_even_where_there_is_much_to_say(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.set_property(f"log.dirs={host.d1},{host.d2},{host.disk / 'gone'}")
     ran = run_forked(*host.arguments(*arguments))
     assert isinstance(json.loads(ran.out), dict)
@@ -224,7 +225,7 @@ def test_stdout_holds_one_document_even_where_there_is_much_to_say(tmp_path: Pat
 
 
 def test_the_configuration_is_shown_as_people_write_it_and_where_it_comes_from(
-    host: CliHost, monkeypatch: pytest.MonkeyPatch
+    host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.configure(**{"cleanup.min_age": "90m", "delete.bytes_per_second": 3 << 20})
     monkeypatch.setenv("LOGAGENT_CLEANUP__SIGHTINGS", "5")

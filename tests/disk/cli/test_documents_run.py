@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import CliHost
+from tests.host import Host
 from tests.markdown import PAGES, blocks, name_of
 from tests.pasted import HOME, Plans, compare, is_pasted_into, run
 from tests.private_host import KAFKA_UID, PrivateHost, private_host
@@ -24,7 +24,7 @@ SHOWN = [page for page in PAGES if any(block.language == "sh" for block in block
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[PrivateHost]:
-    disk = CliHost(tmp_path / "disk")
+    disk = Host.from_disk(tmp_path / "disk")
     disk.with_assignments()
     with private_host(tmp_path / "host", PrivateHost) as one:
         one.run("cp", "-a", str(disk.disk), "/data")

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from logagent.cli.main import cli, run
-from tests.cli_host import CliHost
+from tests.host import Host
 
 
 def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -60,7 +60,7 @@ def test_every_command_is_listed() -> None:
 
 
 def test_nothing_is_restored_for_an_empty_plan(tmp_path: Path) -> None:
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     before = host.partitions()
     ran = host.run("restore", "--plan", "", "--execute")
     assert ran.status == 2 and "--plan is empty" in ran.err and host.partitions() == before

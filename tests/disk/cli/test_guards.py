@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import ALL_DUE, FREELY, LOCKER, NO_LIMITS, CliHost, delete, process
+from tests.command_line import LOCKER, process
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host, delete
 
 READER = """
 import sys
@@ -17,19 +18,19 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
 @pytest.fixture
-def judged(tmp_path: Path) -> CliHost:
+def judged(tmp_path: Path) -> Host:
     """A host whose verdicts come from fresh assignments."""
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.with_assignments(**NO_LIMITS)
     return host
 
 
-def test_nothing_goes_without_proof_or_the_operators_word(judged: CliHost) -> None:
+def test_nothing_goes_without_proof_or_the_operators_word(judged: Host) -> None:
     before = judged.partitions()
     ran = delete(judged, "--partition", "orders-1")
     assert ran.status == 3 and ran.guards() == {"orders-1": "assigned"}
@@ -46,13 +47,13 @@ def test_nothing_goes_without_proof_or_the_operators_word(judged: CliHost) -> No
     assert ran.status == 0 and ran.outcomes() == {"returns-2": "done"}
 
 
-def test_the_last_copy_needs_a_word_of_its_own(host: CliHost) -> None:
+def test_the_last_copy_needs_a_word_of_its_own(host: Host) -> None:
     ran = delete(host, "--partition", "orders-1", "--allow-assigned")
     assert ran.status == 3 and ran.guards() == {"orders-1": "assigned"}
     assert "--even-last-copy" in ran.json["refusals"][0]["hint"]
 
 
-def test_while_a_broker_holds_the_log_dirs_every_deed_is_refused(host: CliHost) -> None:
+def test_while_a_broker_holds_the_log_dirs_every_deed_is_refused(host: Host) -> None:
     host.configure(**NO_LIMITS, **ALL_DUE)
     delete(host, "--partition", "clicks-0", *FREELY)
     (marked,) = host.find("clicks-0.", "-delete")
@@ -75,7 +76,7 @@ def test_while_a_broker_holds_the_log_dirs_every_deed_is_refused(host: CliHost) 
     assert (host.d1 / ".lock").exists(), "whose lock it was is not for us to tidy up"
 
 
-def test_a_process_without_the_lock_that_has_files_open_stops_it_too(host: CliHost) -> None:
+def test_a_process_without_the_lock_that_has_files_open_stops_it_too(host: Host) -> None:
     (log,) = (host.d2 / "orders-1").glob("*.log")
     with process(READER, log) as pid:
         before = host.partitions()
@@ -86,7 +87,7 @@ def test_a_process_without_the_lock_that_has_files_open_stops_it_too(host: CliHo
     assert delete(host, "--partition", "orders-1", *FREELY).outcomes() == {"orders-1": "done"}
 
 
-def test_nothing_is_guessed_about_log_dirs_of_two_nodes(host: CliHost) -> None:
+def test_nothing_is_guessed_about_log_dirs_of_two_nodes(host: Host) -> None:
     meta = host.d2 / "meta.properties"
     meta.write_text(meta.read_text().replace("node.id=3", "node.id=4"))
     before = host.partitions()
@@ -97,7 +98,7 @@ def test_nothing_is_guessed_about_log_dirs_of_two_nodes(host: CliHost) -> None:
     assert not changed
 
 
-def test_an_unformatted_log_dir_is_listed_and_left_alone(host: CliHost) -> None:
+def test_an_unformatted_log_dir_is_listed_and_left_alone(host: Host) -> None:
     (host.d2 / "meta.properties").unlink()
     ran = delete(host, "--topic", "orders", *FREELY)
     assert ran.guards() == {"orders-1": "online", "orders-2": "online"}
@@ -108,7 +109,7 @@ def test_an_unformatted_log_dir_is_listed_and_left_alone(host: CliHost) -> None:
 
 
 @pytest.mark.parametrize("version", [None, "2.8.2", "3.6.0"])
-def test_brokers_that_do_not_know_strays_get_none(host: CliHost, version: str | None) -> None:
+def test_brokers_that_do_not_know_strays_get_none(host: Host, version: str | None) -> None:
     host.configure(**NO_LIMITS, **({} if version is None else {"kafka.version": version}))
     if version is None:
         # Nor does the metadata.version of the cluster say it.
@@ -122,7 +123,7 @@ def test_brokers_that_do_not_know_strays_get_none(host: CliHost, version: str | 
     assert host.partitions() == before
 
 
-def test_without_a_journal_nothing_is_done(host: CliHost) -> None:
+def test_without_a_journal_nothing_is_done(host: Host) -> None:
     host.state.write_text("in the way")
     before = host.partitions()
     ran = delete(host, "--partition", "orders-1", *FREELY)
@@ -137,7 +138,7 @@ def test_without_a_journal_nothing_is_done(host: CliHost) -> None:
     assert host.partitions() == before
 
 
-def test_two_never_act_at_once(host: CliHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_never_act_at_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one waits ten seconds; its clock runs fast here."""
     import logagent.cli.host_session
     from logagent.agent.clock import SystemClock
@@ -164,7 +165,7 @@ def test_two_never_act_at_once(host: CliHost, monkeypatch: pytest.MonkeyPatch) -
     assert delete(host, "--partition", "orders-1", *FREELY).status == 0
 
 
-def test_before_3_6_1_quarantine_is_a_place_outside_the_log_dirs(host: CliHost) -> None:
+def test_before_3_6_1_quarantine_is_a_place_outside_the_log_dirs(host: Host) -> None:
     aside = host.disk / "aside"
     aside.mkdir()
     host.configure(**NO_LIMITS, **{"kafka.version": "2.8.2", "cleanup.quarantine_dirs": [str(aside)]})

@@ -23,9 +23,10 @@ import pytest
 
 from logagent.errors import Exit
 from logagent.store.shared import init_store
-from tests.cli_host import CliHost, Ran, run_here
+from tests.command_line import Ran, run_here
 from tests.disk.hostile_files import FILES, KINDS, Opened, changing
 from tests.forked import import_product
+from tests.host import Host
 from tests.long_form import FULL
 from tests.needs import need_root
 
@@ -43,8 +44,8 @@ _COMMANDS = None if FULL else 1
 _EACH = ("unreadable", "fifo", "directory", "device", "sparse", "garbage", "deep")
 
 
-def host_with(path: Path, name: str, file: Opened) -> CliHost:
-    host = CliHost(path)
+def host_with(path: Path, name: str, file: Opened) -> Host:
+    host = Host.from_disk(path)
     host.with_assignments()
     if "assignments" not in name:
         host.configure()
@@ -65,7 +66,7 @@ def host_with(path: Path, name: str, file: Opened) -> CliHost:
     return host
 
 
-def lay_out_report(host: CliHost) -> None:
+def lay_out_report(host: Host) -> None:
     store, report = host.root / "store", host.root / "report"
     store.mkdir()
     init_store(str(store))
@@ -95,7 +96,7 @@ class Took:
     grown: int
 
 
-def run_copy(host: CliHost, command: str) -> Took:
+def run_copy(host: Host, command: str) -> Took:
     words = command.format(root=host.root).split()
     arguments = words if words[0] == "topics" else host.arguments(*words)
     import_product()
@@ -183,7 +184,7 @@ def before(name: str) -> list[str]:
     return list(FILES)[: list(FILES).index(name)]
 
 
-def check_one(host: CliHost, command: str, kind: str, clean: Took) -> None:
+def check_one(host: Host, command: str, kind: str, clean: Took) -> None:
     took = run_copy(host, command)
     ran, what = took.ran, f"{command} with {kind}: {took}, and without it {clean.seconds:.2f} of {clean.whole:.2f} s"
     assert took.grown < _BYTES, what

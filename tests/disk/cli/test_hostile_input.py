@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from logagent.cli.main import COMMANDS
 from logagent.errors import Exit
-from tests.cli_host import FREELY, NO_LIMITS, CliHost, Ran, run_here
+from tests.command_line import Ran, run_here
+from tests.host import FREELY, NO_LIMITS, Host
 
 HOSTILE = [
     b"caf\xe9-0",
@@ -28,12 +29,12 @@ HOSTILE = [
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
 @pytest.fixture
-def hostile(host: CliHost) -> CliHost:
+def hostile(host: Host) -> Host:
     for name in HOSTILE:
         made = host.d1 / os.fsdecode(name)
         shutil.copytree(host.d1 / "x-1", made)
@@ -42,7 +43,7 @@ def hostile(host: CliHost) -> CliHost:
     return host
 
 
-def test_hostile_names_are_shown_and_never_interpreted(hostile: CliHost) -> None:
+def test_hostile_names_are_shown_and_never_interpreted(hostile: Host) -> None:
     rows = {d["name"]: d for d in hostile.run("scan", "--json").json["dirs"]}
     assert {os.fsdecode(name) for name in HOSTILE} <= set(rows)
     assert rows["caf\udce9-0"]["topic"] == "caf\udce9"
@@ -54,7 +55,7 @@ def test_hostile_names_are_shown_and_never_interpreted(hostile: CliHost) -> None
     assert '"name":"caf\\udce9-0"' in hostile.run("scan", "--jsonl").out
 
 
-def test_hostile_names_are_marked_restored_and_removed_like_others(hostile: CliHost) -> None:
+def test_hostile_names_are_marked_restored_and_removed_like_others(hostile: Host) -> None:
     before = hostile.partitions()
     topics = [re.escape(os.fsdecode(name).rpartition("-")[0]) for name in HOSTILE]
     marked = hostile.run("delete", "--json", "--topic", "|".join(topics), *FREELY, "--execute")
@@ -92,13 +93,13 @@ PIECES = [
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> CliHost:
-    return CliHost(tmp_path_factory.mktemp("fuzz"))
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    return Host.from_disk(tmp_path_factory.mktemp("fuzz"))
 
 
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(set(COMMANDS) - {"demo", "fleet"})), st.lists(st.sampled_from(PIECES), max_size=6))
-def test_no_command_line_ends_in_a_traceback(shared: CliHost, command: str, pieces: list[str]) -> None:
+def test_no_command_line_ends_in_a_traceback(shared: Host, command: str, pieces: list[str]) -> None:
     stand_ins = {"TOML": str(shared.toml), "JSON": str(shared.properties), "DIR": str(shared.d1)}
     words = [stand_ins.get(piece, piece) for piece in pieces]
     # The state dir stands last, so that it holds whatever the words say.
@@ -128,7 +129,7 @@ def test_a_fleet_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seconds", [10_000_000_000, 1 << 62, -(1 << 62)])
 def test_a_file_from_the_far_future_or_past_stops_no_cleanup(tmp_path: Path, seconds: int) -> None:
     """Beyond the year 2262 its nanoseconds are no number of SQLite's. (A file system may store its latest time.)"""
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.with_assignments(**NO_LIMITS)
     for segment in host.d2.glob("returns-2/*.log"):
         os.utime(segment, (0, seconds))

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import FREELY, NO_LIMITS, CliHost, delete
+from tests.host import FREELY, NO_LIMITS, Host, delete
 
 LOG_START_OFFSET = "log-start-offset-checkpoint"
 CHECKPOINT = "0\n1\nshipments 0 1\n"
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
 @pytest.mark.parametrize("how", [Path.rename, lambda d1, new: new.symlink_to(d1)], ids=["renamed", "symlink"])
-def test_what_comes_back_has_its_log_start_offset(host: CliHost, how: Callable[[Path, Path], object]) -> None:
+def test_what_comes_back_has_its_log_start_offset(host: Host, how: Callable[[Path, Path], object]) -> None:
     """Records that `deleteRecords` had removed were served again."""
     (host.d1 / LOG_START_OFFSET).write_text(CHECKPOINT)
     set_aside = delete(host, "--partition", "shipments-0", "--quarantine", *FREELY)
@@ -37,7 +37,7 @@ def test_what_comes_back_has_its_log_start_offset(host: CliHost, how: Callable[[
     assert "log start offset" not in back.json["actions"][0]["reason"]
 
 
-def test_from_a_quarantine_directory_that_was_renamed_too(host: CliHost) -> None:
+def test_from_a_quarantine_directory_that_was_renamed_too(host: Host) -> None:
     (host.d1 / LOG_START_OFFSET).write_text(CHECKPOINT)
     for quarantine in (host.root / "old", host.root / "new"):
         host.configure(**NO_LIMITS, **{"kafka.version": "3.5.2", "cleanup.quarantine_dirs": [str(quarantine)]})
@@ -51,7 +51,7 @@ def test_from_a_quarantine_directory_that_was_renamed_too(host: CliHost) -> None
     assert (host.d1 / "shipments-0").is_dir() and (host.d1 / LOG_START_OFFSET).read_text() == CHECKPOINT
 
 
-def test_one_that_is_named_by_a_symlink_has_the_path_of_the_configuration(host: CliHost) -> None:
+def test_one_that_is_named_by_a_symlink_has_the_path_of_the_configuration(host: Host) -> None:
     """A crash is settled by that path: under the other one nobody would put back what the checkpoints lost."""
     (host.root / "link").symlink_to(host.d1)
     shown = host.run("cleanup", "--json", "--log-dir", str(host.root / "link")).json
@@ -60,7 +60,7 @@ def test_one_that_is_named_by_a_symlink_has_the_path_of_the_configuration(host: 
     assert shown["plan_id"] == host.run("cleanup", "--json", "--log-dir", str(host.d1)).json["plan_id"]
 
 
-def test_without_its_journal_it_is_reported_that_deleted_records_may_come_back(host: CliHost) -> None:
+def test_without_its_journal_it_is_reported_that_deleted_records_may_come_back(host: Host) -> None:
     delete(host, "--partition", "orders-1", "--quarantine", *FREELY)
     (name,) = host.find("orders-1.", "-stray")
     known = host.run("restore", "--retention-will-delete", "--json", name)

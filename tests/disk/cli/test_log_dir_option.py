@@ -10,20 +10,21 @@ from pathlib import Path
 import pytest
 
 from logagent.broker.files.meta_properties import parse_meta_properties
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete, run_here
+from tests.command_line import run_here
 from tests.disk.conftest import LoopFs
 from tests.disk.messes import Thing, make
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host, delete
 from tests.hosts import OF_PLACES
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    made = CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    made = Host.from_disk(tmp_path)
     made.configure(**NO_LIMITS, **ALL_DUE)
     return made
 
 
-def test_only_the_named_log_dir_is_acted_on(host: CliHost) -> None:
+def test_only_the_named_log_dir_is_acted_on(host: Host) -> None:
     before = host.partitions()
     shown = host.run("cleanup", "--json", "--log-dir", str(host.d1)).json
     done = host.run("cleanup", "--json", "--execute", "--log-dir", str(host.d1)).json
@@ -34,7 +35,7 @@ def test_only_the_named_log_dir_is_acted_on(host: CliHost) -> None:
     }
 
 
-def test_a_dead_log_dir_that_was_left_out_still_keeps_what_may_come_from_a_move(host: CliHost) -> None:
+def test_a_dead_log_dir_that_was_left_out_still_keeps_what_may_come_from_a_move(host: Host) -> None:
     """The source of a move between log dirs is marked by the broker; where its target is dead it is the only copy.
     With `--log-dir d1` alone it went."""
     by_broker = [path.name for path in host.d1.iterdir() if path.name.endswith("-delete")]
@@ -51,7 +52,7 @@ def test_a_dead_log_dir_that_was_left_out_still_keeps_what_may_come_from_a_move(
     assert waiting and all(str(host.d2) in w["reason"] for w in waiting)
 
 
-def test_without_a_configuration_the_assignments_say_which_log_dirs_there_are(host: CliHost) -> None:
+def test_without_a_configuration_the_assignments_say_which_log_dirs_there_are(host: Host) -> None:
     """With nothing but `--log-dir d1`, the same only copy went: no configuration named the dead log dir."""
     stray, marked = (f"moved-0.{'ab' * 16}-{suffix}" for suffix in ("stray", "delete"))
     for name in (stray, marked):
@@ -75,7 +76,7 @@ def test_without_a_configuration_the_assignments_say_which_log_dirs_there_are(ho
     assert cleaned.outcomes()[marked] == "done"
 
 
-def test_restore_knows_what_is_current_in_the_log_dir_left_out(host: CliHost) -> None:
+def test_restore_knows_what_is_current_in_the_log_dir_left_out(host: Host) -> None:
     delete(host, "--partition", "orders-1", *FREELY)
     (marked,) = host.find("orders-1.", "-delete")
     here, other = (host.d1, host.d2) if (host.d1 / marked).exists() else (host.d2, host.d1)
@@ -88,14 +89,14 @@ def test_restore_knows_what_is_current_in_the_log_dir_left_out(host: CliHost) ->
 
 
 @pytest.mark.parametrize("typo", ["d1x", "", "d1/x-1", "../etc"])
-def test_what_is_no_log_dir_is_reported(host: CliHost, typo: str) -> None:
+def test_what_is_no_log_dir_is_reported(host: Host, typo: str) -> None:
     before = host.partitions()
     ran = host.run("cleanup", "--execute", "--log-dir", f"{host.disk}/{typo}")
     assert ran.status == 78 and "it is not a log dir" in ran.err and str(host.d1) in ran.err
     assert host.partitions() == before
 
 
-def test_one_by_a_symlink_a_slash_or_a_relative_path_is_the_same(host: CliHost, tmp_path: Path) -> None:
+def test_one_by_a_symlink_a_slash_or_a_relative_path_is_the_same(host: Host, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(host.d1)
     plans = {
         host.run("cleanup", "--json", "--log-dir", spelling).json["plan_id"]
@@ -110,7 +111,7 @@ def test_one_by_a_symlink_a_slash_or_a_relative_path_is_the_same(host: CliHost, 
 
 @pytest.mark.parametrize("kind", ["symlink", "bind mount"])
 def test_one_log_dir_under_two_paths_counts_once_and_is_reported(
-    host: CliHost, tmp_path: Path, bind_mount: Callable[[Path, Path], None], kind: str
+    host: Host, tmp_path: Path, bind_mount: Callable[[Path, Path], None], kind: str
 ) -> None:
     """Every directory was listed and removed twice ("20 of 20 done"). No broker starts with it."""
     second = tmp_path / "second"
@@ -133,7 +134,7 @@ def test_one_log_dir_under_two_paths_counts_once_and_is_reported(
     assert [f["code"] for f in found if f["code"] not in OF_PLACES] == ["duplicate-log-dir"]
 
 
-def test_the_history_of_one_log_dir(host: CliHost) -> None:
+def test_the_history_of_one_log_dir(host: Host) -> None:
     done = host.run("cleanup", "--json", "--execute").json
     assert {a["log_dir"] for a in done["actions"]} == {str(host.d1), str(host.d2)}
     entries = {d: host.run("history", "--json", "--log-dir", f"{d}/").json["entries"] for d in (host.d1, host.d2)}
@@ -144,7 +145,7 @@ def test_the_history_of_one_log_dir(host: CliHost) -> None:
     assert "no entries of these log dirs" in host.run("history", "--log-dir", str(host.root)).err
 
 
-def test_a_budget_of_days_is_a_typo(host: CliHost) -> None:
+def test_a_budget_of_days_is_a_typo(host: Host) -> None:
     for budget in ("30d", "61m"):
         ran = host.run("prestart", "--budget", budget)
         assert ran.status == 2 and "the maximum is an hour" in ran.err

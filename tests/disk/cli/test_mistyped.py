@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from logagent.errors import Exit
-from tests.cli_host import NO_LIMITS, CliHost, run_here
+from tests.command_line import run_here
+from tests.host import NO_LIMITS, Host
 from tests.terminal import on_a_terminal, plain
 
 WIDTHS = (80, 120, 200)
@@ -52,14 +53,14 @@ ANYWHERE = {
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> CliHost:
-    made = CliHost(tmp_path_factory.mktemp("mistyped"))
+def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    made = Host.from_disk(tmp_path_factory.mktemp("mistyped"))
     made.with_assignments(**NO_LIMITS)
     return made
 
 
 @pytest.mark.parametrize("line, status, said", ON_A_HOST, ids=[line for line, _, _ in ON_A_HOST])
-def test_a_mistyping_is_said_in_whole_and_changes_nothing(host: CliHost, line: str, status: Exit, said: str) -> None:
+def test_a_mistyping_is_said_in_whole_and_changes_nothing(host: Host, line: str, status: Exit, said: str) -> None:
     before = host.snapshot()
     ran = host.run(*line.split())
     assert ran.status == status and said in _words(ran.err), ran.err

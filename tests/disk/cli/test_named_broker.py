@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import Ran
+from tests.command_line import Ran
 from tests.disk.doctor_host import D1, D2, PROPERTIES, TOML, DoctorHost, doctor_host
 
 ACT = (

@@ -9,15 +9,16 @@ import pytest
 
 from logagent.cli.main import COMMANDS, cli
 from logagent.errors import Exit
-from tests.cli_host import FREELY, CliHost, Ran, delete, run_here
+from tests.command_line import Ran, run_here
+from tests.host import FREELY, Host, delete
 
 
 @pytest.fixture
-def host(tmp_path_factory: pytest.TempPathFactory) -> CliHost:
-    return CliHost(tmp_path_factory.mktemp("n"))
+def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    return Host.from_disk(tmp_path_factory.mktemp("n"))
 
 
-def taken(host: CliHost, partition: str, *options: str) -> str:
+def taken(host: Host, partition: str, *options: str) -> str:
     """The name that a partition's directory has after it was marked or set aside."""
     deeds = delete(host, "--partition", partition, *options, *FREELY).deeds
     assert [d["outcome"] for d in deeds] == ["done"]
@@ -31,7 +32,7 @@ def restored(ran: Ran) -> list[str]:
 
 @pytest.mark.parametrize("options", [(), ("--quarantine",)], ids=["marked", "stray"])
 def test_restore_takes_a_directory_by_partition_by_beginning_and_as_printed(
-    host: CliHost, options: tuple[str, ...]
+    host: Host, options: tuple[str, ...]
 ) -> None:
     name = taken(host, "orders-1", *options)
     uuid, end = name.split(".")[-1].split("-")
@@ -48,7 +49,7 @@ def test_restore_takes_a_directory_by_partition_by_beginning_and_as_printed(
         assert restored(host.run("restore", "--json", "--retention-will-delete", text)) == [name], text
 
 
-def test_restore_takes_a_partition_also_where_it_is_current_again(host: CliHost) -> None:
+def test_restore_takes_a_partition_also_where_it_is_current_again(host: Host) -> None:
     (other,) = host.find("shipments-0")
     name = taken(host, "orders-1")
     assert restored(host.run("restore", "--json", "--retention-will-delete", "orders-1")) == [name]
@@ -60,7 +61,7 @@ def test_restore_takes_a_partition_also_where_it_is_current_again(host: CliHost)
     )
 
 
-def test_what_may_mean_several_directories_restores_none_and_lists_them(host: CliHost) -> None:
+def test_what_may_mean_several_directories_restores_none_and_lists_them(host: Host) -> None:
     names = [taken(host, "orders-1"), taken(host, "orders-2")]
     before = host.snapshot()
     for text in ("orders-", "orders…-delete", "…-delete"):
@@ -70,7 +71,7 @@ def test_what_may_mean_several_directories_restores_none_and_lists_them(host: Cl
     assert host.snapshot() == before
 
 
-def test_a_partition_is_never_the_beginning_of_another_one(host: CliHost) -> None:
+def test_a_partition_is_never_the_beginning_of_another_one(host: Host) -> None:
     """`orders-1` is not `orders-10.…`: whoever says a partition means that one."""
     ten = f"zeta-10.{'0' * 32}-stray"
     (host.d1 / host.find("carts-1.", "-stray")[0]).rename(host.d1 / ten)
@@ -79,13 +80,13 @@ def test_a_partition_is_never_the_beginning_of_another_one(host: CliHost) -> Non
     assert ten in {a["name"] for a in host.run("restore", "--json", "zeta-10").json["refusals"]}
 
 
-def test_a_mistyped_name_is_met_with_the_nearest(host: CliHost) -> None:
+def test_a_mistyped_name_is_met_with_the_nearest(host: Host) -> None:
     name = taken(host, "shipments-0")
     ran = host.run("restore", name.replace("shipments", "shipmetns"))
     assert ran.status == Exit.USAGE and f"did you mean {name}" in ran.err, ran.err
 
 
-def test_delete_takes_a_stray_as_printed_and_never_guesses(host: CliHost) -> None:
+def test_delete_takes_a_stray_as_printed_and_never_guesses(host: Host) -> None:
     name = taken(host, "shipments-0", "--quarantine")
     uuid = name.split(".")[-1].removesuffix("-stray")
     asked = ("delete", "--json", *FREELY, "--partition")
@@ -123,7 +124,7 @@ def test_a_dry_run_can_be_asked_for_wherever_it_is_the_default() -> None:
         assert any({"-n", "--dry-run"} <= set(p.opts) for p in command.params), name
 
 
-def test_a_dry_run_that_is_asked_for_does_nothing(host: CliHost) -> None:
+def test_a_dry_run_that_is_asked_for_does_nothing(host: Host) -> None:
     before = host.snapshot()
     words = ("delete", "--json", "--partition", "orders-1", *FREELY)
     assert host.run(*words, "-n").json["plan_id"] == host.run(*words).json["plan_id"]

@@ -24,21 +24,22 @@ from logagent.cli.main import COMMANDS, cli
 from logagent.cli.options import Call
 from logagent.errors import Exit
 from logagent.host.linux.child import Identity, ask_as
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, run_apart, run_here
+from tests.command_line import run_apart, run_here
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 from tests.hosts import OF_PLACES
 from tests.needs import need_root
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
-def test_a_command_that_succeeds_ends_with_0(host: CliHost) -> None:
+def test_a_command_that_succeeds_ends_with_0(host: Host) -> None:
     assert host.run("scan").status == Exit.OK
 
 
-def test_a_state_dir_that_cannot_be_used_ends_with_1(host: CliHost) -> None:
+def test_a_state_dir_that_cannot_be_used_ends_with_1(host: Host) -> None:
     host.state.write_text("")
     assert host.run("cleanup", "--execute").status == Exit.FAILED
 
@@ -70,7 +71,7 @@ def test_a_state_dir_that_cannot_be_used_ends_with_1(host: CliHost) -> None:
     ],
     ids=" ".join,
 )
-def test_wrong_usage_says_what_and_how(host: CliHost, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_says_what_and_how(host: Host, arguments: tuple[str, ...]) -> None:
     takes_host = arguments[0] in COMMANDS and arguments[0] not in ("schema", "explain")
     ran = host.run(*arguments) if takes_host else run_here(*arguments)
     assert ran.status == Exit.USAGE and ran.out == ""
@@ -78,17 +79,17 @@ def test_wrong_usage_says_what_and_how(host: CliHost, arguments: tuple[str, ...]
     assert "hint:" in ran.err or "--help" in ran.err or "for help" in ran.err, ran.err
 
 
-def test_refused_only_where_it_was_to_be_done(host: CliHost) -> None:
+def test_refused_only_where_it_was_to_be_done(host: Host) -> None:
     assert host.run("delete", "--partition", "orders-1").status == Exit.OK
     assert host.run("delete", "--partition", "orders-1", "--execute").status == Exit.REFUSED
 
 
-def test_a_plan_that_needs_approval_ends_with_4(host: CliHost) -> None:
+def test_a_plan_that_needs_approval_ends_with_4(host: Host) -> None:
     host.configure()
     assert host.run("delete", "--topic", ".*", *FREELY).status == Exit.APPROVAL
 
 
-def test_an_offline_log_dir_ends_with_5(host: CliHost) -> None:
+def test_an_offline_log_dir_ends_with_5(host: Host) -> None:
     shutil.rmtree(host.d2)
     ran = host.run("scan", "--json")
     assert ran.status == Exit.OFFLINE
@@ -96,7 +97,7 @@ def test_an_offline_log_dir_ends_with_5(host: CliHost) -> None:
     assert str(host.d2) in ran.err
 
 
-def test_a_broker_that_would_not_start(host: CliHost) -> None:
+def test_a_broker_that_would_not_start(host: Host) -> None:
     assert host.run("check").status == Exit.OK
     (host.d1 / "lost+found").mkdir()
     ran = host.run("check", "--json")
@@ -108,13 +109,13 @@ def test_a_broker_that_would_not_start(host: CliHost) -> None:
     assert strict.status == Exit.CHECK_FATAL and "lost+found" in strict.err
 
 
-def test_an_unreachable_cluster_ends_with_69(host: CliHost) -> None:
+def test_an_unreachable_cluster_ends_with_69(host: Host) -> None:
     host.configure(**{"assignments.sources": ["admin"], "kafka.bootstrap_servers": "127.0.0.1:1"})
     ran = run_apart("assignments", "export", "-", "--config", str(host.toml), "--state-dir", str(host.state))
     assert ran.status == Exit.UNREACHABLE and ran.out == "" and "hint:" in ran.err
 
 
-def test_configuration_is_wrong_and_every_error_is_named(host: CliHost) -> None:
+def test_configuration_is_wrong_and_every_error_is_named(host: Host) -> None:
     host.toml.write_text('[cleanup]\nmode = "perhaps"\nmax_dirs = 0\n[kafka]\nversoin = "3.9.1"\n[nothing]\nx = 1\n')
     ran = host.run("scan")
     assert ran.status == Exit.CONFIG
@@ -136,7 +137,7 @@ def test_the_wrong_user_is_reported_and_nothing_else(command: tuple[str, ...], t
     root = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own folders let nobody else in
     try:
         root.chmod(0o755)
-        host = CliHost(root)
+        host = Host.from_disk(root)
         host.state.mkdir(mode=0o700)
         for path in (host.d1, host.d2):
             path.chmod(0o700)
@@ -162,7 +163,7 @@ def test_somebody_who_may_read_one_of_the_log_dirs_is_shown_it(tmp_path: Path) -
     root = Path(tempfile.mkdtemp(dir="/tmp"))
     try:
         root.chmod(0o755)
-        host = CliHost(root)
+        host = Host.from_disk(root)
         host.d2.chmod(0o700)
         host.run("scan", "--json")
         said = ask_as(NOBODY, lambda: asdict(host.run("scan", "--json")), 60)
@@ -177,7 +178,7 @@ def test_a_log_dir_that_is_closed_to_this_user_is_no_bad_disk(tmp_path: Path) ->
     root = Path(tempfile.mkdtemp(dir="/tmp"))
     try:
         root.chmod(0o755)
-        host = CliHost(root)
+        host = Host.from_disk(root)
         host.d2.chmod(0o700)
         host.run("check", "--json")
         said = ask_as(NOBODY, lambda: asdict(host.run("check", "--json")), 60)
@@ -231,7 +232,7 @@ def test_it_runs_as_a_module() -> None:
     assert ran.status == 0 and re.fullmatch(r"logagent, version \d+\.\d+\.\d+\n", ran.out)
 
 
-def test_too_few_file_descriptors_are_named_and_not_taken_for_a_dead_disk(host: CliHost) -> None:
+def test_too_few_file_descriptors_are_named_and_not_taken_for_a_dead_disk(host: Host) -> None:
     """From too few to start up to enough: whatever is refused meanwhile is refused for that reason."""
     # What lives on other nodes would stay, because nobody can be asked about it.
     host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)

@@ -14,15 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran
+from tests.command_line import Ran
 from tests.disk.failing import wait_until
 from tests.forked import run_forked
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 from tests.terminal import on_a_terminal, plain
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
 def nobody_reads(*streams: int) -> None:
@@ -37,7 +38,7 @@ def nobody_reads(*streams: int) -> None:
 @pytest.mark.parametrize(
     "command", ["scan --json", "scan --jsonl", "scan --all", "history", "explain --jsonl -", "--help"]
 )
-def test_a_reader_that_goes_away_is_no_error(host: CliHost, command: str) -> None:
+def test_a_reader_that_goes_away_is_no_error(host: Host, command: str) -> None:
     host.run("delete", "--topic", "orders", *FREELY, "--execute")
     name, *rest = command.split()
     arguments = [name, *rest] if name in ("--help", "explain") else host.arguments(name, *rest)
@@ -46,7 +47,7 @@ def test_a_reader_that_goes_away_is_no_error(host: CliHost, command: str) -> Non
     assert "Traceback" not in ran.err and "BrokenPipe" not in ran.err
 
 
-def test_of_a_process_of_its_own_too(host: CliHost) -> None:
+def test_of_a_process_of_its_own_too(host: Host) -> None:
     """Python's own end, which a fork only imitates, finds nothing left to write."""
     with subprocess.Popen(
         [sys.executable, "-m", "logagent", *host.arguments("scan", "--json")],
@@ -60,7 +61,7 @@ def test_of_a_process_of_its_own_too(host: CliHost) -> None:
     assert running.returncode == 0 and b"Traceback" not in err and b"BrokenPipe" not in err, err
 
 
-def test_what_is_done_is_done_whoever_listens(host: CliHost) -> None:
+def test_what_is_done_is_done_whoever_listens(host: Host) -> None:
     """Nobody reads stdout or stderr any more: the work is done all the same, and the exit status still tells."""
     host.configure(**NO_LIMITS)
     command = host.arguments("delete", "--topic", "orders|__consumer_offsets", *FREELY, "--execute")
@@ -104,8 +105,8 @@ def redirect(arguments: Sequence[str], redirected: str, *, apart: bool = False) 
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def ready(tmp_path: Path, command: str) -> CliHost:
-    host = CliHost(tmp_path)
+def ready(tmp_path: Path, command: str) -> Host:
+    host = Host.from_disk(tmp_path)
     if command == "restore":
         host.run(*MARKED)
     elif command != "delete":
@@ -154,7 +155,7 @@ def test_a_full_stderr_that_does_not_block_loses_no_refusal() -> None:
         assert running.wait(300) == 3
 
 
-def test_a_closed_stream_is_no_file_of_a_log_dir(host: CliHost) -> None:
+def test_a_closed_stream_is_no_file_of_a_log_dir(host: Host) -> None:
     """Descriptors 0 to 2 would be the next files that are opened."""
     program = "import os, sys; from logagent.cli.streams import secure_streams; secure_streams()\n"
     program += "fd = os.open(sys.argv[1], os.O_RDONLY); print('written to stdout', file=sys.stdout, flush=True)\n"
@@ -164,7 +165,7 @@ def test_a_closed_stream_is_no_file_of_a_log_dir(host: CliHost) -> None:
         assert subprocess.run(["bash", "-c", f"{words} {closed}"], capture_output=True, check=False).returncode == 0
 
 
-def test_strict_stops_the_start_whoever_reads_why(host: CliHost) -> None:
+def test_strict_stops_the_start_whoever_reads_why(host: Host) -> None:
     """A log dir that a broker does not start with."""
     (host.d1 / "lost and found").mkdir()
     command = host.arguments("prestart", "--strict", "--budget", "10m")
@@ -172,7 +173,7 @@ def test_strict_stops_the_start_whoever_reads_why(host: CliHost) -> None:
         assert redirect(command, redirected).status == 6, redirected
 
 
-def test_a_file_is_written_before_anybody_has_to_read(host: CliHost, tmp_path: Path) -> None:
+def test_a_file_is_written_before_anybody_has_to_read(host: Host, tmp_path: Path) -> None:
     host.with_assignments()
     out, key = tmp_path / "exported.json", tmp_path / "key"
     command = ["assignments", *host.arguments("export", str(out), "--json")]
@@ -186,7 +187,7 @@ def test_a_file_is_written_before_anybody_has_to_read(host: CliHost, tmp_path: P
         key.unlink()
 
 
-def test_output_that_cannot_be_written_is_an_error(host: CliHost) -> None:
+def test_output_that_cannot_be_written_is_an_error(host: Host) -> None:
     for arguments in (
         host.arguments("scan", "--json"),
         host.arguments("scan"),
@@ -197,7 +198,7 @@ def test_output_that_cannot_be_written_is_an_error(host: CliHost) -> None:
         assert ran.status == 1 and "No space left on device" in ran.err and "Traceback" not in ran.err
 
 
-def test_colours_are_for_terminals_and_can_be_turned_off(host: CliHost) -> None:
+def test_colours_are_for_terminals_and_can_be_turned_off(host: Host) -> None:
     coloured = on_a_terminal(host.arguments("scan"), columns=110, apart=True, NO_COLOR="")
     assert "\x1b[1m" in coloured
     lines = plain(coloured)
@@ -210,7 +211,7 @@ def test_colours_are_for_terminals_and_can_be_turned_off(host: CliHost) -> None:
     assert "\x1b" not in run_forked(*host.arguments("scan")).out
 
 
-def test_into_a_pipe_a_table_keeps_within_200_columns(host: CliHost) -> None:
+def test_into_a_pipe_a_table_keeps_within_200_columns(host: Host) -> None:
     ran = run_forked(*host.arguments("scan", "--all"), environment={"COLUMNS": ""})
     assert ran.status == 0, ran.err
     names = [entry.name for d in (host.d1, host.d2) for entry in d.iterdir() if entry.is_dir()]
@@ -227,7 +228,7 @@ HEAVY = {"pydantic", "apscheduler", "psutil", "watchdog", "prometheus_client", "
 @pytest.mark.parametrize(
     "arguments", [("--version",), ("--help",), ("queue",), ("scan",), ("history",), ("explain", "--names", "x-0")]
 )
-def test_what_is_not_needed_is_not_imported(host: CliHost, arguments: tuple[str, ...]) -> None:
+def test_what_is_not_needed_is_not_imported(host: Host, arguments: tuple[str, ...]) -> None:
     where = ["--kafka-config", str(host.properties), "--state-dir", str(host.state)]
     told = [arguments[0], *(where if arguments[0] in ("queue", "scan", "history") else ()), *arguments[1:]]
     program = "import json, sys; from logagent.cli.main import run; status = run(sys.argv[1:])\n"

@@ -16,7 +16,7 @@ import pytest
 
 from logagent.agent.status import SOCKET_NAME, ask_status
 from logagent.errors import Exit, ServiceUnreachable
-from tests.cli_host import CliHost
+from tests.host import Host
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eevil"
 LOG_DIR = {"path": "/d1", "health": "online", "reason": None, "since": None, "probe_ms": 1.0, "watch": "inotify",
@@ -34,8 +34,8 @@ CYCLE: dict[str, Any] = {
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    made = CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    made = Host.from_disk(tmp_path)
     made.state.mkdir()
     return made
 
@@ -81,7 +81,7 @@ def sends(document: object) -> Callable[[socket.socket], object]:
                      "error": EVIL}},
     ],
 )  # fmt: skip
-def test_no_escape_sequence_of_a_false_daemon_is_passed_on(host: CliHost, evil: dict[str, Any]) -> None:
+def test_no_escape_sequence_of_a_false_daemon_is_passed_on(host: Host, evil: dict[str, Any]) -> None:
     with answering(host.state, sends(STATUS | evil)):
         ran = host.run("status")
     assert ran.status == 0 and "owned" in ran.out + ran.err
@@ -96,14 +96,14 @@ def test_no_escape_sequence_of_a_false_daemon_is_passed_on(host: CliHost, evil: 
         b"x" * 100,
     ],
 )  # fmt: skip
-def test_what_is_no_status_is_one_sentence(host: CliHost, document: object) -> None:
+def test_what_is_no_status_is_one_sentence(host: Host, document: object) -> None:
     with answering(host.state, sends(document)):
         ran = host.run("status")
     assert ran.status == Exit.UNREACHABLE and ran.out == ""
     assert "hint:" in ran.err and "Traceback" not in ran.err and "\x1b" not in ran.err
 
 
-def test_an_answer_that_does_not_end_is_given_up(host: CliHost) -> None:
+def test_an_answer_that_does_not_end_is_given_up(host: Host) -> None:
     """A byte now and then: no single wait is too long, but all of them are."""
 
     def drip(connection: socket.socket) -> None:
@@ -126,13 +126,13 @@ def test_an_answer_that_does_not_end_is_given_up(host: CliHost) -> None:
         ["delete", "--partition", f"{EVIL}-0"],
     ],
 )
-def test_names_in_messages_are_written_out(host: CliHost, arguments: list[str]) -> None:
+def test_names_in_messages_are_written_out(host: Host, arguments: list[str]) -> None:
     ran = host.run(*arguments)
     assert "owned" in ran.err + ran.out
     assert not set("\x1b\x07\u202e") & set(ran.out + ran.err)
 
 
-def test_names_from_the_disk_are_written_out(host: CliHost) -> None:
+def test_names_from_the_disk_are_written_out(host: Host) -> None:
     (host.d1 / f"a{EVIL}-0").mkdir()
     (host.d1 / f"{EVIL}").mkdir()
     for command in (["scan", "--all"], ["cleanup"], ["check"], ["queue"], ["doctor"]):
@@ -140,7 +140,7 @@ def test_names_from_the_disk_are_written_out(host: CliHost) -> None:
         assert not set("\x1b\x07\u202e") & set(ran.out + ran.err), command
 
 
-def test_a_daemon_of_another_broker_is_no_answer(host: CliHost) -> None:
+def test_a_daemon_of_another_broker_is_no_answer(host: Host) -> None:
     """A daemon is found by its state dir; whoever names a broker does not want to hear of another one."""
     status = {**STATUS, "kafka_config": str(host.properties)}
 
@@ -159,7 +159,7 @@ def test_a_daemon_of_another_broker_is_no_answer(host: CliHost) -> None:
         assert code == Exit.UNREACHABLE and what in said, said
 
 
-def test_the_status_of_a_daemon_that_carries_out_requests_is_understood(host: CliHost) -> None:
+def test_the_status_of_a_daemon_that_carries_out_requests_is_understood(host: Host) -> None:
     status = {**STATUS, "running": "requests", "cycles": [{**CYCLE, "job": "requests"}]}
     with answering(host.state, sends(status)):
         ran = host.run("status", "--json")

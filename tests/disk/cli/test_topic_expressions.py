@@ -11,7 +11,7 @@ import pytest
 
 from logagent.errors import Exit
 from logagent.host.state.executor_lock import ExecutorLock
-from tests.cli_host import CliHost
+from tests.host import Host
 
 # 2 to the power of 60 ways to fail.
 SLOW = "(a+)+b"
@@ -19,13 +19,13 @@ TOPIC = "a" * 60
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    host = CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    host = Host.from_disk(tmp_path)
     (host.d1 / f"{TOPIC}-0").mkdir()
     return host
 
 
-def test_an_expression_that_backtracks_holds_no_lock_and_ends(host: CliHost) -> None:
+def test_an_expression_that_backtracks_holds_no_lock_and_ends(host: Host) -> None:
     host.state.mkdir()
     command = [sys.executable, "-m", "logagent", *host.arguments("delete", "--topic", SLOW, "--execute")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
@@ -41,7 +41,7 @@ def test_an_expression_that_backtracks_holds_no_lock_and_ends(host: CliHost) -> 
 
 
 @pytest.mark.parametrize("expression", ["(" * 20_000 + ")" * 20_000, "a{99999999999}", "(", "a{4294967296}", ",", "''"])
-def test_an_expression_that_cannot_be_compiled_is_a_usage_error(host: CliHost, expression: str) -> None:
+def test_an_expression_that_cannot_be_compiled_is_a_usage_error(host: Host, expression: str) -> None:
     ran = host.run("delete", "--topic", expression)
     assert ran.status == Exit.USAGE
     assert "not a regular expression" in ran.err

@@ -12,8 +12,8 @@ import pytest
 
 from logagent.cli.host_session import Progress
 from logagent.cli.options import Call
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
 from tests.forked import run_forked
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 from tests.terminal import on_a_terminal, plain
 
 WIDTHS = (80, 120, 200)
@@ -21,8 +21,8 @@ LONG = "plant.north-line.sensors.temperature.raw.readings.by-minute.of-the-{}-ha
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    made = CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    made = Host.from_disk(tmp_path)
     made.with_assignments(**{**ALL_DUE, **NO_LIMITS})
     return made
 
@@ -41,7 +41,7 @@ def is_a_name(line: str) -> bool:
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_scan_shows_every_directory_apart_from_the_others(host: CliHost, columns: int) -> None:
+def test_scan_shows_every_directory_apart_from_the_others(host: Host, columns: int) -> None:
     """Names of 87 characters that differ in the middle: no topic or partition is cut."""
     for hall in ("east", "west", "upper", "lower"):
         (host.d1 / f"{LONG.format(hall)}-0").mkdir()
@@ -60,7 +60,7 @@ def test_scan_shows_every_directory_apart_from_the_others(host: CliHost, columns
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_cleanup_shows_what_goes_and_how_much(host: CliHost, columns: int) -> None:
+def test_cleanup_shows_what_goes_and_how_much(host: Host, columns: int) -> None:
     lines = plain(on_a_terminal(host.arguments("cleanup"), columns=columns))
     assert max(len(line) for line in lines if not is_a_name(line)) <= columns
     rows = section(lines, "Plan ")
@@ -73,7 +73,7 @@ def test_cleanup_shows_what_goes_and_how_much(host: CliHost, columns: int) -> No
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_rescue_shows_every_directory_on_its_line(host: CliHost, columns: int) -> None:
+def test_rescue_shows_every_directory_on_its_line(host: Host, columns: int) -> None:
     for hall in ("east", "west"):
         shutil.copytree(next(host.disk.glob("d*/orders-1")), host.d1 / f"{LONG.format(hall)}-0")
     lines = plain(on_a_terminal(host.arguments("rescue"), columns=columns))
@@ -92,7 +92,7 @@ def test_rescue_shows_every_directory_on_its_line(host: CliHost, columns: int) -
     assert "add --execute --approve" in " ".join(lines[-5:])
 
 
-def test_what_a_terminal_shows_can_be_pasted_back(host: CliHost) -> None:
+def test_what_a_terminal_shows_can_be_pasted_back(host: Host) -> None:
     """A marked directory as the queue prints it at 80 columns."""
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
     host.configure(**NO_LIMITS)
@@ -103,7 +103,7 @@ def test_what_a_terminal_shows_can_be_pasted_back(host: CliHost) -> None:
     assert [a["new_name"] for a in ran.deeds] == ["orders-1"], ran.err
 
 
-def test_a_pipe_gets_the_full_names(host: CliHost) -> None:
+def test_a_pipe_gets_the_full_names(host: Host) -> None:
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
     host.configure(**NO_LIMITS)
     for command in ("scan --all", "queue", "cleanup", "rescue", "history"):
@@ -116,7 +116,7 @@ def test_a_pipe_gets_the_full_names(host: CliHost) -> None:
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_the_tables_of_status_fit_the_terminal(host: CliHost, columns: int) -> None:
+def test_the_tables_of_status_fit_the_terminal(host: Host, columns: int) -> None:
     with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
         lines = plain(on_a_terminal(host.arguments("status"), columns=columns))
@@ -126,7 +126,7 @@ def test_the_tables_of_status_fit_the_terminal(host: CliHost, columns: int) -> N
     assert any(line.strip().startswith("cleanup") for line in tables)
 
 
-def test_a_long_removal_shows_rate_and_time_left(host: CliHost) -> None:
+def test_a_long_removal_shows_rate_and_time_left(host: Host) -> None:
     """Slowed down to some seconds."""
     large = host.d1 / host.find("labels-0.", "-stray")[0] / "00000000000000009000.log"
     large.write_bytes(os.urandom(3 << 20))

@@ -8,8 +8,9 @@ import click
 import pytest
 
 from logagent.cli.main import cli
-from tests.cli_host import CliHost, run_here
+from tests.command_line import run_here
 from tests.disk.cli.test_empty_arguments import commands
+from tests.host import Host
 
 # Options whose value is a number, by what they ask for.
 NUMBERS = ("SIZE", "TIME", "AGE", "AGE|off", "N", "SHARE")
@@ -65,6 +66,6 @@ def test_zero_is_a_usage_error_or_in_the_help(words: str, tmp_path: Path) -> Non
         return
     command, _, option = words.rpartition(" ")
     arguments = (*command.split(), option, value, *REQUIRED.get(command, ()))
-    ran = CliHost(tmp_path).run(*arguments) if command == "rescue" else run_here(*arguments)
+    ran = Host.from_disk(tmp_path).run(*arguments) if command == "rescue" else run_here(*arguments)
     assert ran.status == 2, ran.err
     assert option in ran.err and value in ran.err and "Traceback" not in ran.err

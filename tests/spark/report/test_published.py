@@ -15,7 +15,7 @@ from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.store.shared import init_store
-from tests.cli_host import CliHost
+from tests.host import Host
 
 STRAY = f"orders-0.{'0123456789abcdef' * 2}-stray"
 
@@ -24,7 +24,7 @@ def test_a_daemons_snapshot_is_ingested_without_a_rejected_row(spark: SparkSessi
     path = tmp_path / "store"
     path.mkdir()
     init_store(str(path))
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     # What a snapshot seldom has: names that are not UTF-8 and no partition's, a truncated name, an empty directory.
     os.mkdir(os.fsencode(host.d1) + b"/caf\xe9-0")
     (host.d1 / f"{'long' * 50}-7.{'0123456789abcdef' * 2}-delete").mkdir()
@@ -69,7 +69,7 @@ def test_what_purge_reads_of_a_report_is_what_lies_on_the_host(spark: SparkSessi
     path = tmp_path / "store"
     path.mkdir()
     init_store(str(path))
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.with_assignments(**{"publish.store": str(path), "metrics.listen": "", "assignments.max_age": "1h"})
     assert host.spawn("run", "--once").status == 0
     store = Store.open(spark, str(path))

@@ -20,7 +20,7 @@ from logagent.fleet.demo import topic_id
 from logagent.fleet.page.text import size
 from logagent.model.times import instant
 from logagent.store.shared import init_store
-from tests.cli_host import run_here
+from tests.command_line import run_here
 from tests.spark.conftest import Told, tell
 from tests.spark.hand_made import AT, Kafka, dir_row
 

@@ -12,21 +12,22 @@ import pytest
 
 from logagent.errors import Exit
 from logagent.host.state.journal import Journal
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete, run_here
+from tests.command_line import run_here
 from tests.daemon_process import notify_socket, status_of, wait_until
 from tests.documents import assert_promised
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host, delete
 
 ENFORCED = {"cleanup.mode": "enforce", **NO_LIMITS}
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    found = CliHost(tmp_path / "h")
+def host(tmp_path: Path) -> Host:
+    found = Host.from_disk(tmp_path / "h")
     found.with_assignments(**ENFORCED)
     return found
 
 
-def test_from_start_to_end_systemd_hears_of_it_and_nothing_is_left(host: CliHost) -> None:
+def test_from_start_to_end_systemd_hears_of_it_and_nothing_is_left(host: Host) -> None:
     with notify_socket() as systemd, host.daemon(NOTIFY_SOCKET=systemd.path) as daemon:
         systemd.wait_for("READY")
         daemon.wait_for("cycle", job="cleanup")
@@ -47,7 +48,7 @@ def test_from_start_to_end_systemd_hears_of_it_and_nothing_is_left(host: CliHost
 
 
 def test_report_mode_changes_nothing_and_counts_what_it_sees(tmp_path: Path) -> None:
-    host = CliHost(tmp_path / "h")
+    host = Host.from_disk(tmp_path / "h")
     host.with_assignments(**{**ALL_DUE, **NO_LIMITS, "cleanup.mode": "report", "cleanup.min_age": "0s",
                              "cleanup.sightings": 1})  # fmt: skip
     before = host.snapshot()
@@ -65,7 +66,7 @@ def test_report_mode_changes_nothing_and_counts_what_it_sees(tmp_path: Path) -> 
 
 
 def test_in_enforce_mode_it_acts_and_says_each_act_with_plan_and_action(tmp_path: Path) -> None:
-    host = CliHost(tmp_path / "h")
+    host = Host.from_disk(tmp_path / "h")
     host.with_assignments(**{**ALL_DUE, **ENFORCED, "cleanup.min_age": "0s", "cleanup.sightings": 1})
     with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
@@ -77,7 +78,7 @@ def test_in_enforce_mode_it_acts_and_says_each_act_with_plan_and_action(tmp_path
         assert journal.unsettled() == [] and {e.intent.actor for e in journal.history()} == {"daemon"}
 
 
-def test_what_only_the_configuration_needs_is_not_kept_in_memory(host: CliHost) -> None:
+def test_what_only_the_configuration_needs_is_not_kept_in_memory(host: Host) -> None:
     """pydantic, a sixth of what the daemon of a usual host takes."""
     with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
@@ -85,7 +86,7 @@ def test_what_only_the_configuration_needs_is_not_kept_in_memory(host: CliHost) 
     assert "_sqlite3" in mapped and "pydantic" not in mapped
 
 
-def test_a_second_one_is_refused_and_names_the_first(host: CliHost) -> None:
+def test_a_second_one_is_refused_and_names_the_first(host: Host) -> None:
     with host.daemon() as daemon:
         status_of(host.state)
         second = host.spawn("run")
@@ -94,7 +95,7 @@ def test_a_second_one_is_refused_and_names_the_first(host: CliHost) -> None:
         assert status_of(host.state)["pid"] == daemon.pid, "the first one's socket is still there"
 
 
-def test_what_a_command_marks_goes_when_it_is_due_without_a_cleanup_tick(host: CliHost) -> None:
+def test_what_a_command_marks_goes_when_it_is_due_without_a_cleanup_tick(host: Host) -> None:
     host.with_assignments(**ENFORCED, **{"cleanup.interval": "1d", "delete.file_delete_delay_ms": 2000})
     with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
@@ -107,7 +108,7 @@ def test_what_a_command_marks_goes_when_it_is_due_without_a_cleanup_tick(host: C
         assert host.find("orders-1.") == []
 
 
-def test_a_torn_server_properties_is_refused_until_a_restart_takes_it(host: CliHost) -> None:
+def test_a_torn_server_properties_is_refused_until_a_restart_takes_it(host: Host) -> None:
     with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
         good = host.properties.read_text(encoding="latin-1")
@@ -150,7 +151,7 @@ def test_a_torn_server_properties_is_refused_until_a_restart_takes_it(host: CliH
     assert (left["area"], left["path"]) == ("log dirs", str(host.d2)) and "are assigned to it" in left["says"]
 
 
-def test_reloading_takes_up_what_is_valid_and_keeps_what_runs_otherwise(host: CliHost) -> None:
+def test_reloading_takes_up_what_is_valid_and_keeps_what_runs_otherwise(host: Host) -> None:
     with notify_socket() as systemd, host.daemon(NOTIFY_SOCKET=systemd.path) as daemon:
         systemd.wait_for("READY")
         host.toml.write_text(host.toml.read_text().replace('"enforce"', '"report"'))
@@ -171,7 +172,7 @@ def test_reloading_takes_up_what_is_valid_and_keeps_what_runs_otherwise(host: Cl
         assert daemon.stop()[0] == 0
 
 
-def test_the_watchdog_is_fed_while_the_loops_work(host: CliHost) -> None:
+def test_the_watchdog_is_fed_while_the_loops_work(host: Host) -> None:
     environment = {"WATCHDOG_USEC": "1000000"}
     with notify_socket() as systemd, host.daemon(NOTIFY_SOCKET=systemd.path, **environment) as daemon:
         systemd.wait_for("WATCHDOG", count=5)
@@ -188,7 +189,7 @@ main(sys.argv[1:])
 """
 
 
-def test_a_hung_loop_is_not_pinged_for(host: CliHost) -> None:
+def test_a_hung_loop_is_not_pinged_for(host: Host) -> None:
     command = (sys.executable, "-c", HANGS, "run", "--log-format", "json")
     with notify_socket() as systemd:
         environment = {"NOTIFY_SOCKET": systemd.path, "WATCHDOG_USEC": "400000"}
@@ -203,7 +204,7 @@ def test_a_hung_loop_is_not_pinged_for(host: CliHost) -> None:
             assert status == 0 and seconds < 50
 
 
-def test_commands_act_beside_it(host: CliHost) -> None:
+def test_commands_act_beside_it(host: Host) -> None:
     with host.daemon() as daemon:
         daemon.wait_for("cycle", job="cleanup")
         for partition in ("orders-1", "orders-2"):
@@ -213,7 +214,7 @@ def test_commands_act_beside_it(host: CliHost) -> None:
         assert daemon.events("internal-error") == []
 
 
-def test_once_does_what_is_due_and_exits(host: CliHost) -> None:
+def test_once_does_what_is_due_and_exits(host: Host) -> None:
     host.with_assignments(**ENFORCED, **ALL_DUE)
     assert delete(host, "--partition", "orders-1", *FREELY).status == 0
     done = host.spawn("run", "--once", LOGAGENT_METRICS__LISTEN="")
@@ -223,7 +224,7 @@ def test_once_does_what_is_due_and_exits(host: CliHost) -> None:
 
 
 def test_a_plan_that_is_too_large_waits_for_exactly_its_approval(tmp_path: Path) -> None:
-    host = CliHost(tmp_path / "h")
+    host = Host.from_disk(tmp_path / "h")
     host.with_assignments(**{**ALL_DUE, "cleanup.mode": "enforce", "cleanup.interval": "1s"})
     with host.daemon() as daemon:
         asked = daemon.wait_for("needs-approval")
@@ -238,7 +239,7 @@ def test_a_plan_that_is_too_large_waits_for_exactly_its_approval(tmp_path: Path)
         assert [a for a in approved.deeds if a["outcome"] == "done"]
 
 
-def test_killed_it_leaves_nothing_in_the_way_of_the_next_one(host: CliHost) -> None:
+def test_killed_it_leaves_nothing_in_the_way_of_the_next_one(host: Host) -> None:
     with host.daemon() as daemon:
         status_of(host.state)
         daemon.process.kill()
@@ -250,7 +251,7 @@ def test_killed_it_leaves_nothing_in_the_way_of_the_next_one(host: CliHost) -> N
         assert daemon.stop()[0] == 0
 
 
-def test_descriptors_and_threads_do_not_grow_from_cycle_to_cycle(host: CliHost) -> None:
+def test_descriptors_and_threads_do_not_grow_from_cycle_to_cycle(host: Host) -> None:
     host.with_assignments(**ENFORCED, **{"cleanup.interval": "1s", "health.probe_interval": "1s"})
     with host.daemon() as daemon:
 

@@ -16,12 +16,11 @@ import pytest
 from logagent.agent.clock import SystemClock
 from logagent.host.state.journal import Journal
 from logagent.model.records import Outcome
-from tests.cli_host import FREELY, NO_LIMITS, CliHost, delete
 from tests.daemon_process import FIRST, DaemonProcess, status_of, wait_until
 from tests.disk.conftest import MIB, LoopFs, mounted, run
 from tests.disk.killed import HEX
 from tests.disk.sessions import write_topic_elsewhere
-from tests.host import Host
+from tests.host import FREELY, NO_LIMITS, Host, delete
 from tests.host_files import format_log_dir, whole_partition
 from tests.needs import missing, need_command, need_root
 
@@ -222,7 +221,7 @@ def test_renamed_away_and_back_it_is_seen_and_the_other_one_served_all_along(tmp
 
 def test_a_command_waits_for_the_cycle_and_the_daemon_for_the_command(tmp_path: Path) -> None:
     """Held by a command, the executor lock puts the daemon's cycle off; it is said once and made good."""
-    host = CliHost(tmp_path / "h")
+    host = Host.from_disk(tmp_path / "h")
     host.with_assignments(**{"cleanup.mode": "enforce", "cleanup.interval": "1s", **NO_LIMITS})
     assert delete(host, "--partition", "orders-1", *FREELY).status == 0
     hold = (

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from logagent.store.signing import PrivateKey
-from tests.cli_host import Ran, run_here
+from tests.command_line import Ran, run_here
 from tests.disk.doctor_host import D1, D2, DISK, PROPERTIES, STATE, TOML, UNIT, DoctorHost, doctor_host
 from tests.disk.failing import hanging_fs
 from tests.documents import assert_promised

@@ -21,13 +21,14 @@ from logagent.host.state.version_seen import LINEAGE_FILE_NAME
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.lineage import LogPoint, Remembered
 from logagent.settings import AssignmentsSettings, KafkaSettings, Settings
-from tests.cli_host import CliHost, Ran, run_here
+from tests.command_line import Ran, run_here
+from tests.host import Host
 from tests.kafka_disks import metadata_dir
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    made = CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    made = Host.from_disk(tmp_path)
     made.with_assignments()
     return made
 
@@ -47,7 +48,7 @@ class Cluster:
         """Nothing is open."""
 
 
-def load(host: CliHost, source: str, *, own_answers: bool = False, max_age: int = 900_000, **more: Any) -> Assignments:
+def load(host: Host, source: str, *, own_answers: bool = False, max_age: int = 900_000, **more: Any) -> Assignments:
     file = str(host.root / "assignments.json")
     settings = Settings(
         kafka=KafkaSettings(config=str(host.properties), bootstrap_servers="nobody:9092"),
@@ -67,7 +68,7 @@ def load(host: CliHost, source: str, *, own_answers: bool = False, max_age: int 
     return load_assignments(query)
 
 
-def test_it_is_read_where_another_broker_answers_in_place_of_ours(host: CliHost) -> None:
+def test_it_is_read_where_another_broker_answers_in_place_of_ours(host: Host) -> None:
     """A clone of the cluster that listens where ours did is found out by how far its log goes (`identify`)."""
     found = load(host, "admin")
     assert (
@@ -79,7 +80,7 @@ def test_it_is_read_where_another_broker_answers_in_place_of_ours(host: CliHost)
     assert load(host, "admin", may_read_log=False).own_log is None
 
 
-def test_nobody_proves_anything_where_the_log_is_not_the_remembered_one(host: CliHost) -> None:
+def test_nobody_proves_anything_where_the_log_is_not_the_remembered_one(host: Host) -> None:
     end = read_assignments(str(host.root / "assignments.json")).offset
     assert end is not None
     later, other = LogPoint(end + 1, 99), LogPoint(end, 0)
@@ -95,7 +96,7 @@ def test_nobody_proves_anything_where_the_log_is_not_the_remembered_one(host: Cl
     assert "restored from a backup" in found.problems[0]
 
 
-def test_a_file_that_ends_before_it_is_of_a_clone_or_of_the_past(host: CliHost) -> None:
+def test_a_file_that_ends_before_it_is_of_a_clone_or_of_the_past(host: Host) -> None:
     file = host.root / "assignments.json"
     image = read_assignments(str(file))
     assert [i.source for i in load(host, "file").usable] == [Source.FILE]
@@ -114,7 +115,7 @@ def test_a_file_that_ends_before_it_is_of_a_clone_or_of_the_past(host: CliHost) 
     ],
 )
 def test_a_file_in_which_our_stopped_broker_runs_on_or_has_other_disks_is_of_another_cluster(
-    host: CliHost, changes: dict[str, Any], says: str
+    host: Host, changes: dict[str, Any], says: str
 ) -> None:
     """The original of which these disks are a copy, or a cluster that was made anew with the same id, is ahead."""
     file = host.root / "assignments.json"
@@ -133,7 +134,7 @@ def test_a_file_in_which_our_stopped_broker_runs_on_or_has_other_disks_is_of_ano
     assert before.usable != [] or "fenced" not in changes
 
 
-def test_what_is_remembered_of_a_log_that_is_lost_counts_against_a_file(host: CliHost) -> None:
+def test_what_is_remembered_of_a_log_that_is_lost_counts_against_a_file(host: Host) -> None:
     image = read_assignments(str(host.root / "assignments.json"))
     shutil.rmtree(metadata_dir(host.disk))
     for ahead, problems in ((0, 0), (1, 1)):
@@ -142,7 +143,7 @@ def test_what_is_remembered_of_a_log_that_is_lost_counts_against_a_file(host: Cl
         assert len(found.usable) == 1 - problems and len(found.problems) == problems, found.problems
 
 
-def test_where_it_is_not_the_one_that_is_remembered_nobody_proves_anything(host: CliHost) -> None:
+def test_where_it_is_not_the_one_that_is_remembered_nobody_proves_anything(host: Host) -> None:
     """Who answers or exported may follow the same quorum, which somebody restored from a backup."""
     known = Remembered(LogPoint(1, 9))
     for source in ("file", "admin"):
@@ -151,7 +152,7 @@ def test_where_it_is_not_the_one_that_is_remembered_nobody_proves_anything(host:
         assert found.usable == [] and "went up to offset 1 (leader epoch 9)" in found.problems[-1], found.problems
 
 
-def test_where_it_is_newer_than_a_file_it_has_to_agree(host: CliHost) -> None:
+def test_where_it_is_newer_than_a_file_it_has_to_agree(host: Host) -> None:
     any_age = 1 << 50
     assert [image.source for image in load(host, "file", max_age=any_age).usable] == [Source.FILE]
     file = host.root / "assignments.json"
@@ -162,19 +163,19 @@ def test_where_it_is_newer_than_a_file_it_has_to_agree(host: CliHost) -> None:
     assert [image.source for image in found.usable] == [Source.FILE, Source.KRAFT_LOG]
 
 
-def test_one_that_cannot_be_read_is_no_problem_of_the_sources(host: CliHost) -> None:
+def test_one_that_cannot_be_read_is_no_problem_of_the_sources(host: Host) -> None:
     for each in metadata_dir(host.disk).iterdir():
         each.unlink()
     found = load(host, "file")
     assert found.own_log is None and found.problems == [] and len(found.usable) == 1
 
 
-def in_zookeeper_mode(host: CliHost) -> None:
+def in_zookeeper_mode(host: Host) -> None:
     text = host.properties.read_text(encoding="latin-1")
     host.properties.write_text(re.sub(r"(?m)^process\.roles.*\n", "", text), encoding="latin-1")
 
 
-def assignments(host: CliHost, command: str, *more: str) -> Ran:
+def assignments(host: Host, command: str, *more: str) -> Ran:
     return run_here("assignments", command, *host.arguments("", *more)[1:])
 
 
@@ -185,7 +186,7 @@ def verdicts(document: Any) -> set[tuple[str, str | None]]:
     return {(d["verdict"], d["reason"]) for d in document["dirs"] if d["verdict"] is not None}
 
 
-def test_it_is_a_source_where_the_brokers_configuration_says_that_it_uses_it(host: CliHost) -> None:
+def test_it_is_a_source_where_the_brokers_configuration_says_that_it_uses_it(host: Host) -> None:
     host.configure(**ANY_AGE)
     assert ("orphan", "topic-absent") in verdicts(host.run("scan", "--json").json)
     assert assignments(host, "export", str(host.root / "out")).status == 0
@@ -201,7 +202,7 @@ def test_it_is_a_source_where_the_brokers_configuration_says_that_it_uses_it(hos
     assert not (host.root / "out").exists()
 
 
-def test_what_is_of_another_history_is_not_exported(host: CliHost) -> None:
+def test_what_is_of_another_history_is_not_exported(host: Host) -> None:
     """Another host, whose own log ends earlier, would find topics absent that were made since a backup. It is shown,
     with what is wrong with it: not that it ends where the broker stopped."""
     host.configure(**ANY_AGE)
@@ -221,7 +222,7 @@ def test_what_is_of_another_history_is_not_exported(host: CliHost) -> None:
     assert assignments(host, "export", str(host.root / "out")).status == 0
 
 
-def test_it_is_no_evidence_in_zookeeper_mode_either(host: CliHost) -> None:
+def test_it_is_no_evidence_in_zookeeper_mode_either(host: Host) -> None:
     """Left over, it says nothing of the file, of retention or of delays: nobody has written to it for months."""
     in_zookeeper_mode(host)
     file = host.root / "assignments.json"
@@ -234,7 +235,7 @@ def test_it_is_no_evidence_in_zookeeper_mode_either(host: CliHost) -> None:
     assert not found.topic_configs.complete
 
 
-def test_where_the_configuration_was_not_read_it_proves_nothing(host: CliHost) -> None:
+def test_where_the_configuration_was_not_read_it_proves_nothing(host: Host) -> None:
     """With `--log-dir` alone nobody knows whether the broker is in KRaft mode."""
     named = ["--log-dir", str(host.d1), "--log-dir", str(host.d2)]
     # Here the metadata log lies in the first log dir.
@@ -261,7 +262,7 @@ def test_where_the_configuration_was_not_read_it_proves_nothing(host: CliHost) -
     assert (found.usable, found.first, len(found.doubted)) == ([], None, 1)
 
 
-def test_a_file_carries_until_when_its_source_is_known_to_be_complete(host: CliHost) -> None:
+def test_a_file_carries_until_when_its_source_is_known_to_be_complete(host: Host) -> None:
     """Exported beside an isolated leader, it is no newer than what the cluster committed."""
     file = host.root / "assignments.json"
     image = read_assignments(str(file))

@@ -12,7 +12,7 @@ from logagent.broker.files.meta_properties import parse_meta_properties
 from logagent.broker.metadata_log.log import read_metadata_log
 from logagent.model.assignments.levels import NEWEST_METADATA_VERSION
 from tests import metadata_writer as writer
-from tests.cli_host import CliHost
+from tests.host import Host
 from tests.kafka_disks import metadata_dir
 
 KNOWN = writer.feature_level("metadata.version", NEWEST_METADATA_VERSION)
@@ -20,10 +20,10 @@ UNTESTED = writer.feature_level("metadata.version", 99)
 UNKNOWN_TYPE = writer.frame(99, 0, writer.tags({}))
 
 
-def with_log(root: Path, *records: bytes) -> tuple[CliHost, str, str]:
+def with_log(root: Path, *records: bytes) -> tuple[Host, str, str]:
     """A host whose own metadata log goes on until now: a topic of it was deleted, and a partition of another one was
     reassigned to others, then `records`. The names of the two directories."""
-    host = CliHost(root)
+    host = Host.from_disk(root)
     host.configure(**{"assignments.max_age": "1h"})
     folder, now_ms = metadata_dir(host.disk), time.time_ns() // 1_000_000
     meta = parse_meta_properties((folder.parent / "meta.properties").read_bytes())

@@ -18,7 +18,7 @@ from logagent.model.planning.guards import GUARDS
 from logagent.model.planning.plan import Flags, Plan, Proposal, Refusal
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import Kind, Outcome, PartitionDir
-from tests.cli_host import LOCKER, process
+from tests.command_line import LOCKER, process
 from tests.disk.sessions import FailingHost
 from tests.fake_time import HurriedClock
 from tests.host_files import bulk_partition, format_log_dir

@@ -27,7 +27,7 @@ from logagent.host.log_dir.calls import DirectCalls, DiskCalls, Stop, T, caught
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.state.journal import CheckpointEntry, Intent, Journal
 from logagent.model.records import ActionKind, DirKey, Identity, Outcome, TopicPartition
-from tests.cli_host import LOCKER, process
+from tests.command_line import LOCKER, process
 from tests.host import Host
 from tests.host_files import write_topic_id
 from tests.metadata_writer import batch

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
+from tests.host import ALL_DUE, NO_LIMITS, Host
 
 
 def test_workers_remove_everything_that_one_would(tmp_path: Path) -> None:
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.with_assignments(topics_gone=True, **ALL_DUE, **NO_LIMITS, **{"delete.workers": 3})
     due = [*host.find("", "-delete"), *host.find("", "-stray")]
     big = host.d1 / due[0] if (host.d1 / due[0]).is_dir() else host.d2 / due[0]

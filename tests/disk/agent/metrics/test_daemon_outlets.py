@@ -18,19 +18,19 @@ from logagent.store.records import RequestedTopic, instant
 from logagent.store.requests import Request, write_request
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey
-from tests.cli_host import NO_LIMITS, CliHost
 from tests.daemon_process import FIRST, DaemonProcess, status_of, wait_until
+from tests.host import NO_LIMITS, Host
 from tests.publish_host import data_files, rows_of
 
 OFTEN = {"cleanup.interval": "1s", "health.probe_interval": "500ms", "kafka.version": "3.9.1", **NO_LIMITS}
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path / "h")
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path / "h")
 
 
-def daemon_of(host: CliHost) -> DaemonProcess:
+def daemon_of(host: Host) -> DaemonProcess:
     command = ("env", "-u", "LOGAGENT_METRICS__LISTEN", *FIRST)
     return host.daemon(command)
 
@@ -40,7 +40,7 @@ def fetch(address: str) -> str:
         return str(answer.read().decode())
 
 
-def test_metrics_are_served_and_a_reload_moves_them(host: CliHost, tmp_path: Path) -> None:
+def test_metrics_are_served_and_a_reload_moves_them(host: Host, tmp_path: Path) -> None:
     host.with_assignments(**OFTEN, **{"metrics.listen": "127.0.0.1:0", "metrics.kafka_names": True})
     with daemon_of(host) as daemon:
         first = daemon.wait_for("metrics")["listen"]
@@ -57,9 +57,7 @@ def test_metrics_are_served_and_a_reload_moves_them(host: CliHost, tmp_path: Pat
         assert daemon.stop()[0] == 0
 
 
-def test_a_port_that_is_taken_and_a_file_that_cannot_be_written_are_reported_once(
-    host: CliHost, tmp_path: Path
-) -> None:
+def test_a_port_that_is_taken_and_a_file_that_cannot_be_written_are_reported_once(host: Host, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -77,7 +75,7 @@ def test_a_port_that_is_taken_and_a_file_that_cannot_be_written_are_reported_onc
             assert daemon.stop()[0] == 0
 
 
-def test_snapshots_go_to_the_store_as_soon_as_it_is_there(host: CliHost, tmp_path: Path) -> None:
+def test_snapshots_go_to_the_store_as_soon_as_it_is_there(host: Host, tmp_path: Path) -> None:
     store = tmp_path / "store"
     host.with_assignments(**OFTEN, **{"metrics.listen": "", "publish.store": str(store), "publish.interval": "2s"})
     with daemon_of(host) as daemon:
@@ -94,7 +92,7 @@ def test_snapshots_go_to_the_store_as_soon_as_it_is_there(host: CliHost, tmp_pat
     assert {m["kind"] for m in manifests} - {"delta"} == {"snapshot", "assignments"}
 
 
-def test_a_snapshot_names_the_requests_that_were_known_before_it(host: CliHost, tmp_path: Path) -> None:
+def test_a_snapshot_names_the_requests_that_were_known_before_it(host: Host, tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
     init_store(str(store))

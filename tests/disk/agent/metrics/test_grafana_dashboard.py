@@ -21,8 +21,8 @@ from logagent.agent.metrics.metrics_server import MetricsServer
 from logagent.model.daemon_summary import CycleSummary, KafkaSummary
 from logagent.store.shared import init_store
 from tests.broker.rig.ports import Ports
-from tests.cli_host import NO_LIMITS, CliHost
 from tests.daemon_process import FIRST, DaemonProcess, wait_until
+from tests.host import NO_LIMITS, Host
 from tests.needs import need_command
 
 ROOT = Path(__file__).parents[4]
@@ -102,7 +102,7 @@ def answers(address: str, expression: str) -> bool:
 
 
 def test_every_query_is_answered_by_a_prometheus_that_scrapes_a_running_daemon(tmp_path: Path) -> None:
-    host = CliHost(tmp_path / "h")
+    host = Host.from_disk(tmp_path / "h")
     often = {"cleanup.interval": "1s", "health.probe_interval": "500ms", "kafka.version": "3.9.1", **NO_LIMITS}
     store = tmp_path / "store"
     store.mkdir()
@@ -154,7 +154,7 @@ def test_a_cluster_is_chosen_by_its_id_and_a_host_without_one_stays(tmp_path: Pa
 @contextmanager
 def agent_of(root: Path, cluster_id: str) -> Iterator[str]:
     """A daemon on a real broker's disk that says it is of this cluster; where it serves its metrics."""
-    host = CliHost(root)
+    host = Host.from_disk(root)
     for meta in host.disk.rglob("meta.properties"):
         meta.write_text(re.sub(r"(?m)^cluster\.id=.*$", f"cluster.id={cluster_id}", meta.read_text()))
     often = {"cleanup.interval": "1s", "health.probe_interval": "500ms", "kafka.version": "3.9.1", **NO_LIMITS}

@@ -16,10 +16,11 @@ import pytest
 from logagent.agent.execute.checkpoint_entries import ENTRY_FILES
 from logagent.broker.files.checkpoint_files import CLEANER
 from logagent.host.removal.changeable import takes_noreplace
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, Ran
+from tests.command_line import Ran
 from tests.disk.conftest import LoopFs, run, unmount
 from tests.disk.copies import run_in_a_copy
 from tests.disk.failing import hanging_fs
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 from tests.needs import need_command, need_root
 
 USER = 54321
@@ -28,13 +29,13 @@ INDEX = f"{0:020d}.index"
 
 
 @pytest.fixture
-def host(loop_fs: LoopFs) -> CliHost:
+def host(loop_fs: LoopFs) -> Host:
     return on(loop_fs("ext4"))
 
 
-def on(where: Path) -> CliHost:
+def on(where: Path) -> Host:
     where.chmod(0o755)
-    host = CliHost(where)
+    host = Host.from_disk(where)
     host.configure(**NO_LIMITS, **ALL_DUE)
     return host
 
@@ -49,11 +50,11 @@ def fixed(path: Path, how: str) -> Iterator[None]:
         run("chattr", f"-{how}", path)
 
 
-def copy(host: CliHost, *arguments: str) -> Ran:
+def copy(host: Host, *arguments: str) -> Ran:
     return run_in_a_copy(host, *arguments, alone=True)
 
 
-def both(host: CliHost, *arguments: str) -> tuple[Ran, Ran]:
+def both(host: Host, *arguments: str) -> tuple[Ran, Ran]:
     """The dry run and then `--execute`, which has to do exactly what was shown. Each may become another user."""
     before = host.partitions()
     shown = copy(host, *arguments, "--json")
@@ -77,7 +78,7 @@ def refusal(ran: Ran, name: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("how", ["i", "a"])
-def test_a_directory_that_may_not_change_is_refused_and_the_others_go(host: CliHost, how: str) -> None:
+def test_a_directory_that_may_not_change_is_refused_and_the_others_go(host: Host, how: str) -> None:
     with fixed(host.d2 / "orders-1", how):
         shown, done = both(host, "delete", "--partition", "orders-1", "--partition", "orders-3", *FREELY)
     fact, hint = refusal(shown, "orders-1")
@@ -87,7 +88,7 @@ def test_a_directory_that_may_not_change_is_refused_and_the_others_go(host: CliH
 
 
 @pytest.mark.parametrize("how", ["i", "a"])
-def test_a_log_dir_that_may_not_change_keeps_all_that_is_in_it(host: CliHost, how: str) -> None:
+def test_a_log_dir_that_may_not_change_keeps_all_that_is_in_it(host: Host, how: str) -> None:
     with fixed(host.d2, how):
         shown, done = both(host, "delete", "--partition", "orders-1", "--partition", "orders-3", *FREELY)
     fact, hint = refusal(shown, "orders-1")
@@ -97,7 +98,7 @@ def test_a_log_dir_that_may_not_change_keeps_all_that_is_in_it(host: CliHost, ho
 
 @pytest.mark.parametrize("how", ["i", "a"])
 @pytest.mark.parametrize("where", [LOG, "below/deeper/file"])
-def test_no_removal_begins_that_could_not_end(host: CliHost, where: str, how: str) -> None:
+def test_no_removal_begins_that_could_not_end(host: Host, where: str, how: str) -> None:
     """It would have unlinked what it could, with the mark that keeps the rest from being restored."""
     name, other = marked(host, "orders-1"), marked(host, "orders-3")
     file = host.d2 / name / where
@@ -112,14 +113,14 @@ def test_no_removal_begins_that_could_not_end(host: CliHost, where: str, how: st
     assert host.run("cleanup", "--json", "--execute").outcomes()[name] == "done"
 
 
-def marked(host: CliHost, partition: str) -> str:
+def marked(host: Host, partition: str) -> str:
     assert copy(host, "delete", "--partition", partition, *FREELY, "--execute").status == 0
     (name,) = host.find(f"{partition}.", "-delete")
     return name
 
 
 @pytest.mark.parametrize("which", [".", INDEX])
-def test_a_restore_foresees_it_too(host: CliHost, which: str) -> None:
+def test_a_restore_foresees_it_too(host: Host, which: str) -> None:
     name = marked(host, "orders-1")
     restore = ("restore", name, "--retention-will-delete")
     with fixed(host.d2 / name / which, "i"):
@@ -128,7 +129,7 @@ def test_a_restore_foresees_it_too(host: CliHost, which: str) -> None:
     assert both(host, *restore)[1].outcomes() == {name: "done"}
 
 
-def test_a_restore_by_way_of_a_swap_is_refused_as_a_whole(host: CliHost) -> None:
+def test_a_restore_by_way_of_a_swap_is_refused_as_a_whole(host: Host) -> None:
     name = marked(host, "orders-1")
     shutil.copytree(host.d2 / name, host.d2 / "orders-1")
     with fixed(host.d2 / name / INDEX, "i"):
@@ -137,7 +138,7 @@ def test_a_restore_by_way_of_a_swap_is_refused_as_a_whole(host: CliHost) -> None
     assert (host.d2 / "orders-1").is_dir() and (host.d2 / name).is_dir()
 
 
-def test_a_rescue_promises_no_room_that_it_cannot_make(host: CliHost) -> None:
+def test_a_rescue_promises_no_room_that_it_cannot_make(host: Host) -> None:
     name = marked(host, "orders-1")
     with fixed(host.d2 / name / LOG, "i"):
         shown = copy(host, "rescue", "--json")
@@ -148,14 +149,14 @@ def test_a_rescue_promises_no_room_that_it_cannot_make(host: CliHost) -> None:
 
 
 @pytest.fixture
-def others() -> Iterator[CliHost]:
+def others() -> Iterator[Host]:
     """A host where all is a user's, as a broker's disk is: that user acts when root asks."""
     need_root()
     with tempfile.TemporaryDirectory() as made:  # one that other users reach
         yield of_user(on(Path(made)))
 
 
-def test_the_daemon_says_it_too(host: CliHost) -> None:
+def test_the_daemon_says_it_too(host: Host) -> None:
     name = marked(host, "orders-1")
     host.configure(**NO_LIMITS, **ALL_DUE, **{"cleanup.mode": "enforce", "metrics.listen": ""})
     with fixed(host.d2 / name / LOG, "i"):
@@ -166,14 +167,14 @@ def test_the_daemon_says_it_too(host: CliHost) -> None:
     assert not any(r["outcome"] == "failed" for r in cycle["results"])
 
 
-def of_user(host: CliHost) -> CliHost:
+def of_user(host: Host) -> Host:
     for warm_up in ((), ("--execute",)):  # that user may not read root's Python
         host.run("cleanup", *warm_up)
     run("chown", "-R", f"{USER}:{USER}", host.disk, host.state)
     return host
 
 
-def test_what_belongs_to_another_user_is_known_beforehand(others: CliHost) -> None:
+def test_what_belongs_to_another_user_is_known_beforehand(others: Host) -> None:
     host = others
     name = marked(host, "orders-1")
     os.chown(host.d2 / name, 0, 0)
@@ -184,7 +185,7 @@ def test_what_belongs_to_another_user_is_known_beforehand(others: CliHost) -> No
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o1777])
-def test_a_log_dir_of_another_user_keeps_all_that_is_in_it(others: CliHost, mode: int) -> None:
+def test_a_log_dir_of_another_user_keeps_all_that_is_in_it(others: Host, mode: int) -> None:
     host = others
     os.chown(host.d2, 0, 0)
     host.d2.chmod(mode)
@@ -196,7 +197,7 @@ def test_a_log_dir_of_another_user_keeps_all_that_is_in_it(others: CliHost, mode
 
 
 @pytest.mark.parametrize("how", ["of root", "immutable"])
-def test_a_checkpoint_that_cannot_be_replaced_keeps_what_it_has_an_entry_for(others: CliHost, how: str) -> None:
+def test_a_checkpoint_that_cannot_be_replaced_keeps_what_it_has_an_entry_for(others: Host, how: str) -> None:
     """As after a broker that was started as root once: each rename in the batch failed because of it."""
     host, checkpoint = others, others.d2 / "log-start-offset-checkpoint"
     checkpoint.write_text("0\n1\norders 1 0\n")
@@ -238,7 +239,7 @@ def test_a_checkpoint_that_cannot_be_read_keeps_what_may_have_an_entry_in_it(
     assert both(host, "cleanup")[1].outcomes()[gone] == "done"
 
 
-def test_what_an_access_control_list_permits_is_done(others: CliHost) -> None:
+def test_what_an_access_control_list_permits_is_done(others: Host) -> None:
     """The kernel is asked, not the mode."""
     host = others
     os.chown(host.d2, 0, 0)
@@ -251,17 +252,17 @@ def test_what_an_access_control_list_permits_is_done(others: CliHost) -> None:
 
 
 @pytest.fixture
-def overlay(loop_fs: LoopFs) -> Iterator[Callable[[str], CliHost]]:
+def overlay(loop_fs: LoopFs) -> Iterator[Callable[[str], Host]]:
     """A host on an image, whose log dirs are in its lower layer."""
     need_root()
     base = loop_fs("ext4")
     points: list[Path] = []
 
-    def make(options: str) -> CliHost:
+    def make(options: str) -> Host:
         lower, upper, work, merged = (base / name for name in ("lower", "upper", "work", "merged"))
         for folder in (lower, upper, work, merged):
             folder.mkdir()
-        host = CliHost(lower)
+        host = Host.from_disk(lower)
         text = host.properties.read_text(encoding="latin-1")
         host.properties.write_text(text.replace(str(lower), str(merged)), encoding="latin-1")
         layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
@@ -284,7 +285,7 @@ def overlay(loop_fs: LoopFs) -> Iterator[Callable[[str], CliHost]]:
 
 
 @pytest.mark.parametrize("merged", [False, True])
-def test_the_lower_layer_of_an_overlay_renames_nothing(overlay: Callable[[str], CliHost], merged: bool) -> None:
+def test_the_lower_layer_of_an_overlay_renames_nothing(overlay: Callable[[str], Host], merged: bool) -> None:
     host = overlay("redirect_dir=off")
     if tuple(int(part) for part in os.uname().release.split(".")[:2]) < (6, 6):
         pytest.skip("before Linux 6.6 nothing says on which layer a directory is")
@@ -300,14 +301,14 @@ def test_the_lower_layer_of_an_overlay_renames_nothing(overlay: Callable[[str], 
     assert done.outcomes() == {"orders-3": "done"}
 
 
-def test_nor_does_it_refuse_where_the_overlay_moves_them(overlay: Callable[[str], CliHost]) -> None:
+def test_nor_does_it_refuse_where_the_overlay_moves_them(overlay: Callable[[str], Host]) -> None:
     host = overlay("redirect_dir=on")
     shown, done = both(host, "delete", "--partition", "orders-1", *FREELY)
     assert found(shown) == [] and done.outcomes() == {"orders-1": "done"}
 
 
 def test_a_quarantine_directory_on_another_mount_of_the_same_disk(
-    host: CliHost, bind_mount: Callable[[Path, Path], None]
+    host: Host, bind_mount: Callable[[Path, Path], None]
 ) -> None:
     """The device is the same, and `rename` answers EXDEV all the same."""
     there, aside = host.root / "there", host.root / "aside"
@@ -323,7 +324,7 @@ def test_a_quarantine_directory_on_another_mount_of_the_same_disk(
     assert "mounted read-only" in refusal(shown, "orders-1")[0]
 
 
-def test_nothing_is_said_of_what_may_be_done(others: CliHost) -> None:
+def test_nothing_is_said_of_what_may_be_done(others: Host) -> None:
     """Read-only files go as any others do; a sticky log dir of our own is one."""
     host = others
     name = marked(host, "orders-1")
@@ -350,7 +351,7 @@ def test_which_file_systems_rename_without_replacing(kind: str, zfs: str, takes:
 def test_a_file_system_in_user_space_renames_nothing_and_the_dry_run_says_so(tmp_path: Path) -> None:
     """bindfs knows no RENAME_NOREPLACE: three were promised, and all three failed with EINVAL."""
     with hanging_fs(tmp_path / "fuse") as fuse:
-        host = CliHost(fuse.point)
+        host = Host.from_disk(fuse.point)
         host.configure(**NO_LIMITS, **ALL_DUE)
         words = ("delete", "--topic", "orders", *FREELY, "--json")
         shown, done = host.run(*words), host.run(*words, "--execute")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
+from tests.host import ALL_DUE, NO_LIMITS, Host
 
 MARKED = "orders-1.0123456789abcdef0123456789abcdef-delete"
 BROKER = """
@@ -23,13 +23,13 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    host = CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    host = Host.from_disk(tmp_path)
     host.configure(**NO_LIMITS, **ALL_DUE)
     return host
 
 
-def test_the_source_of_a_move_is_kept_while_a_log_dir_is_offline(host: CliHost) -> None:
+def test_the_source_of_a_move_is_kept_while_a_log_dir_is_offline(host: Host) -> None:
     """A finished move leaves a -delete dir: the only readable copy of the node where the target fails."""
     shutil.copytree(host.d2 / "orders-1", host.d1 / MARKED)
     host.d2.rename(host.disk / "gone")
@@ -41,7 +41,7 @@ def test_the_source_of_a_move_is_kept_while_a_log_dir_is_offline(host: CliHost) 
     assert host.run("cleanup", "--json", "--execute").outcomes()[MARKED] == "done"
 
 
-def test_the_running_broker_is_the_release_that_it_runs(host: CliHost) -> None:
+def test_the_running_broker_is_the_release_that_it_runs(host: Host) -> None:
     """Truncating what a live broker has open was tried with some releases only: an old note must not permit it."""
     jar = host.root / "kafka_2.13-3.7.0.jar"
     command = [sys.executable, "-c", BROKER, str(host.d1 / ".lock"), str(host.d2 / ".lock"), str(jar)]

@@ -15,19 +15,19 @@ import pytest
 from logagent.agent.clock import SystemClock
 from logagent.agent.session.clock_watch import clocks_now
 from logagent.host.state.journal import Journal
-from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
 from tests.disk.doctor_host import STATE, doctor_host
 from tests.disk.failing import hanging_fs
+from tests.host import ALL_DUE, NO_LIMITS, Host
 from tests.host_files import format_log_dir
 from tests.needs import need_command
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
-def cycle_was(host: CliHost, *, wall_ms_ahead: int) -> None:
+def cycle_was(host: Host, *, wall_ms_ahead: int) -> None:
     """The journal says that in this boot, at this moment, the wall clock was so much ahead of what it is now."""
     host.state.mkdir(exist_ok=True)
     now = clocks_now(SystemClock())
@@ -36,7 +36,7 @@ def cycle_was(host: CliHost, *, wall_ms_ahead: int) -> None:
 
 
 @pytest.mark.parametrize("hours", [-48, 48])
-def test_after_a_clock_was_set_nothing_is_marked(host: CliHost, hours: int) -> None:
+def test_after_a_clock_was_set_nothing_is_marked(host: Host, hours: int) -> None:
     host.configure(**NO_LIMITS, **ALL_DUE)
     cycle_was(host, wall_ms_ahead=hours * 3_600_000)
     before = host.partitions()
@@ -46,7 +46,7 @@ def test_after_a_clock_was_set_nothing_is_marked(host: CliHost, hours: int) -> N
     assert any("clock" in w["reason"] for w in ran.json["plan"]["waiting"])
 
 
-def test_with_true_clocks_strays_past_their_retention_are_marked(host: CliHost) -> None:
+def test_with_true_clocks_strays_past_their_retention_are_marked(host: Host) -> None:
     host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
     cycle_was(host, wall_ms_ahead=0)
     assert host.find("", "-stray")
@@ -54,7 +54,7 @@ def test_with_true_clocks_strays_past_their_retention_are_marked(host: CliHost) 
     assert not host.find("", "-stray")
 
 
-def test_a_stray_whose_removal_failed_waits_here_too(host: CliHost) -> None:
+def test_a_stray_whose_removal_failed_waits_here_too(host: Host) -> None:
     """A prestart forgot that: marked, the broker that starts would try what just failed."""
     host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
     cycle_was(host, wall_ms_ahead=0)
@@ -70,7 +70,7 @@ def test_a_stray_whose_removal_failed_waits_here_too(host: CliHost) -> None:
     ]
 
 
-def test_epoch_files_are_read_after_a_crash_and_take_no_time_after_a_clean_stop(host: CliHost) -> None:
+def test_epoch_files_are_read_after_a_crash_and_take_no_time_after_a_clean_stop(host: Host) -> None:
     """One small read a partition is too much of two seconds where a clean stop has just written them all."""
     host.configure(**NO_LIMITS)
     cycle_was(host, wall_ms_ahead=0)
@@ -87,7 +87,7 @@ def test_epoch_files_are_read_after_a_crash_and_take_no_time_after_a_clean_stop(
     assert "broken-epochs" not in codes()
 
 
-def test_a_network_that_does_not_answer_leaves_half_of_the_budget_to_the_disk(host: CliHost) -> None:
+def test_a_network_that_does_not_answer_leaves_half_of_the_budget_to_the_disk(host: Host) -> None:
     """The broker waits behind prestart: looking has to end in time whatever is being asked, and what is on the disk is
     looked at all the same."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -110,7 +110,7 @@ HANGS = ("log dir", "state dir", "journal", "server.properties")
 
 
 @pytest.mark.parametrize("what", HANGS)
-def test_the_parent_leaves_at_the_deadline_whatever_hangs(host: CliHost, what: str) -> None:
+def test_the_parent_leaves_at_the_deadline_whatever_hangs(host: Host, what: str) -> None:
     """A broker's start waits for it. The process itself is measured, with its start-up."""
     host.configure(**NO_LIMITS, **ALL_DUE)
     cycle_was(host, wall_ms_ahead=0)
@@ -160,7 +160,7 @@ def test_the_state_dir_of_an_instance_is_looked_at_by_the_child_too(tmp_path: Pa
     assert ran.status == 0 and "the budget of 1s was spent" in ran.err
 
 
-def test_a_child_that_was_given_up_does_nothing_when_its_disk_comes_back(host: CliHost) -> None:
+def test_a_child_that_was_given_up_does_nothing_when_its_disk_comes_back(host: Host) -> None:
     host.configure(**NO_LIMITS, **ALL_DUE)
     before = host.partitions()
     with hanging_fs(host.root / "fuse") as frozen:

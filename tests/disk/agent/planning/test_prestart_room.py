@@ -17,7 +17,7 @@ from logagent.agent.clock import SystemClock
 from logagent.agent.session.clock_watch import clocks_now
 from logagent.errors import Exit
 from logagent.host.state.journal import Journal
-from tests.cli_host import Ran
+from tests.command_line import Ran
 from tests.disk.cli.commands.test_rescue import HOLD_OPEN, rescue
 from tests.disk.conftest import LoopFs
 from tests.disk.messes import Mess, Thing, fill_bytes, fill_inodes, make

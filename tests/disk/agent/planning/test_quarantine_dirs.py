@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 
 QUARANTINE: dict[str, object] = {**NO_LIMITS, **ALL_DUE, "kafka.version": "3.5.2"}
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
-def with_quarantine(host: CliHost, where: Path) -> None:
+def with_quarantine(host: Host, where: Path) -> None:
     where.mkdir(exist_ok=True)
     host.configure(**QUARANTINE, **{"cleanup.quarantine_dirs": [str(where)]})
 
 
-def test_the_directory_above_the_log_dirs_is_no_quarantine(host: CliHost) -> None:
+def test_the_directory_above_the_log_dirs_is_no_quarantine(host: Host) -> None:
     """A log dir `kafka-1` in it reads like partition 1 of a topic `kafka`: it would be marked, and removed, as one."""
     text = host.properties.read_text(encoding="latin-1").replace(str(host.d2), str(host.disk / "kafka-1"))
     host.properties.write_text(text, encoding="latin-1")
@@ -33,7 +33,7 @@ def test_the_directory_above_the_log_dirs_is_no_quarantine(host: CliHost) -> Non
     assert ran.json["actions"] == []
 
 
-def test_a_log_dir_of_another_broker_is_no_quarantine(host: CliHost) -> None:
+def test_a_log_dir_of_another_broker_is_no_quarantine(host: Host) -> None:
     other = host.root / "other-broker"
     other.mkdir()
     shutil.copy(host.d1 / "meta.properties", other)
@@ -44,7 +44,7 @@ def test_a_log_dir_of_another_broker_is_no_quarantine(host: CliHost) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", ".0123456789abcdef0123456789abcdef-delete", ".feedfeed-stray"])
-def test_what_somebody_else_keeps_in_a_quarantine_is_left_alone(host: CliHost, suffix: str) -> None:
+def test_what_somebody_else_keeps_in_a_quarantine_is_left_alone(host: Host, suffix: str) -> None:
     """Two brokers of a host can share one: what this journal did not put there is not ours to remove."""
     quarantine = host.root / "quarantine"
     with_quarantine(host, quarantine)
@@ -56,7 +56,7 @@ def test_what_somebody_else_keeps_in_a_quarantine_is_left_alone(host: CliHost, s
     assert sorted(quarantine.rglob("*")) == before
 
 
-def test_what_was_set_aside_there_is_removed_when_it_is_due(host: CliHost) -> None:
+def test_what_was_set_aside_there_is_removed_when_it_is_due(host: Host) -> None:
     quarantine = host.root / "quarantine"
     with_quarantine(host, quarantine)
     host.run("delete", "--partition", "orders-1", "--quarantine", *FREELY, "--execute")

@@ -43,7 +43,7 @@ from logagent.store.requests import (
 )
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, public_key
-from tests.cli_host import CliHost
+from tests.host import Host
 
 KEY = PrivateKey("ops", b"\x01" * 32)
 STRANGER = PrivateKey("ops", b"\x02" * 32)
@@ -76,7 +76,7 @@ def soon() -> datetime:
 
 class RequestedHost:
     def __init__(self, root: Path, settings: Mapping[str, Any] = NO_SETTINGS, *, born: bool = True) -> None:
-        self.host = CliHost(root)
+        self.host = Host.from_disk(root)
         self.store = root / "store"
         self.store.mkdir()
         init_store(str(self.store))

@@ -308,7 +308,7 @@ def topic_id(path: Path) -> str:
 
 
 def test_a_live_broker_makes_an_orphan_wait_for_its_next_stop_and_prestart_takes_it(host: RequestedHost) -> None:
-    from tests.cli_host import LOCKER, process
+    from tests.command_line import LOCKER, process
 
     number = host.request(host.row(ORPHAN))
     with process(LOCKER, host.host.d1, host.host.d2):

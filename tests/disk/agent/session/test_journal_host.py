@@ -9,12 +9,12 @@ from pathlib import Path
 
 from logagent.host.state.journal import Intent, Journal
 from logagent.model.records import ActionKind, Identity
-from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
+from tests.host import ALL_DUE, NO_LIMITS, Host
 from tests.hosts import HEX
 
 
 def test_a_swapped_state_dir_is_refused(tmp_path: Path) -> None:
-    one, other = CliHost(tmp_path / "one"), CliHost(tmp_path / "other")
+    one, other = Host.from_disk(tmp_path / "one"), Host.from_disk(tmp_path / "other")
     for host in (one, other):
         host.configure(**NO_LIMITS, **ALL_DUE)
     for meta in other.disk.glob("*/meta.properties"):
@@ -42,7 +42,7 @@ def test_a_swapped_state_dir_is_refused(tmp_path: Path) -> None:
 
 def test_also_where_a_disk_of_the_host_is_not_mounted(tmp_path: Path) -> None:
     """One log dir without `meta.properties` was enough for any journal to be taken for this host's, and settled."""
-    one, other = CliHost(tmp_path / "one"), CliHost(tmp_path / "other")
+    one, other = Host.from_disk(tmp_path / "one"), Host.from_disk(tmp_path / "other")
     for host in (one, other):
         host.configure(**NO_LIMITS, **ALL_DUE)
     first, *others = sorted(other.disk.glob("*/meta.properties"))
@@ -58,7 +58,7 @@ def test_also_where_a_disk_of_the_host_is_not_mounted(tmp_path: Path) -> None:
 
 def test_one_dead_disk_beside_a_new_one_is_still_this_host(tmp_path: Path) -> None:
     """Not one directory id is known then. It goes on, but settles nothing on a disk that the journal does not know."""
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.configure(**NO_LIMITS, **ALL_DUE)
     assert host.run("cleanup", "--execute").status in (0, 3)  # 3: the disk has strays of topics that live here
     shutil.move(host.d2, tmp_path / "broken")
@@ -71,7 +71,7 @@ def test_one_dead_disk_beside_a_new_one_is_still_this_host(tmp_path: Path) -> No
         assert [e.id for e in journal.unsettled()] == [intent]
 
 
-def planted(host: CliHost) -> list[int]:
+def planted(host: Host) -> list[int]:
     """An intent that a crash left open, of a directory that is there."""
     name = host.find_in(host.d1, "-0")[0]
     found = os.stat(host.d1 / name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logagent.host.state.version_seen import LINEAGE_FILE_NAME
-from tests.cli_host import LOCKER, process
+from tests.command_line import LOCKER, process
 from tests.disk.agent.session.host_in_cluster import NEW, OLD, PARTITION, STRAY_SINCE, HostInCluster, Records, parsed
 from tests.disk.agent.session.test_version_seen import running
 from tests.lives import Pick, by_chance, seeds, told

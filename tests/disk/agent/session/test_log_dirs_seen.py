@@ -13,32 +13,33 @@ import pytest
 
 from logagent.broker.exported import read_assignments, write_assignments
 from logagent.host.state.version_seen import LOG_DIRS_FILE_NAME, forget_other_log_dirs
-from tests.cli_host import ALL_DUE, FREELY, LOCKER, NO_LIMITS, CliHost, Ran, delete, process
+from tests.command_line import LOCKER, Ran, process
 from tests.disk.conftest import run, unmount
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host, delete
 from tests.kafka_disks import metadata_dir
 
 LATER = {**NO_LIMITS, "delete.file_delete_delay_ms": 7 * 86_400_000}
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    host = CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    host = Host.from_disk(tmp_path)
     host.configure(**LATER)
     assert host.run("cleanup", "--execute").status in (0, 3)  # 3: the disk has strays of topics that live here
     return host
 
 
-def seen(host: CliHost) -> dict[str, str | None]:
+def seen(host: Host) -> dict[str, str | None]:
     found: dict[str, str | None] = json.loads((host.state / LOG_DIRS_FILE_NAME).read_text())["log_dirs"]
     return found
 
 
-def lose(host: CliHost) -> None:
+def lose(host: Host) -> None:
     """As a file looks whose end is not written yet."""
     host.set_property(f"log.dirs={host.d1}")
 
 
-def without_directory_ids(host: CliHost) -> None:
+def without_directory_ids(host: Host) -> None:
     """Before 3.7: the cluster's metadata names no log dir either."""
     for meta in host.disk.glob("*/meta.properties"):
         lines = [line for line in meta.read_text().splitlines() if not line.startswith("directory.id")]
@@ -46,11 +47,11 @@ def without_directory_ids(host: CliHost) -> None:
     host.configure(**LATER, **{"assignments.sources": ["admin"]})
 
 
-def restore(host: CliHost, name: str, *arguments: str) -> Ran:
+def restore(host: Host, name: str, *arguments: str) -> Ran:
     return host.run("restore", "--json", "--retention-will-delete", name, *arguments)
 
 
-def twice(host: CliHost) -> str:
+def twice(host: Host) -> str:
     """orders-1 is current in d2, and an older copy of it is marked in d1."""
     assert delete(host, "--partition", "orders-1", *FREELY).status == 0
     (name,) = host.find("orders-1.", "-delete")
@@ -61,7 +62,7 @@ def twice(host: CliHost) -> str:
 
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("execute", [(), ("--execute",)])
-def test_no_partition_is_current_twice_after_a_restore(host: CliHost, execute: tuple[str, ...], old: bool) -> None:
+def test_no_partition_is_current_twice_after_a_restore(host: Host, execute: tuple[str, ...], old: bool) -> None:
     name = twice(host)
     if old:
         without_directory_ids(host)
@@ -73,14 +74,14 @@ def test_no_partition_is_current_twice_after_a_restore(host: CliHost, execute: t
     assert str(host.d2) in seen(host), "it is not forgotten by being looked at"
 
 
-def test_nor_is_it_said_that_there_is_nothing_to_delete(host: CliHost) -> None:
+def test_nor_is_it_said_that_there_is_nothing_to_delete(host: Host) -> None:
     lose(host)
     ran = host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
     assert ran.status == 5 and f"does not name log dir {host.d2} any more" in ran.err
     assert (host.d2 / "orders-1").is_dir()
 
 
-def test_what_the_broker_marked_waits(host: CliHost) -> None:
+def test_what_the_broker_marked_waits(host: Host) -> None:
     """It may be the source of a move to the log dir that is not seen."""
     name = f"orders-3.{'0123456789abcdef' * 2}-delete"
     (host.d1 / "orders-3").rename(host.d1 / name)
@@ -92,19 +93,19 @@ def test_what_the_broker_marked_waits(host: CliHost) -> None:
     assert (host.d1 / name).is_dir()
 
 
-def test_an_empty_file_forgets_nothing(host: CliHost) -> None:
+def test_an_empty_file_forgets_nothing(host: Host) -> None:
     host.properties.write_text("")
     assert host.run("cleanup", "--json", "--execute").status in (0, 3, 5)
     assert set(seen(host)) == {str(host.d1), str(host.d2)}
 
 
-def test_doctor_says_it(host: CliHost) -> None:
+def test_doctor_says_it(host: Host) -> None:
     lose(host)
     found = {f["code"]: f for f in host.run("doctor", "--json").json["findings"]}
     assert f"log dir {host.d2}" in found["log-dir-forgotten"]["says"]
 
 
-def test_a_log_dir_under_another_path_is_no_loss(host: CliHost) -> None:
+def test_a_log_dir_under_another_path_is_no_loss(host: Host) -> None:
     """By its directory.id, and before 3.7 by what it is."""
     name = twice(host)
     (host.disk / "link").symlink_to(host.d2)
@@ -115,7 +116,7 @@ def test_a_log_dir_under_another_path_is_no_loss(host: CliHost) -> None:
         without_directory_ids(host)
 
 
-def test_an_operator_takes_it_away_by_a_restart(host: CliHost) -> None:
+def test_an_operator_takes_it_away_by_a_restart(host: Host) -> None:
     name = twice(host)
     shutil.rmtree(host.d2 / "orders-1")
     without_directory_ids(host)
@@ -128,7 +129,7 @@ def test_an_operator_takes_it_away_by_a_restart(host: CliHost) -> None:
     assert set(seen(host)) == {str(host.d1)}
 
 
-def test_a_memory_that_cannot_be_read_is_no_permission(host: CliHost) -> None:
+def test_a_memory_that_cannot_be_read_is_no_permission(host: Host) -> None:
     name = twice(host)
     (host.state / LOG_DIRS_FILE_NAME).write_text("{")
     (refusal,) = restore(host, name).json["refusals"]
@@ -142,7 +143,7 @@ def findings(ran: Ran, code: str = "log-dir-forgotten") -> list[Any]:
     return [f for f in ran.json["findings"] if f["code"] == code]
 
 
-def assigned(host: CliHost, *, in_sync: set[int], ids: bool = True) -> None:
+def assigned(host: Host, *, in_sync: set[int], ids: bool = True) -> None:
     """What the host's metadata log says, as an export of now, with these nodes in sync."""
     host.with_assignments(**LATER)
     file = str(host.root / "assignments.json")
@@ -154,7 +155,7 @@ def assigned(host: CliHost, *, in_sync: set[int], ids: bool = True) -> None:
     write_assignments(file, image)
 
 
-def test_check_scan_and_doctor_say_the_same_of_a_log_dir_that_left(host: CliHost) -> None:
+def test_check_scan_and_doctor_say_the_same_of_a_log_dir_that_left(host: Host) -> None:
     lose(host)
     (checked,) = findings(host.run("check", "--json"))
     (scanned,) = host.run("scan", "--json").json["forgotten_log_dirs"]
@@ -167,9 +168,7 @@ def test_check_scan_and_doctor_say_the_same_of_a_log_dir_that_left(host: CliHost
 
 
 @pytest.mark.parametrize(("in_sync", "severity", "status"), [({3}, "fatal", 6), ({1, 2, 3}, "warning", 0)])
-def test_only_what_loses_records_keeps_a_broker_down(
-    host: CliHost, in_sync: set[int], severity: str, status: int
-) -> None:
+def test_only_what_loses_records_keeps_a_broker_down(host: Host, in_sync: set[int], severity: str, status: int) -> None:
     """A dead disk is left out of log.dirs, and what has other replicas in sync is copied again."""
     assigned(host, in_sync=in_sync)
     lose(host)
@@ -179,27 +178,27 @@ def test_only_what_loses_records_keeps_a_broker_down(
     assert ran.status == status and len(findings(ran)) == 1
 
 
-def gone(host: CliHost) -> None:
+def gone(host: Host) -> None:
     shutil.rmtree(host.d2)
 
 
-def unmounted(host: CliHost) -> None:
+def unmounted(host: Host) -> None:
     gone(host)
     host.d2.mkdir()
 
 
-def without_memory(host: CliHost) -> None:
+def without_memory(host: Host) -> None:
     shutil.rmtree(host.state)
 
 
-def by_the_journal(host: CliHost) -> None:
+def by_the_journal(host: Host) -> None:
     """The state dir has a journal with entries about it, and no list of log dirs."""
     assert delete(host, "--partition", "orders-2", *FREELY).status == 0
     (host.state / LOG_DIRS_FILE_NAME).unlink()
 
 
 @pytest.mark.parametrize("how", [gone, unmounted, without_memory, by_the_journal])
-def test_it_is_known_by_its_id_whatever_became_of_its_disk(host: CliHost, how: Callable[[CliHost], None]) -> None:
+def test_it_is_known_by_its_id_whatever_became_of_its_disk(host: Host, how: Callable[[Host], None]) -> None:
     how(host)
     lose(host)
     (scanned,) = host.run("scan", "--json").json["forgotten_log_dirs"]
@@ -207,7 +206,7 @@ def test_it_is_known_by_its_id_whatever_became_of_its_disk(host: CliHost, how: C
     assert scanned["path"] == (None if how is without_memory else str(host.d2))
 
 
-def test_before_directory_ids_it_is_known_by_what_lies_in_it(host: CliHost) -> None:
+def test_before_directory_ids_it_is_known_by_what_lies_in_it(host: Host) -> None:
     assigned(host, in_sync={3}, ids=False)
     toml = host.toml.read_text()
     without_directory_ids(host)
@@ -220,7 +219,7 @@ def test_before_directory_ids_it_is_known_by_what_lies_in_it(host: CliHost) -> N
         assert finding["path"] == str(host.d2) and finding["severity"] == ("fatal" if known else "warning")
 
 
-def test_without_assignments_it_is_possible(host: CliHost) -> None:
+def test_without_assignments_it_is_possible(host: Host) -> None:
     without_directory_ids(host)
     lose(host)
     for how in (None, gone):
@@ -230,7 +229,7 @@ def test_without_assignments_it_is_possible(host: CliHost) -> None:
         assert finding["severity"] == "warning" and "no assignments say" in finding["says"]
 
 
-def test_without_memory_or_ids_the_running_broker_says_which_log_dirs_it_has(host: CliHost) -> None:
+def test_without_memory_or_ids_the_running_broker_says_which_log_dirs_it_has(host: Host) -> None:
     """Its `server.properties` lost one while it runs."""
     assigned(host, in_sync={3}, ids=False)
     toml = host.toml.read_text()
@@ -249,7 +248,7 @@ def test_without_memory_or_ids_the_running_broker_says_which_log_dirs_it_has(hos
         assert told == [finding["says"]]
 
 
-def test_the_metadata_log_dir_that_a_broker_locks_did_not_leave(host: CliHost) -> None:
+def test_the_metadata_log_dir_that_a_broker_locks_did_not_leave(host: Host) -> None:
     without_memory(host)
     meta = metadata_dir(host.disk).parent
     (host.disk / "link").symlink_to(meta)
@@ -258,7 +257,7 @@ def test_the_metadata_log_dir_that_a_broker_locks_did_not_leave(host: CliHost) -
         assert findings(host.run("check", "--json")) == []
 
 
-def test_nor_does_a_fresh_install_act_beside_it(host: CliHost) -> None:
+def test_nor_does_a_fresh_install_act_beside_it(host: Host) -> None:
     name = twice(host)
     without_directory_ids(host)
     lose(host)
@@ -268,7 +267,7 @@ def test_nor_does_a_fresh_install_act_beside_it(host: CliHost) -> None:
     assert f"does not name log dir {host.d2} any more" in refusal["fact"]
 
 
-def test_check_says_that_nothing_could_be_compared(host: CliHost) -> None:
+def test_check_says_that_nothing_could_be_compared(host: Host) -> None:
     """Silence would be taken for "all is well"."""
     without_directory_ids(host)  # and with them, what names the cluster's brokers
     (finding,) = findings(host.run("check", "--json"), "assignments-not-compared")
@@ -278,7 +277,7 @@ def test_check_says_that_nothing_could_be_compared(host: CliHost) -> None:
     assert findings(host.run("check", "--json"), "assignments-not-compared") == []
 
 
-def test_nothing_is_said_of_one_whose_partitions_are_elsewhere(host: CliHost) -> None:
+def test_nothing_is_said_of_one_whose_partitions_are_elsewhere(host: Host) -> None:
     for directory in host.d2.glob("*-[0-9]"):
         if not (host.d1 / directory.name).exists():
             shutil.move(directory, host.d1)
@@ -289,7 +288,7 @@ def test_nothing_is_said_of_one_whose_partitions_are_elsewhere(host: CliHost) ->
 
 @pytest.mark.parametrize(("in_sync", "severity"), [({3}, "warning"), ({1, 2, 3}, "info")])
 def test_but_what_is_assigned_to_an_id_that_no_log_dir_has_may_have_no_leader(
-    host: CliHost, in_sync: set[int], severity: str
+    host: Host, in_sync: set[int], severity: str
 ) -> None:
     """Moved by hand before the log dir left, or the `directory.id` was changed."""
     assigned(host, in_sync=in_sync)
@@ -304,7 +303,7 @@ def test_but_what_is_assigned_to_an_id_that_no_log_dir_has_may_have_no_leader(
 
 @pytest.mark.parametrize("link", [True, False])
 @pytest.mark.parametrize("ids", [True, False])
-def test_a_file_in_the_place_of_an_assigned_directory_is_in_the_way(host: CliHost, ids: bool, link: bool) -> None:
+def test_a_file_in_the_place_of_an_assigned_directory_is_in_the_way(host: Host, ids: bool, link: bool) -> None:
     """In the log dir that it is assigned to; where that is unknown, it may be."""
     assigned(host, in_sync={3}, ids=ids)
     (host.d1 / "clicks-0").touch()
@@ -329,7 +328,7 @@ def test_a_file_in_the_place_of_an_assigned_directory_is_in_the_way(host: CliHos
     ],
 )
 def test_a_mount_point_that_is_not_ours_cannot_be_set_aside(
-    host: CliHost, topic_id: str | None, below: bool, severity: str
+    host: Host, topic_id: str | None, below: bool, severity: str
 ) -> None:
     assigned(host, in_sync={3})
     metadata = (host.d2 / "orders-1" / "partition.metadata").read_text()
@@ -352,7 +351,7 @@ def test_a_mount_point_that_is_not_ours_cannot_be_set_aside(
 @pytest.mark.parametrize("where", ["d1", "d2"])
 @pytest.mark.parametrize(("name", "severity"), [("zzz-7", "warning"), ("orders-2", "fatal")])
 def test_a_link_or_mount_to_the_directory_of_another_partition_is_no_replica(
-    host: CliHost, where: str, mount: bool, name: str, severity: str
+    host: Host, where: str, mount: bool, name: str, severity: str
 ) -> None:
     shutil.rmtree(host.d2 / "orders-2")
     link = host.disk / where / name
@@ -383,7 +382,7 @@ UUID = "0123456789abcdef0123456789abcdef"
     ],
 )
 def test_a_future_directory_alone_is_no_replica(
-    host: CliHost, ids: bool, in_sync: set[int], where: str, severity: str | None
+    host: Host, ids: bool, in_sync: set[int], where: str, severity: str | None
 ) -> None:
     """A start truncates it to the empty directory that it makes; from 3.7.1 on not where it is assigned to."""
     assigned(host, in_sync=in_sync, ids=ids)
@@ -399,7 +398,7 @@ def test_a_future_directory_alone_is_no_replica(
 
 
 @pytest.mark.parametrize("how", [lose, gone])
-def test_no_future_directory_hides_that_the_whole_replica_left(host: CliHost, how: Callable[[CliHost], None]) -> None:
+def test_no_future_directory_hides_that_the_whole_replica_left(host: Host, how: Callable[[Host], None]) -> None:
     """Renamed, it would be a part of the log, and a duplicate once the log dir is back."""
     assigned(host, in_sync={3})
     for name in ("orders-1", "orders-2"):
@@ -418,20 +417,20 @@ def test_no_future_directory_hides_that_the_whole_replica_left(host: CliHost, ho
         assert told == [f["says"] for f in findings(checked)]
 
 
-def test_nor_of_one_at_another_path(host: CliHost) -> None:
+def test_nor_of_one_at_another_path(host: Host) -> None:
     shutil.move(host.d2, host.disk / "moved")
     host.set_property(f"log.dirs={host.d1},{host.disk}/moved")
     assert findings(host.run("check", "--json")) == []
 
 
-def test_one_that_is_named_on_the_command_line_is_still_none_of_a_start(host: CliHost) -> None:
+def test_one_that_is_named_on_the_command_line_is_still_none_of_a_start(host: Host) -> None:
     lose(host)
     both = ("--log-dir", str(host.d1), "--log-dir", str(host.d2))
     (finding,) = findings(host.run("check", "--json", *both))
     assert finding["path"] == str(host.d2) and "makes them anew" in finding["says"]
 
 
-def test_a_log_dir_that_cannot_be_read_takes_no_finding_away(host: CliHost) -> None:
+def test_a_log_dir_that_cannot_be_read_takes_no_finding_away(host: Host) -> None:
     """What is assigned and has no directory may be there: that is said, and once."""
     gone(host)
     (finding,) = findings(host.run("check", "--json"), "no-directory")
@@ -441,7 +440,7 @@ def test_a_log_dir_that_cannot_be_read_takes_no_finding_away(host: CliHost) -> N
     assert [f["path"] for f in named] == [str(host.d2)], "not inspected"
 
 
-def test_a_memory_that_cannot_be_read_is_a_doubt_and_no_obstacle(host: CliHost) -> None:
+def test_a_memory_that_cannot_be_read_is_a_doubt_and_no_obstacle(host: Host) -> None:
     (host.state / LOG_DIRS_FILE_NAME).write_text("{")
     ran = host.run("prestart", "--strict", "--dry-run", "--budget", "60s", "--json")
     assert ran.status == 0 and [LOG_DIRS_FILE_NAME in f["says"] for f in findings(ran, "not-verified")] == [True]

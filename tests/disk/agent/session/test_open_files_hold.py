@@ -14,7 +14,7 @@ from logagent.broker.files.server_properties import parse_server_properties
 from logagent.host.brokers.holders import OpenFiles
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.records import HolderState
-from tests.cli_host import process
+from tests.command_line import process
 from tests.fake_time import FakeClock
 from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logagent.host.state.journal import Journal
-from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
+from tests.host import ALL_DUE, NO_LIMITS, Host
 from tests.kafka_disks import expected
 
 NOW = {"cleanup.min_age": "0s", "cleanup.sightings": 1}
@@ -20,17 +20,17 @@ ORPHAN_REASONS = ("topic-absent", "topic-recreated", "not-a-replica")
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
-def quarantined(host: CliHost, *arguments: str) -> dict[str, str]:
+def quarantined(host: Host, *arguments: str) -> dict[str, str]:
     ran = host.run("cleanup", "--json", *arguments)
     assert ran.status in (0, 3, 4), ran.err  # 3: the disk has strays of topics that live here
     return {a["name"]: a["reason"] for a in ran.json["actions"] if a["action"] == "quarantine"}
 
 
-def test_exactly_the_proven_orphans_are_set_aside(host: CliHost) -> None:
+def test_exactly_the_proven_orphans_are_set_aside(host: Host) -> None:
     host.with_assignments(**NOW, **NO_LIMITS)
     document = host.run("scan", "--json").json
     # Strays have a verdict too; they are set aside already.
@@ -47,7 +47,7 @@ def test_exactly_the_proven_orphans_are_set_aside(host: CliHost) -> None:
     assert not [d["name"] for d in after["dirs"] if d["verdict"] == "orphan" and d["kind"] != "stray"]
 
 
-def test_an_orphan_has_to_be_seen_so_often_and_only_acting_sessions_remember(host: CliHost) -> None:
+def test_an_orphan_has_to_be_seen_so_often_and_only_acting_sessions_remember(host: Host) -> None:
     host.with_assignments(**{**NOW, "cleanup.sightings": 3}, **NO_LIMITS)
     assert quarantined(host) == quarantined(host) == quarantined(host) == {}, "looking is not remembered"
     assert quarantined(host, "--execute") == {}
@@ -58,7 +58,7 @@ def test_an_orphan_has_to_be_seen_so_often_and_only_acting_sessions_remember(hos
 
 
 @pytest.mark.parametrize("sightings", [1, 2])
-def test_a_dry_run_shows_exactly_what_execute_does(host: CliHost, sightings: int) -> None:
+def test_a_dry_run_shows_exactly_what_execute_does(host: Host, sightings: int) -> None:
     """`--execute` counted its own look and acted on what the dry run had shown as waiting."""
     host.with_assignments(**{**NOW, "cleanup.sightings": sightings}, **ALL_DUE, **NO_LIMITS)
     for _ in range(sightings):
@@ -72,7 +72,7 @@ def test_a_dry_run_shows_exactly_what_execute_does(host: CliHost, sightings: int
     assert "quarantine" in {a["action"] for a in done["actions"]}
 
 
-def test_an_orphan_has_to_be_so_old_over_restarts(host: CliHost) -> None:
+def test_an_orphan_has_to_be_so_old_over_restarts(host: Host) -> None:
     host.with_assignments(**{**NOW, "cleanup.min_age": "24h"}, **NO_LIMITS)
     assert quarantined(host, "--execute") == {}
     host.with_assignments(**{**NOW, "cleanup.min_age": "24h"}, **NO_LIMITS)
@@ -84,7 +84,7 @@ def test_an_orphan_has_to_be_so_old_over_restarts(host: CliHost) -> None:
     assert quarantined(host, "--execute") != {}
 
 
-def test_an_orphan_that_changes_starts_over(host: CliHost) -> None:
+def test_an_orphan_that_changes_starts_over(host: Host) -> None:
     host.with_assignments(**{**NOW, "cleanup.sightings": 2}, **NO_LIMITS)
     assert quarantined(host, "--execute") == {}
     changed = next(d for d in host.run("scan", "--json").json["dirs"] if d["verdict"] == "orphan" and d["segments"])
@@ -96,7 +96,7 @@ def test_an_orphan_that_changes_starts_over(host: CliHost) -> None:
     assert changed["name"] not in second
 
 
-def test_without_fresh_assignments_nothing_counts_and_nothing_goes(host: CliHost) -> None:
+def test_without_fresh_assignments_nothing_counts_and_nothing_goes(host: Host) -> None:
     host.with_assignments(**{**NOW, "cleanup.sightings": 2}, **NO_LIMITS)
     host.run("cleanup", "--execute")
     host.configure(**{**NOW, "cleanup.sightings": 2}, **NO_LIMITS)
@@ -105,7 +105,7 @@ def test_without_fresh_assignments_nothing_counts_and_nothing_goes(host: CliHost
     assert quarantined(host, "--execute") == {}
 
 
-def test_a_clock_that_was_set_makes_nothing_due_until_the_drift_is_gone(host: CliHost) -> None:
+def test_a_clock_that_was_set_makes_nothing_due_until_the_drift_is_gone(host: Host) -> None:
     """One cycle paused, and the next one removed strays of seconds as if they were eight days old."""
     host.configure(**{"cleanup.sightings": 100})
     host.run("cleanup", "--execute")
@@ -122,7 +122,7 @@ def test_a_clock_that_was_set_makes_nothing_due_until_the_drift_is_gone(host: Cl
     assert host.run("cleanup", "--json", "--execute").json["actions"]
 
 
-def test_the_operators_word_for_the_clock_makes_nothing_older(host: CliHost) -> None:
+def test_the_operators_word_for_the_clock_makes_nothing_older(host: Host) -> None:
     host.configure(**{"cleanup.sightings": 100})
     host.run("cleanup", "--execute")
     strays = host.find("", "-stray")
@@ -141,7 +141,7 @@ def test_the_operators_word_for_the_clock_makes_nothing_older(host: CliHost) -> 
     assert not any("clock" in w["reason"] for w in host.run("cleanup", "--json").json["waiting"])
 
 
-def test_the_operators_word_for_the_clock_forgets_nothing_that_was_taken_today(host: CliHost) -> None:
+def test_the_operators_word_for_the_clock_forgets_nothing_that_was_taken_today(host: Host) -> None:
     """`--trust-clock` came after the facts, and those began 24 hours ago by the clock that had jumped by days."""
     ages = {**NOW, **ALL_DUE, **NO_LIMITS, "cleanup.stray_retention": "0s"}
     host.with_assignments(**ages)
@@ -158,7 +158,7 @@ def test_the_operators_word_for_the_clock_forgets_nothing_that_was_taken_today(h
     assert any("within 24 hours" in r["fact"] for r in ran.json["refusals"])
 
 
-def test_prestart_sets_due_orphans_aside_and_marks_old_strays(host: CliHost) -> None:
+def test_prestart_sets_due_orphans_aside_and_marks_old_strays(host: Host) -> None:
     host.with_assignments(**{**NOW, "cleanup.sightings": 2, "cleanup.stray_retention": "30d"}, **NO_LIMITS)
     host.run("cleanup", "--execute")
     host.with_assignments(**NOW, **{"cleanup.stray_retention": "0s"}, **NO_LIMITS)
@@ -176,7 +176,7 @@ def test_prestart_sets_due_orphans_aside_and_marks_old_strays(host: CliHost) -> 
     assert document["spent_ms"] < document["budget_ms"]
 
 
-def test_prestart_spends_no_more_than_its_budget_and_then_does_nothing(host: CliHost) -> None:
+def test_prestart_spends_no_more_than_its_budget_and_then_does_nothing(host: Host) -> None:
     host.with_assignments(**NOW, **{"cleanup.stray_retention": "0s"}, **NO_LIMITS)
     before = host.partitions()
     document = host.run("prestart", "--json", "--budget", "1ms").json
@@ -184,7 +184,7 @@ def test_prestart_spends_no_more_than_its_budget_and_then_does_nothing(host: Cli
     assert host.partitions() == before
 
 
-def test_prestart_does_nothing_while_somebody_holds_the_log_dirs(host: CliHost) -> None:
+def test_prestart_does_nothing_while_somebody_holds_the_log_dirs(host: Host) -> None:
     host.with_assignments(**NOW, **{"cleanup.stray_retention": "0s"}, **NO_LIMITS)
     locks = [host.d1 / ".lock", host.d2 / ".lock"]
     for lock in locks:

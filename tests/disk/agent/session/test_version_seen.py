@@ -22,7 +22,7 @@ from logagent.host.state.version_seen import FILE_NAME, read_version_seen, write
 from logagent.model.health.serving import SeenHolder
 from logagent.model.kafka_version import KafkaVersion, Version
 from logagent.settings import Settings
-from tests.cli_host import FREELY, NO_LIMITS, CliHost
+from tests.host import FREELY, NO_LIMITS, Host
 from tests.host_files import CLUSTER_ID, format_log_dir
 
 NODE_ID = 3
@@ -138,7 +138,7 @@ def test_without_room_for_another_file_the_old_one_is_overwritten(tmp_path: Path
 
 def test_what_ran_last_may_delete_at_its_start_whatever_kafka_version_says(tmp_path: Path) -> None:
     """3.5.2 marks and removes what is not assigned to it, also what was restored a moment before."""
-    host = CliHost(tmp_path / "cli")
+    host = Host.from_disk(tmp_path / "cli")
     host.run("delete", "--partition", "shipments-0", *FREELY, "--execute")
     (name,) = host.find("shipments-0.", "-delete")
     host.with_assignments(topics_gone=True, **NO_LIMITS, **{"kafka.version": "3.9.1"})

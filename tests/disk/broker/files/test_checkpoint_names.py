@@ -17,26 +17,26 @@ from logagent.model.planning.plan import action_id
 from logagent.model.planning.proposals import rename_away
 from logagent.model.planning.restorations import RestoreOptions
 from logagent.model.records import ActionKind, Outcome, TopicPartition
-from tests.cli_host import FREELY, CliHost
+from tests.host import FREELY, Host
 
 ORDERS_1 = TopicPartition("orders", 1)
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
-def log_start(host: CliHost) -> int | None:
+def log_start(host: Host) -> int | None:
     return parse_checkpoint((host.d2 / LOG_START_OFFSET).read_bytes()).get(ORDERS_1)
 
 
-def set_log_start(host: CliHost, offset: int) -> None:
+def set_log_start(host: Host, offset: int) -> None:
     file = host.d2 / LOG_START_OFFSET
     file.write_bytes(render_checkpoint({**parse_checkpoint(file.read_bytes()), ORDERS_1: offset}))
 
 
-def test_a_future_log_leaves_the_entries_to_the_current_one(host: CliHost) -> None:
+def test_a_future_log_leaves_the_entries_to_the_current_one(host: Host) -> None:
     """Without its log start offset the living partition shows records again that deleteRecords removed."""
     name = "orders-1.0123456789abcdef0123456789abcdef-future"
     shutil.copytree(host.d2 / "orders-1", host.d2 / name)
@@ -47,7 +47,7 @@ def test_a_future_log_leaves_the_entries_to_the_current_one(host: CliHost) -> No
     assert host.checkpoints() == before
 
 
-def test_another_spelling_leaves_the_entries_to_the_usual_one(host: CliHost) -> None:
+def test_another_spelling_leaves_the_entries_to_the_usual_one(host: Host) -> None:
     with OpenLogDir(str(host.d2), LogDirFailures()) as log_dir:
         found = {d.name: d for d in scan_log_dir(log_dir).dirs}
         usual = found["orders-1"]
@@ -58,7 +58,7 @@ def test_another_spelling_leaves_the_entries_to_the_usual_one(host: CliHost) -> 
         assert (LOG_START_OFFSET, 25) in {(e.file, e.offset) for e in entries}
 
 
-def test_what_comes_back_gets_its_own_entries_back(host: CliHost) -> None:
+def test_what_comes_back_gets_its_own_entries_back(host: Host) -> None:
     """An entry of a later incarnation, above its end, would make the broker drop all its segments."""
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
     (name,) = host.find("orders-1.", "-delete")
@@ -68,7 +68,7 @@ def test_what_comes_back_gets_its_own_entries_back(host: CliHost) -> None:
     assert log_start(host) == 25
 
 
-def test_what_had_no_entry_comes_back_without_one(host: CliHost) -> None:
+def test_what_had_no_entry_comes_back_without_one(host: Host) -> None:
     file = host.d2 / LOG_START_OFFSET
     file.write_bytes(render_checkpoint({}))
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
@@ -78,7 +78,7 @@ def test_what_had_no_entry_comes_back_without_one(host: CliHost) -> None:
     assert log_start(host) is None
 
 
-def test_a_partition_is_not_restored_while_a_log_dir_is_left_out(host: CliHost) -> None:
+def test_a_partition_is_not_restored_while_a_log_dir_is_left_out(host: Host) -> None:
     """It stands in d1, the marked one lies in d2: no broker starts with both."""
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
     (name,) = host.find("orders-1.", "-delete")
@@ -90,7 +90,7 @@ def test_a_partition_is_not_restored_while_a_log_dir_is_left_out(host: CliHost) 
     assert host.partitions() == before
 
 
-def test_what_stood_in_the_way_is_not_set_aside_for_nothing(host: CliHost) -> None:
+def test_what_stood_in_the_way_is_not_set_aside_for_nothing(host: Host) -> None:
     """A SIGTERM right before the exchange: the partition stays in its place."""
     host.run("delete", "--partition", "orders-1", *FREELY, "--execute")
     (name,) = host.find("orders-1.", "-delete")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from logagent.broker.process.version import _CALLED, version_beside
-from tests.cli_host import FREELY, NO_LIMITS, CliHost
+from tests.host import FREELY, NO_LIMITS, Host
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    host = CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    host = Host.from_disk(tmp_path)
     # The metadata.version of the cluster does not say it either.
     host.configure(**NO_LIMITS, **{"assignments.sources": ["file"], "assignments.file": str(host.root / "absent")})
     # As `configure` writes it, but for the version, which has to be found out.
@@ -30,7 +30,7 @@ def jars(where: Path, version: str) -> Path:
     return where
 
 
-def test_a_newer_kafka_elsewhere_on_the_host_proves_nothing(host: CliHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_kafka_elsewhere_on_the_host_proves_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unpacked for the next upgrade, or another broker's: the one of this disk would not start with a -stray dir."""
     newer = jars(host.root / "opt" / "kafka" / "libs", "3.9.1")
     listdir = os.listdir
@@ -41,14 +41,14 @@ def test_a_newer_kafka_elsewhere_on_the_host_proves_nothing(host: CliHost, monke
     assert host.find("orders-1") == ["orders-1"]
 
 
-def test_the_jars_beside_the_configuration_count(host: CliHost) -> None:
+def test_the_jars_beside_the_configuration_count(host: Host) -> None:
     jars(host.root / "libs", "3.9.1")
     assert version_beside(str(host.properties)) == (3, 9, 1)
     ran = host.run("delete", "--json", "--partition", "orders-1", "--quarantine", *FREELY, "--execute")
     assert ran.outcomes() == {"orders-1": "done"}
 
 
-def test_a_client_library_is_no_broker(host: CliHost) -> None:
+def test_a_client_library_is_no_broker(host: Host) -> None:
     libs = host.root / "libs"
     libs.mkdir()
     (libs / "kafka-clients-3.9.1.jar").touch()

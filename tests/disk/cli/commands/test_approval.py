@@ -8,16 +8,16 @@ from uuid import uuid4
 
 import pytest
 
-from tests.cli_host import FREELY, CliHost, delete
+from tests.host import FREELY, Host, delete
 from tests.host_files import write_topic_id
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
-def test_too_much_at_once_needs_approval_of_exactly_that(host: CliHost) -> None:
+def test_too_much_at_once_needs_approval_of_exactly_that(host: Host) -> None:
     host.configure()
     arguments = ("delete", "--json", "--topic", "orders|visits|clicks", *FREELY)
     before = host.partitions()
@@ -36,7 +36,7 @@ def test_too_much_at_once_needs_approval_of_exactly_that(host: CliHost) -> None:
     assert cleanup.status == 0 and len(cleanup.deeds) == 10
 
 
-def test_an_approval_is_used_up_by_a_restore(host: CliHost) -> None:
+def test_an_approval_is_used_up_by_a_restore(host: Host) -> None:
     """From a script or a shell's history it would let the same 10 directories through again, later."""
     arguments = ("delete", "--json", "--topic", "orders|visits|clicks", *FREELY, "--execute")
     host.configure()
@@ -50,7 +50,7 @@ def test_an_approval_is_used_up_by_a_restore(host: CliHost) -> None:
     assert host.run(*arguments, "--approve", again.json["plan_id"]).status == 0
 
 
-def test_approval_ends_when_a_directory_in_the_plan_is_another_one(host: CliHost) -> None:
+def test_approval_ends_when_a_directory_in_the_plan_is_another_one(host: Host) -> None:
     host.configure()
     arguments = ("delete", "--json", "--topic", "orders|visits|clicks", *FREELY)
     plan_id = host.run(*arguments).json["plan_id"]
@@ -63,14 +63,14 @@ def test_approval_ends_when_a_directory_in_the_plan_is_another_one(host: CliHost
     assert host.partitions() == before
 
 
-def test_one_directory_after_the_other_trips_it_too(host: CliHost) -> None:
+def test_one_directory_after_the_other_trips_it_too(host: Host) -> None:
     host.configure()
     statuses = [delete(host, "--partition", p, *FREELY).status for p in ("orders-1", "orders-2", "orders-3", "x-0")]
     assert statuses == [0, 0, 0, 0]
     assert delete(host, "--partition", "x-1", *FREELY).status == 4
 
 
-def test_a_second_state_dir_does_not_begin_at_nothing(host: CliHost) -> None:
+def test_a_second_state_dir_does_not_begin_at_nothing(host: Host) -> None:
     """Three state dirs (or one that is lost twice) took three times what is allowed."""
     host.configure()
     for number, partition in enumerate(("orders-1", "orders-2", "orders-3", "x-0")):
@@ -93,7 +93,7 @@ def test_a_second_state_dir_does_not_begin_at_nothing(host: CliHost) -> None:
     assert delete(host, "--partition", "x-1", *FREELY).status == 0
 
 
-def test_what_a_broker_marked_itself_does_not_count(host: CliHost) -> None:
+def test_what_a_broker_marked_itself_does_not_count(host: Host) -> None:
     host.configure()
     for number in range(30):
         (host.d1 / f"gone-{number}.{uuid4().hex}-delete").mkdir()
@@ -101,7 +101,7 @@ def test_what_a_broker_marked_itself_does_not_count(host: CliHost) -> None:
 
 
 def test_approval_of_a_cleanup_leaves_out_what_fell_due_later(tmp_path: Path) -> None:
-    host = CliHost(tmp_path, "3.9.1/node3-killed")
+    host = Host.from_disk(tmp_path, "3.9.1/node3-killed")
     due = {"cleanup.stray_retention": "0s", "cleanup.leftover_grace": "365d"}
     host.with_assignments(topics_gone=True, **due)
     plan = host.run("cleanup", "--json")

@@ -12,8 +12,9 @@ import pytest
 
 from logagent.broker.exported import read_assignments, write_assignments
 from logagent.model.assignments.image import AssignmentImage
-from tests.cli_host import CliHost, run_here
+from tests.command_line import run_here
 from tests.forked import run_forked
+from tests.host import Host
 
 COMMANDS = [
     "scan",
@@ -30,14 +31,14 @@ COMMANDS = [
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    made = CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    made = Host.from_disk(tmp_path)
     made.with_assignments()
     made.configure()
     return made
 
 
-def exported(host: CliHost, change: Callable[[AssignmentImage], AssignmentImage]) -> Path:
+def exported(host: Host, change: Callable[[AssignmentImage], AssignmentImage]) -> Path:
     """What `host.with_assignments` wrote, changed, under another name."""
     file = host.root / "export.json"
     write_assignments(str(file), change(read_assignments(str(host.root / "assignments.json"))))
@@ -70,7 +71,7 @@ OF_ANOTHER: dict[str, Callable[[AssignmentImage], AssignmentImage]] = {
 }
 
 
-def refuses(host: CliHost, command: str, file: Path, status: int) -> None:
+def refuses(host: Host, command: str, file: Path, status: int) -> None:
     command = command.replace("STRAY", next(iter(host.find("", "-stray")), "none"))
     before = host.partitions()
     # Apart, with a time limit: nobody ever writes to that FIFO.
@@ -81,7 +82,7 @@ def refuses(host: CliHost, command: str, file: Path, status: int) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_says_so(host: CliHost, command: str) -> None:
+def test_every_command_says_so(host: Host, command: str) -> None:
     """No command waits for the other end of a FIFO either."""
     file = host.root / "export.json"
     os.mkfifo(file)
@@ -89,12 +90,12 @@ def test_every_command_says_so(host: CliHost, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["prestart --budget 10m", "run --once"])
-def test_also_those_that_nobody_watches(host: CliHost, command: str) -> None:
+def test_also_those_that_nobody_watches(host: Host, command: str) -> None:
     refuses(host, command, host.root / "export.json", 78)
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_an_assignments_file_that_cannot_be_used_is_refused(host: CliHost, planted: str) -> None:
+def test_an_assignments_file_that_cannot_be_used_is_refused(host: Host, planted: str) -> None:
     make, status = PLANTED[planted]
     file = host.root / "export.json"
     if make is not None:
@@ -103,12 +104,12 @@ def test_an_assignments_file_that_cannot_be_used_is_refused(host: CliHost, plant
 
 
 @pytest.mark.parametrize("change", OF_ANOTHER)
-def test_an_export_that_is_not_of_this_cluster_now(host: CliHost, change: str) -> None:
+def test_an_export_that_is_not_of_this_cluster_now(host: Host, change: str) -> None:
     refuses(host, "cleanup --execute", exported(host, OF_ANOTHER[change]), 1)
 
 
 @pytest.mark.parametrize("command", ["queue", "history", "status"])
-def test_a_command_that_reads_no_assignments_does_not_take_it(host: CliHost, command: str) -> None:
+def test_a_command_that_reads_no_assignments_does_not_take_it(host: Host, command: str) -> None:
     ran = host.run(*command.split(), "--assignments", str(host.root / "assignments.json"))
     assert ran.status == 2
     assert "--assignments" in ran.err
@@ -117,7 +118,7 @@ def test_a_command_that_reads_no_assignments_does_not_take_it(host: CliHost, com
     assert checked.status == 2 and "--assignments" in checked.err
 
 
-def test_doctor_reads_it_beside_a_configuration_that_is_wrong(host: CliHost) -> None:
+def test_doctor_reads_it_beside_a_configuration_that_is_wrong(host: Host) -> None:
     file = exported(host, lambda image: image)
     host.toml.write_text('[cleanup]\nmode = "nonsense"\n')
     told = ("--config", str(host.toml), "--kafka-config", str(host.properties), "--state-dir", str(host.state))

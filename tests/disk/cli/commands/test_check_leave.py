@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import LOCKER, CliHost, process
+from tests.command_line import LOCKER, process
 from tests.documents import assert_promised
+from tests.host import Host
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    host = CliHost(tmp_path / "h")
+def host(tmp_path: Path) -> Host:
+    host = Host.from_disk(tmp_path / "h")
     host.with_assignments()
     return host
 
@@ -26,7 +27,7 @@ def empty(log_dir: Path) -> None:
             shutil.rmtree(each)
 
 
-def test_what_is_left_and_where_it_goes(host: CliHost) -> None:
+def test_what_is_left_and_where_it_goes(host: Host) -> None:
     before = host.snapshot()
     ran = host.run("check", "--leave", str(host.d2), "--json")
     assert ran.status == 3 and host.snapshot() == before
@@ -44,7 +45,7 @@ def test_what_is_left_and_where_it_goes(host: CliHost) -> None:
     assert document["line"] == f"log.dirs={host.d1}" and document["assignments_as_of"] is not None
 
 
-def test_the_reassignment_goes_to_a_file(host: CliHost) -> None:
+def test_the_reassignment_goes_to_a_file(host: Host) -> None:
     file = host.root / "moves.json"
     ran = host.run("check", "--leave", f"{host.d2}/", "--reassignment", str(file))
     assert ran.status == 3
@@ -55,7 +56,7 @@ def test_the_reassignment_goes_to_a_file(host: CliHost) -> None:
     assert host.run("check", "--leave", str(host.d2), "--reassignment", str(host.root / "no" / "file")).status == 1
 
 
-def test_an_empty_one_may_leave_while_the_broker_is_stopped(host: CliHost) -> None:
+def test_an_empty_one_may_leave_while_the_broker_is_stopped(host: Host) -> None:
     empty(host.d2)
     ran = host.run("check", "--leave", str(host.d2))
     assert ran.status == 0 and f"log.dirs={host.d1}" in ran.err
@@ -66,14 +67,14 @@ def test_an_empty_one_may_leave_while_the_broker_is_stopped(host: CliHost) -> No
         ]
 
 
-def test_nothing_is_moved_by_assignments_that_prove_nothing(host: CliHost) -> None:
+def test_nothing_is_moved_by_assignments_that_prove_nothing(host: Host) -> None:
     host.configure(**{"assignments.sources": ["file"], "assignments.file": str(host.root / "none.json")})
     document = host.run("check", "--leave", str(host.d2), "--json").json
     assert document["reassignment"] is None and not document["may_leave"]
     assert "unknown" in {o["code"] for o in document["obstacles"]}
 
 
-def test_one_that_cannot_be_read_may_not_leave(host: CliHost) -> None:
+def test_one_that_cannot_be_read_may_not_leave(host: Host) -> None:
     empty(host.d2)
     (host.d2 / "orders-0").symlink_to(host.d1)
     assert "unseen" in {o["code"] for o in host.run("check", "--leave", str(host.d2), "--json").json["obstacles"]}
@@ -89,7 +90,7 @@ def test_one_that_cannot_be_read_may_not_leave(host: CliHost) -> None:
         ("--reassignment", "moves.json"),
     ],
 )
-def test_what_does_not_go_together_is_refused(host: CliHost, arguments: tuple[str, ...]) -> None:
+def test_what_does_not_go_together_is_refused(host: Host, arguments: tuple[str, ...]) -> None:
     places = {"D1": str(host.d1), "D2": str(host.d2)}
     ran = host.run("check", *(places.get(a, a) for a in arguments))
     assert ran.status == 2 and "logagent: " in ran.err

@@ -6,29 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import CliHost
+from tests.host import Host
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
+def host(tmp_path: Path) -> Host:
     """Of Kafka 3.9.1, with metadata.version 21."""
-    return CliHost(tmp_path)
+    return Host.from_disk(tmp_path)
 
 
-def features(host: CliHost, *options: str) -> tuple[int, list[tuple[str, str]]]:
+def features(host: Host, *options: str) -> tuple[int, list[tuple[str, str]]]:
     ran = host.run("check", "--json", *options)
     found = [f for f in ran.json["findings"] if "feature" in f["code"]]
     return ran.status, [(f["severity"], f["code"]) for f in found]
 
 
-def test_a_release_that_is_named_is_compared_up_and_down(host: CliHost) -> None:
+def test_a_release_that_is_named_is_compared_up_and_down(host: Host) -> None:
     assert features(host, "--kafka-version", "3.7.2") == (6, [("fatal", "feature-unsupported")] * 2)  # and bootstrap
     for version in ("3.9.1", "4.0.0", "4.4.0"):
         assert ("fatal", "feature-unsupported") not in features(host, "--kafka-version", version)[1]
     assert features(host, "--kafka-version", "4.6.0")[1] == [("warning", "features-not-compared")]
 
 
-def test_the_release_that_is_found_is_compared_as_well(host: CliHost) -> None:
+def test_the_release_that_is_found_is_compared_as_well(host: Host) -> None:
     """Where the log contradicts what is configured, either may be wrong: a warning of each."""
     host.configure(**{"kafka.version": "3.7.2"})
     status, found = features(host)

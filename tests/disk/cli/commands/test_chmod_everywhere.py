@@ -11,26 +11,26 @@ import pytest
 
 from logagent.host.state.journal import Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 
 WEEK = {**NO_LIMITS, "cleanup.stray_retention": "7d", "delete.file_delete_delay_ms": 7 * 86_400_000}
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
-def chmod_everywhere(host: CliHost) -> None:
+def chmod_everywhere(host: Host) -> None:
     subprocess.run(["chmod", "-R", "ug+s", str(host.d1), str(host.d2)], check=True)
 
 
-def logs(host: CliHost) -> dict[str, bytes]:
+def logs(host: Host) -> dict[str, bytes]:
     (where,) = (d / "shipments-0" for d in (host.d1, host.d2) if (d / "shipments-0").is_dir())
     return {path.name: path.read_bytes() for path in where.glob("*.log")}
 
 
-def taken(host: CliHost, kind: str) -> tuple[Path, str]:
+def taken(host: Host, kind: str) -> tuple[Path, str]:
     quarantine = ("--quarantine",) if kind == "-stray" else ()
     host.run("delete", "--partition", "shipments-0", *FREELY, *quarantine, "--execute")
     (name,) = host.find("shipments-0.", kind)
@@ -38,7 +38,7 @@ def taken(host: CliHost, kind: str) -> tuple[Path, str]:
 
 
 @pytest.mark.parametrize("kind", ["-stray", "-delete"])
-def test_what_had_the_bit_before_it_was_taken_comes_back(host: CliHost, kind: str) -> None:
+def test_what_had_the_bit_before_it_was_taken_comes_back(host: Host, kind: str) -> None:
     before = logs(host)
     chmod_everywhere(host)
     _, name = taken(host, kind)
@@ -48,7 +48,7 @@ def test_what_had_the_bit_before_it_was_taken_comes_back(host: CliHost, kind: st
 
 
 @pytest.mark.parametrize("kind", ["-stray", "-delete"])
-def test_what_got_the_bit_later_is_refused_and_nothing_leads_around_that(host: CliHost, kind: str) -> None:
+def test_what_got_the_bit_later_is_refused_and_nothing_leads_around_that(host: Host, kind: str) -> None:
     _, name = taken(host, kind)
     chmod_everywhere(host)
     refused = host.run("restore", "--json", name, "--execute")
@@ -58,7 +58,7 @@ def test_what_got_the_bit_later_is_refused_and_nothing_leads_around_that(host: C
 
 
 @pytest.mark.parametrize("kind", ["-stray", "-delete"])
-def test_it_makes_nothing_due_not_even_beside_a_removal_that_once_failed(host: CliHost, kind: str) -> None:
+def test_it_makes_nothing_due_not_even_beside_a_removal_that_once_failed(host: Host, kind: str) -> None:
     """With an intent in the journal the bit was enough: due at once, and no question asked about its owner."""
     where, name = taken(host, kind)
     found = (where / name).stat()

@@ -12,7 +12,7 @@ import pytest
 from logagent.demo import story
 from logagent.demo.host import lay_out, read_tree
 from logagent.demo.stage import Stage, StepFailed, own_environment
-from tests.cli_host import run_apart, run_here
+from tests.command_line import run_apart, run_here
 
 
 def test_the_whole_story_holds(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host, delete
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def host(tmp_path: Path) -> CliHost:
     ],
     ids=" ".join,
 )
-def test_without_execute_nothing_changes_anywhere(host: CliHost, arguments: tuple[str, ...]) -> None:
+def test_without_execute_nothing_changes_anywhere(host: Host, arguments: tuple[str, ...]) -> None:
     host.configure(**NO_LIMITS, **ALL_DUE)
     before, settings = host.snapshot(), host.toml.read_bytes()
     assert host.run(*arguments).status == 0
@@ -38,7 +38,7 @@ def test_without_execute_nothing_changes_anywhere(host: CliHost, arguments: tupl
     assert not host.state.exists()
 
 
-def test_a_dry_run_of_restore_changes_nothing_and_is_what_execute_does(host: CliHost) -> None:
+def test_a_dry_run_of_restore_changes_nothing_and_is_what_execute_does(host: Host) -> None:
     delete(host, "--topic", "clicks|plant.*", *FREELY)
     marked = host.find("", "-delete")
     before = host.snapshot()
@@ -53,7 +53,7 @@ def test_a_dry_run_of_restore_changes_nothing_and_is_what_execute_does(host: Cli
 @pytest.mark.parametrize("command", ["cleanup", "cleanup --execute", "scan", "check --quick", "delete --topic x"])
 @pytest.mark.parametrize(("text", "status"), [(None, 78), ("{}", 1), ("", 1), ("[]", 1)])
 def test_assignments_that_were_asked_for_and_cannot_be_used_are_an_error(
-    host: CliHost, command: str, text: str | None, status: int
+    host: Host, command: str, text: str | None, status: int
 ) -> None:
     """Ended with 0 and "nothing to do": whoever mistypes the name would wait for ever."""
     file = host.root / "export.json"
@@ -82,13 +82,13 @@ def test_assignments_that_were_asked_for_and_cannot_be_used_are_an_error(
         ("ORDERS", set()),
     ],
 )
-def test_topic_expressions_match_whole_names(host: CliHost, regex: str, topics: set[str]) -> None:
+def test_topic_expressions_match_whole_names(host: Host, regex: str, topics: set[str]) -> None:
     ran = delete(host, "--topic", regex, *FREELY, execute=False)
     assert ran.status == 0
     assert {a["topic"] for a in ran.json["actions"]} == topics
 
 
-def test_internal_topics_go_only_when_asked_for(host: CliHost) -> None:
+def test_internal_topics_go_only_when_asked_for(host: Host) -> None:
     ran = delete(host, "--topic", ".*", *FREELY, execute=False)
     internal = {name: guard for name, guard in ran.guards().items() if name.startswith("__")}
     assert set(internal.values()) == {"policy"} and len(internal) == 5
@@ -99,7 +99,7 @@ def test_internal_topics_go_only_when_asked_for(host: CliHost) -> None:
 
 
 def test_the_metadata_log_is_never_touched(tmp_path: Path) -> None:
-    host = CliHost(tmp_path, "3.9.1/node2-killed")
+    host = Host.from_disk(tmp_path, "3.9.1/node2-killed")
     before = host.partitions()
     everything = ("--topic", ".*", "--include-internal", *FREELY)
     ran = delete(host, *everything, execute=False)
@@ -113,7 +113,7 @@ def test_the_metadata_log_is_never_touched(tmp_path: Path) -> None:
         assert host.partitions() == before
 
 
-def test_delete_topic_enable_false_refuses_topics(host: CliHost) -> None:
+def test_delete_topic_enable_false_refuses_topics(host: Host) -> None:
     host.set_property("delete.topic.enable=false")
     before = host.partitions()
     ran = delete(host, "--topic", "orders", *FREELY)
@@ -122,7 +122,7 @@ def test_delete_topic_enable_false_refuses_topics(host: CliHost) -> None:
     assert host.partitions() == before
 
 
-def test_what_is_not_there_is_no_error_and_no_deed(host: CliHost) -> None:
+def test_what_is_not_there_is_no_error_and_no_deed(host: Host) -> None:
     """`asyncDelete` of a log that is not there does nothing and raises nothing."""
     before = host.partitions()
     ran = delete(host, "--partition", "orders-77", *FREELY)
@@ -130,7 +130,7 @@ def test_what_is_not_there_is_no_error_and_no_deed(host: CliHost) -> None:
     assert host.partitions() == before
 
 
-def test_what_may_lie_in_an_offline_log_dir_is_an_error(host: CliHost) -> None:
+def test_what_may_lie_in_an_offline_log_dir_is_an_error(host: Host) -> None:
     shutil.move(host.d2, host.disk / "elsewhere")
     ran = delete(host, "--partition", "orders-1", *FREELY)
     assert ran.status == 5

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from logagent.errors import Exit
-from tests.cli_host import CliHost
 from tests.disk.cli.test_documents import DISKS, valid
 from tests.disk.conftest import LoopFs
 from tests.disk.doctor_host import PROPERTIES, doctor_host
 from tests.disk.messes import lock_held
 from tests.forked import run_forked
+from tests.host import Host
 from tests.terminal import on_a_terminal, plain
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
 def allocated(path: Path) -> int:
@@ -33,7 +33,7 @@ def allocated(path: Path) -> int:
 
 @pytest.mark.parametrize("disk", DISKS)
 def test_every_byte_of_a_file_system_has_a_reason_or_is_unexplained(tmp_path: Path, disk: str) -> None:
-    host = CliHost(tmp_path, disk)
+    host = Host.from_disk(tmp_path, disk)
     before = host.snapshot()
     document = valid(host.run("explain", "--log-dirs-only", "--json").json, "explain")
     assert host.snapshot() == before and not host.state.exists()
@@ -48,7 +48,7 @@ def test_every_byte_of_a_file_system_has_a_reason_or_is_unexplained(tmp_path: Pa
 
 @pytest.mark.parametrize("disk", DISKS)
 def test_every_byte_of_a_directory_is_in_one_group(tmp_path: Path, disk: str) -> None:
-    host = CliHost(tmp_path, disk)
+    host = Host.from_disk(tmp_path, disk)
     document = valid(host.run("explain", str(host.d1), str(host.d2), "--json").json, "explain")
     on_disk = {(str(d), p.name) for d in (host.d1, host.d2) for p in d.iterdir() if p.is_dir()}
     assert {(d["log_dir"], d["name"]) for d in document["dirs"]} == on_disk
@@ -61,13 +61,13 @@ def test_every_byte_of_a_directory_is_in_one_group(tmp_path: Path, disk: str) ->
             assert sum(g["bytes"] for g in d["groups"] if g["segments"]) == sum(logs)
 
 
-def groups(host: CliHost, *names: str) -> dict[str, dict[str, Any]]:
+def groups(host: Host, *names: str) -> dict[str, dict[str, Any]]:
     """By directory, its groups by reason."""
     document = host.run("explain", *names, "--json").json
     return {d["name"]: {g["reason"]: g for g in d["groups"]} for d in document["dirs"]}
 
 
-def test_a_directory_is_named_as_it_is_printed_by_its_partition_its_topic_or_a_path(host: CliHost) -> None:
+def test_a_directory_is_named_as_it_is_printed_by_its_partition_its_topic_or_a_path(host: Host) -> None:
     everything = [p.name for d in (host.d1, host.d2) for p in d.iterdir() if p.is_dir()]
     of_topic = {n for n in everything if n.startswith("orders-") and "2019" not in n}
     assert set(groups(host, "orders")) == of_topic
@@ -83,7 +83,7 @@ def test_a_directory_is_named_as_it_is_printed_by_its_partition_its_topic_or_a_p
     assert "does not start with it" in " ".join(host.run("explain", "lost+found").out.split())
 
 
-def test_settings_are_the_topics_from_the_metadata_log_and_nothing_goes_while_the_broker_is_down(host: CliHost) -> None:
+def test_settings_are_the_topics_from_the_metadata_log_and_nothing_goes_while_the_broker_is_down(host: Host) -> None:
     document = valid(host.run("explain", "clicks", "--json").json, "explain")
     assert document["settings_as_of"] is not None
     assert [d["waits_for"] for d in document["log_dirs"]] == ["the broker runs"] * 2
@@ -93,7 +93,7 @@ def test_settings_are_the_topics_from_the_metadata_log_and_nothing_goes_while_th
 
 
 @pytest.mark.parametrize(("value", "cordoned"), [("{d1}", [True, False]), ("*", [True, True]), ("", [False, False])])
-def test_cordoned_log_dirs_delete_as_before(host: CliHost, value: str, cordoned: list[bool]) -> None:
+def test_cordoned_log_dirs_delete_as_before(host: Host, value: str, cordoned: list[bool]) -> None:
     host.set_property(f"cordoned.log.dirs={value.format(d1=host.d1)}")
     document = valid(host.run("explain", "clicks", "--json").json, "explain")
     assert [d["cordoned"] for d in document["log_dirs"]] == cordoned
@@ -101,7 +101,7 @@ def test_cordoned_log_dirs_delete_as_before(host: CliHost, value: str, cordoned:
     assert ("retention goes on" in host.run("explain", "clicks").err) is any(cordoned)
 
 
-def test_settings_near_those_that_count_are_named_if_they_are_not_considered(host: CliHost) -> None:
+def test_settings_near_those_that_count_are_named_if_they_are_not_considered(host: Host) -> None:
     set_here = {"log.index.size.max.bytes": "1024", "log.cleaner.enable": "false", "log.retention.days": "3"}
     for key, value in set_here.items():
         host.set_property(f"{key}={value}")
@@ -118,7 +118,7 @@ def test_settings_near_those_that_count_are_named_if_they_are_not_considered(hos
     assert "not considered" not in host.run("explain", "no-such-topic").err
 
 
-def test_the_role_is_that_of_the_assignments(host: CliHost) -> None:
+def test_the_role_is_that_of_the_assignments(host: Host) -> None:
     document = valid(host.run("explain", str(host.d1), "--json").json, "explain")
     roles = {d["role"] for d in document["dirs"] if d["kind"] == "current"}
     assert roles & {"leader", "follower"}
@@ -126,12 +126,12 @@ def test_the_role_is_that_of_the_assignments(host: CliHost) -> None:
 
 
 def test_where_the_settings_of_topics_are_not_known_that_is_said(tmp_path: Path) -> None:
-    host = CliHost(tmp_path, "3.5.2-zookeeper/broker-clean")
+    host = Host.from_disk(tmp_path, "3.5.2-zookeeper/broker-clean")
     ran = host.run("explain", "--log-dirs-only", "--json")
     assert ran.json["settings_as_of"] is None and "the settings of topics are not known here" in ran.err
 
 
-def test_what_kafka_deleted_and_has_not_yet_unlinked_is_told_apart(host: CliHost) -> None:
+def test_what_kafka_deleted_and_has_not_yet_unlinked_is_told_apart(host: Host) -> None:
     name = next(p.name for p in host.d1.iterdir() if p.name.startswith("orders-") and len(p.name) < 12)
     (host.d1 / name / f"{0:020d}.log.deleted").write_bytes(b"x" * 100_000)
     found = groups(host, name)[name]["deleted-files"]
@@ -141,7 +141,7 @@ def test_what_kafka_deleted_and_has_not_yet_unlinked_is_told_apart(host: CliHost
 
 
 @pytest.mark.parametrize("names", [("--log-dirs-only",), ("orders",)])
-def test_a_terminal_of_80_columns(host: CliHost, names: tuple[str, ...]) -> None:
+def test_a_terminal_of_80_columns(host: Host, names: tuple[str, ...]) -> None:
     lines = plain(on_a_terminal(host.arguments("explain", *names), columns=80))
     paths = (str(host.d1), str(host.d2))
     assert all(len(line) <= 80 for line in lines if not any(path in line for path in paths)), lines
@@ -149,17 +149,17 @@ def test_a_terminal_of_80_columns(host: CliHost, names: tuple[str, ...]) -> None
 
 
 @pytest.fixture
-def own_file_system(loop_fs: LoopFs) -> CliHost:
+def own_file_system(loop_fs: LoopFs) -> Host:
     """A host on a file system of its own, with the log dir of an older configuration and something large beside it."""
     root = loop_fs("ext4")
-    host = CliHost(root)
+    host = Host.from_disk(root)
     shutil.copytree(host.d1, root / "kafka-logs-old")
     (root / "dumps").mkdir()
     (root / "dumps/heap.hprof").write_bytes(os.urandom(1 << 16) * 160)
     return host
 
 
-def test_what_else_is_on_the_file_system_is_listed(own_file_system: CliHost) -> None:
+def test_what_else_is_on_the_file_system_is_listed(own_file_system: Host) -> None:
     host = own_file_system
     root = host.d1.parent
     while not root.is_mount():
@@ -186,7 +186,7 @@ def test_what_else_is_on_the_file_system_is_listed(own_file_system: CliHost) -> 
     assert "outside" not in host.run("explain", "--log-dirs-only", "--json").json["file_systems"][0]
 
 
-def test_what_else_is_there_fits_80_columns(own_file_system: CliHost) -> None:
+def test_what_else_is_there_fits_80_columns(own_file_system: Host) -> None:
     text = plain(on_a_terminal(own_file_system.arguments("explain"), columns=80))
     table = text[next(i for i, line in enumerate(text) if line.startswith("Outside the log dirs")) :]
     assert "of this node, not" in " ".join(" ".join(table).split())
@@ -195,7 +195,7 @@ def test_what_else_is_there_fits_80_columns(own_file_system: CliHost) -> None:
 
 
 @pytest.mark.parametrize(("segments", "named"), [(30, False), (30, True), (17, False)])
-def test_of_a_large_partition_the_middle_is_read_if_it_is_named(host: CliHost, segments: int, named: bool) -> None:
+def test_of_a_large_partition_the_middle_is_read_if_it_is_named(host: Host, segments: int, named: bool) -> None:
     """Its bytes are counted either way. Of segment 15 the time index says that it is of the future."""
     host.set_property("log.retention.hours=168")
     directory = host.d1 / "large-0"
@@ -220,7 +220,7 @@ def test_of_a_large_partition_the_middle_is_read_if_it_is_named(host: CliHost, s
         assert everything == sum(allocated(p) for d in (host.d1, host.d2) for p in d.iterdir())
 
 
-def test_where_more_than_the_oldest_go_the_middle_is_read(host: CliHost) -> None:
+def test_where_more_than_the_oldest_go_the_middle_is_read(host: Host) -> None:
     host.set_property("log.retention.hours=168")
     directory = host.d1 / "large-0"
     directory.mkdir()
@@ -242,7 +242,7 @@ def test_where_more_than_the_oldest_go_the_middle_is_read(host: CliHost) -> None
     assert segments(before, "due") - segments(after, "due") == 20
 
 
-def test_nobody_is_asked(host: CliHost) -> None:
+def test_nobody_is_asked(host: Host) -> None:
     """The configured cluster, and our own broker, which seems to run: somebody holds the lock of a log dir."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -255,7 +255,7 @@ def test_nobody_is_asked(host: CliHost) -> None:
             server.accept()
 
 
-def test_an_offline_log_dir_leaves_the_others_explained(host: CliHost) -> None:
+def test_an_offline_log_dir_leaves_the_others_explained(host: Host) -> None:
     shutil.rmtree(host.d2)
     ran = host.run("explain", "--log-dirs-only", "--json")
     assert ran.status == Exit.OFFLINE
@@ -267,7 +267,7 @@ def test_an_offline_log_dir_leaves_the_others_explained(host: CliHost) -> None:
     assert document["file_systems"][0]["log_dirs"] == [str(host.d1)]
 
 
-def test_hostile_files_are_counted_and_never_opened_or_followed(host: CliHost) -> None:
+def test_hostile_files_are_counted_and_never_opened_or_followed(host: Host) -> None:
     directory = host.d1 / "evil-0"
     directory.mkdir()
     for number, name in enumerate((".log", ".index", ".timeindex")):

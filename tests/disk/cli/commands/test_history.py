@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from logagent.errors import Exit
-from tests.cli_host import FREELY, CliHost, delete
+from tests.host import FREELY, Host, delete
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
 @contextmanager
-def following(host: CliHost, *options: str) -> Iterator[subprocess.Popen[str]]:
+def following(host: Host, *options: str) -> Iterator[subprocess.Popen[str]]:
     """The command, which has shown what there was before; Ctrl-C ends it with 130."""
     command = [sys.executable, "-m", "logagent", *host.arguments("history", "-f", *options)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
@@ -37,7 +37,7 @@ def following(host: CliHost, *options: str) -> Iterator[subprocess.Popen[str]]:
                 os.kill(running.pid, signal.SIGKILL)
 
 
-def test_each_entry_is_printed_once_when_it_has_its_outcome(host: CliHost) -> None:
+def test_each_entry_is_printed_once_when_it_has_its_outcome(host: Host) -> None:
     delete(host, "--partition", "orders-1", *FREELY)
     with following(host, "--jsonl") as running:
         assert running.stdout is not None
@@ -53,7 +53,7 @@ def test_each_entry_is_printed_once_when_it_has_its_outcome(host: CliHost) -> No
         assert found == {(name, done.json["plan_id"]) for name in ("orders-2", "orders-3")}
 
 
-def test_a_person_gets_a_line_and_only_of_the_log_dirs_that_were_named(host: CliHost) -> None:
+def test_a_person_gets_a_line_and_only_of_the_log_dirs_that_were_named(host: Host) -> None:
     delete(host, "--partition", "orders-1", *FREELY)
     with following(host, "--log-dir", str(host.d2)) as running:
         assert running.stdout is not None
@@ -68,6 +68,6 @@ def test_a_person_gets_a_line_and_only_of_the_log_dirs_that_were_named(host: Cli
         assert f" mark {host.d2}/orders-2 (" in line and line.endswith(": done\n"), line
 
 
-def test_one_document_never_ends(host: CliHost) -> None:
+def test_one_document_never_ends(host: Host) -> None:
     ran = host.run("history", "--json", "-f")
     assert ran.status == Exit.USAGE and ran.out == "" and "--jsonl" in ran.err

@@ -26,7 +26,7 @@ from logagent.broker.files.log_extent import read_log_extent
 from logagent.host.state.reserve import RESERVE_NAME
 from logagent.model.records import TopicPartition
 from tests import metadata_writer as writer
-from tests.cli_host import NO_LIMITS, CliHost, Ran, run_here
+from tests.command_line import Ran, run_here
 from tests.disk.conftest import LoopFs
 from tests.disk.doctor_host import DISK, STATE, TOML, doctor_host
 from tests.disk.failing import wait_until
@@ -46,6 +46,7 @@ from tests.disk.messes import (
     make,
 )
 from tests.disk.sessions import FailingHost
+from tests.host import NO_LIMITS, Host
 from tests.kafka_disks import metadata_dir
 from tests.long_form import FULL
 from tests.needs import need_command
@@ -713,7 +714,7 @@ def test_what_was_tried_is_left_out_of_the_next_offers(tmp_path: Path) -> None:
 
 
 def test_while_the_clock_is_in_doubt_everything_is_early(tmp_path: Path) -> None:
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     ages = {"cleanup.stray_retention": "0s", "cleanup.leftover_grace": "0s", **NO_LIMITS}
     host.configure(**{"cleanup.sightings": 100})
     host.run("cleanup", "--execute")
@@ -795,7 +796,7 @@ def with_brokers_retention(found: Any) -> Any:
 @pytest.mark.parametrize("default", ["compact", "delete"])
 def test_what_no_retention_frees_is_reported(tmp_path: Path, default: str) -> None:
     """By the host's own metadata log, and server.properties for topics that have no policy of their own."""
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.configure(**{"assignments.max_age": "36500d"})
     host.set_property(f"log.cleanup.policy={default}\nlog.retention.ms=-1")
     found = host.run("rescue", "--json").json["rescue"]
@@ -807,7 +808,7 @@ def test_what_no_retention_frees_is_reported(tmp_path: Path, default: str) -> No
     assert all((a["cleanup_policy"], a["retention_now_ms"]) == ("delete", -1) for a in advised)
 
 
-def retention_of(host: CliHost, *records: tuple[int, str, str, str]) -> Any:
+def retention_of(host: Host, *records: tuple[int, str, str, str]) -> Any:
     """What a rescue says of the retention of topics, once these (type, resource, name, value) are set."""
     log = metadata_dir(host.disk) / f"{0:020d}.log"
     end = look_at_log_of(log.parent)
@@ -828,7 +829,7 @@ def look_at_log_of(directory: Path) -> int:
 
 def test_retention_of_a_tiered_topic_is_local_retention(tmp_path: Path) -> None:
     """retention.ms governs the remote copies too: a lower one would delete them."""
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.configure(**{"assignments.max_age": "36500d"})
     host.set_property("log.retention.ms=-1")
     before = {a["topic"] for a in host.run("rescue", "--json").json["rescue"]["retention"]}
@@ -901,7 +902,7 @@ def test_a_topic_that_nobody_writes_to_any_more_gives_its_last_segment_too(tmp_p
 
 def test_what_is_past_its_retention_needs_no_lower_one(tmp_path: Path) -> None:
     """As after a long stop of the broker: a longer retention must not be advised."""
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.configure(**{"assignments.max_age": "36500d"})
     host.set_property("log.retention.hours=1")
     shown = with_brokers_retention(host.run("rescue", "--json").json["rescue"])
@@ -915,7 +916,7 @@ def test_what_is_past_its_retention_needs_no_lower_one(tmp_path: Path) -> None:
 def test_a_metadata_log_that_is_no_source_tells_settings_unless_it_is_stale(
     tmp_path: Path, max_age: str, known: bool
 ) -> None:
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.with_assignments(**{"assignments.max_age": max_age})
     host.set_property("log.retention.ms=-1")
     found = host.run("rescue", "--json").json["rescue"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import Ran, process
+from tests.command_line import Ran, process
 from tests.disk.conftest import LoopFs, run
 from tests.disk.messes import NODE, Mess, Thing, fill_bytes, make
 from tests.forked import run_forked

@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 
 from logagent.errors import Exit
-from tests.cli_host import ALL_DUE, NO_LIMITS, CliHost
+from tests.host import ALL_DUE, NO_LIMITS, Host
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    made = CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    made = Host.from_disk(tmp_path)
     made.with_assignments(**{**ALL_DUE, **NO_LIMITS})
     return made
 
 
-def dirs(host: CliHost, *options: str) -> list[dict[str, Any]]:
+def dirs(host: Host, *options: str) -> list[dict[str, Any]]:
     ran = host.run("scan", "--json", *options)
     assert ran.status == Exit.OK, ran.err
     return list(ran.json["dirs"])
 
 
-def test_totals_come_first_then_log_dirs_then_what_is_not_assigned(host: CliHost) -> None:
+def test_totals_come_first_then_log_dirs_then_what_is_not_assigned(host: Host) -> None:
     out = host.run("scan").out
     kinds = Counter(d["kind"] for d in dirs(host))
     orphans = [d for d in dirs(host) if d["verdict"] == "orphan"]
@@ -43,14 +43,14 @@ def test_totals_come_first_then_log_dirs_then_what_is_not_assigned(host: CliHost
     assert "used" in out and "%" in out
 
 
-def test_without_assignments_nothing_is_called_an_orphan(host: CliHost) -> None:
+def test_without_assignments_nothing_is_called_an_orphan(host: Host) -> None:
     host.configure(**{"assignments.sources": ["file"], "assignments.file": "/nowhere", **NO_LIMITS})
     out = host.run("scan", "--all").out
     assert " orphan" not in out.splitlines()[0] and " unknown (" in out.splitlines()[0]
     assert "\nUnknown" in out and "\nAssigned" not in out
 
 
-def test_kinds_and_verdicts_are_chosen_for_people_and_programs_alike(host: CliHost) -> None:
+def test_kinds_and_verdicts_are_chosen_for_people_and_programs_alike(host: Host) -> None:
     every = dirs(host)
     for options, wanted in (
         (("--kind", "stray"), lambda d: d["kind"] == "stray"),
@@ -78,12 +78,12 @@ def test_kinds_and_verdicts_are_chosen_for_people_and_programs_alike(host: CliHo
         ("name", lambda d: (d["topic"] or d["name"], -1 if d["partition"] is None else d["partition"], d["name"])),
     ],
 )
-def test_the_order_can_be_chosen(host: CliHost, sort: str, key: Any) -> None:
+def test_the_order_can_be_chosen(host: Host, sort: str, key: Any) -> None:
     found = [key(d) for d in dirs(host, "--sort", sort)]
     assert found == sorted(found, reverse=sort == "newest")
 
 
-def test_it_is_said_where_rows_are_left_out(host: CliHost) -> None:
+def test_it_is_said_where_rows_are_left_out(host: Host) -> None:
     for n in range(60):
         (host.d1 / f"more-{n}").mkdir()
     ran = host.run("scan")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from logagent.errors import Exit
-from tests.cli_host import Ran
+from tests.command_line import Ran
 from tests.disk.doctor_host import D1, D2, DISK, PROPERTIES, TOML, DoctorHost, doctor_host
 from tests.needs import need_command
 from tests.private_host import KAFKA_UID, OTHER_UID

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import FREELY, NO_LIMITS, CliHost, delete
 from tests.disk.failing import wait_until
+from tests.host import FREELY, NO_LIMITS, Host, delete
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
-def test_what_delete_takes_restore_brings_back(host: CliHost) -> None:
+def test_what_delete_takes_restore_brings_back(host: Host) -> None:
     before, checkpoints = host.partitions(), host.checkpoints()
     marked = delete(host, "--topic", "orders|clicks|customer.state|plant.*", *FREELY)
     assert marked.status == 0 and set(marked.outcomes().values()) == {"done"}
@@ -40,9 +40,7 @@ def test_what_delete_takes_restore_brings_back(host: CliHost) -> None:
 
 @pytest.mark.parametrize("copy", [("cp", "-a"), ("cp", "-r")])
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_delete_took_comes_back_from_a_copy_of_the_disk(
-    host: CliHost, copy: tuple[str, str], killed: bool
-) -> None:
+def test_what_delete_took_comes_back_from_a_copy_of_the_disk(host: Host, copy: tuple[str, str], killed: bool) -> None:
     """By its plan, with its log start offsets: the unique names are the same, and no inode is. Also where it was
     killed right before it noted what it had done."""
     before, checkpoints = host.partitions(), host.checkpoints()
@@ -60,7 +58,7 @@ def test_what_delete_took_comes_back_from_a_copy_of_the_disk(
     assert host.checkpoints() == checkpoints
 
 
-def test_a_removal_that_has_started_cannot_be_undone(host: CliHost) -> None:
+def test_a_removal_that_has_started_cannot_be_undone(host: Host) -> None:
     host.configure(**NO_LIMITS, **{"delete.file_delete_delay_ms": 0, "delete.bytes_per_second": "1KiB"})
     # A directory that is smaller than one step of the budget goes in one.
     (host.d1 / "shipments-0" / f"{999:020d}.log").write_bytes(bytes(2 << 20))
@@ -102,7 +100,7 @@ def test_a_removal_that_has_started_cannot_be_undone(host: CliHost) -> None:
 
 @pytest.mark.parametrize("broker_came", [False, True])
 @pytest.mark.parametrize("segments", [1, 2])
-def test_nor_one_whose_removal_neither_mark_nor_journal_knows(host: CliHost, segments: int, broker_came: bool) -> None:
+def test_nor_one_whose_removal_neither_mark_nor_journal_knows(host: Host, segments: int, broker_came: bool) -> None:
     """The journal was put back from before the removal, and a copy (`cp -r`) has no mark: what it had when it was set
     aside is known all the same."""
     path = host.d1 / "shipments-0"
@@ -123,7 +121,7 @@ def test_nor_one_whose_removal_neither_mark_nor_journal_knows(host: CliHost, seg
         assert refusal["guard"] == "journal" and "when it was set aside" in refusal["fact"]
 
 
-def test_nor_one_that_the_broker_had_started(host: CliHost) -> None:
+def test_nor_one_that_the_broker_had_started(host: Host) -> None:
     """It renames every segment to `.deleted` before it unlinks the first, and was killed in between: what came back
     began with the second segment."""
     delete(host, "--partition", "orders-1", *FREELY)
@@ -138,7 +136,7 @@ def test_nor_one_that_the_broker_had_started(host: CliHost) -> None:
     assert host.find("orders-1.", "-delete") == [name]
 
 
-def test_what_stands_in_the_way_is_set_aside_only_on_request(host: CliHost) -> None:
+def test_what_stands_in_the_way_is_set_aside_only_on_request(host: Host) -> None:
     delete(host, "--partition", "orders-1", *FREELY)
     (name,) = host.find("orders-1.", "-delete")
     # What a broker does with an assigned partition that it does not find: it makes it again, empty.
@@ -163,7 +161,7 @@ def test_what_stands_in_the_way_is_set_aside_only_on_request(host: CliHost) -> N
     assert (host.d2 / aside / "00000000000000000000.log").stat().st_size == 0
 
 
-def test_a_name_that_the_broker_cut_needs_the_topic(host: CliHost) -> None:
+def test_a_name_that_the_broker_cut_needs_the_topic(host: Host) -> None:
     cut = next(n for n in host.find("plant.", "-delete"))
     refused = host.run("restore", "--json", cut)
     assert refused.guards() == {cut: "policy"} and "--topic-name" in refused.json["refusals"][0]["hint"]
@@ -176,7 +174,7 @@ def test_a_name_that_the_broker_cut_needs_the_topic(host: CliHost) -> None:
 
 
 @pytest.mark.parametrize("kind", ["current", "missing"])
-def test_only_marked_directories_that_exist_are_restored(host: CliHost, kind: str) -> None:
+def test_only_marked_directories_that_exist_are_restored(host: Host, kind: str) -> None:
     name = "orders-1" if kind == "current" else "orders-1.0123456789abcdef0123456789abcdef-delete"
     ran = host.run("restore", "--retention-will-delete", "--json", name, "--execute")
     if kind == "current":
@@ -185,7 +183,7 @@ def test_only_marked_directories_that_exist_are_restored(host: CliHost, kind: st
         assert ran.status == 2 and "hint:" in ran.err
 
 
-def test_a_future_log_goes_and_comes_back_as_one(host: CliHost) -> None:
+def test_a_future_log_goes_and_comes_back_as_one(host: Host) -> None:
     (future,) = host.find("shipments-1.", "-future")
     before = host.partitions()
     current = delete(host, "--partition", "shipments-1", *FREELY, execute=False)
@@ -197,7 +195,7 @@ def test_a_future_log_goes_and_comes_back_as_one(host: CliHost) -> None:
     host.check_back(before)
 
 
-def test_nothing_is_restored_while_the_partition_may_be_current_elsewhere(host: CliHost) -> None:
+def test_nothing_is_restored_while_the_partition_may_be_current_elsewhere(host: Host) -> None:
     delete(host, "--partition", "orders-1", *FREELY)
     (name,) = host.find("orders-1.", "-delete")
     shutil.move(host.d1, host.disk / "elsewhere")

@@ -15,9 +15,10 @@ import pytest
 
 from logagent.host.brokers.broker_process import inspect_process
 from logagent.host.linux.proc import process_start_time_ms
-from tests.cli_host import LOCKER, CliHost, process
+from tests.command_line import LOCKER, process
 from tests.daemon_process import DaemonProcess, status_of, wait_until
 from tests.documents import assert_promised
+from tests.host import Host
 from tests.needs import need_root
 
 # Opens what it is told to, writes a MiB to disk, burns some CPU, and waits.
@@ -120,7 +121,7 @@ print(seen.open_files_limit == resource.getrlimit(resource.RLIMIT_NOFILE)[0], se
 
 def test_a_running_daemon_tells_of_the_broker(tmp_path: Path) -> None:
     """In `status` (valid for its document, and for a person) and in the metrics."""
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.with_assignments(**{"metrics.listen": "127.0.0.1:0", "health.probe_interval": "1s", "publish.store": "/gone"})
     environment = {"LOGAGENT_METRICS__LISTEN": "127.0.0.1:0"}
     with (

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 from logagent.host.linux.proc import process_listens
-from tests.cli_host import process
+from tests.command_line import process
 from tests.needs import need_root
 
 LISTENER = """

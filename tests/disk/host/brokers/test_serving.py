@@ -8,7 +8,7 @@ from pathlib import Path
 from logagent.host.state.journal import Journal
 from logagent.model.naming.dir_names import delete_name, stray_name
 from logagent.settings import GuardSettings
-from tests.cli_host import process
+from tests.command_line import process
 from tests.disk.agent.daemon.test_daemon_directories import cycles
 from tests.disk.sessions import SETTINGS, FailingHost
 from tests.host_files import bulk_partition, format_log_dir

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 
 # Kafka: LogManager.handleLogDirFailure closes the logs of the dir, and its lock goes; the other log dir stays.
 BROKER = """
@@ -45,7 +45,7 @@ def holder_of(log_dir: Path) -> Iterator[int]:
     ids=" ".join,
 )
 def test_a_log_dir_that_the_living_broker_gave_up_is_offline(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.run("delete", "--partition", "orders-2", *FREELY, "--execute")
     host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
     with holder_of(host.d1) as pid:

@@ -14,10 +14,10 @@ from logagent.host.state.executor_lock import why_not_to_be_opened
 from logagent.host.state.journal import Journal
 from logagent.host.state.reserve import keep_reserve, missing_reserve, why_acting_would_fail
 from logagent.host.state.state_dir import prepare_state_dir
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost, delete
 from tests.disk.agent.planning.test_changeable import fixed
 from tests.disk.conftest import LoopFs
 from tests.disk.messes import fill_all_but, fill_bytes, fill_inodes
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host, delete
 from tests.real_users import User, reachable_folder
 
 FILL: dict[str, Callable[[Path], Path]] = {"bytes": fill_bytes, "inodes": fill_inodes}
@@ -98,7 +98,7 @@ COMMANDS = (
 )
 
 
-def promises_nothing(host: CliHost, name: str, commands: Sequence[str]) -> None:
+def promises_nothing(host: Host, name: str, commands: Sequence[str]) -> None:
     """A dry run of what acts refuses all of it, for the reason with which `--execute` ends."""
     (marked,) = host.find("orders-1.", "-delete")
     for command in commands:
@@ -116,7 +116,7 @@ def promises_nothing(host: CliHost, name: str, commands: Sequence[str]) -> None:
 @pytest.mark.parametrize("name", ["executor.lock", "journal.db"])
 def test_a_state_dir_with_something_else_in_place_of_its_files(tmp_path: Path, name: str, what: str) -> None:
     """A dry run promised all of it and `--execute` ended with "executor.lock cannot be locked"."""
-    host = CliHost(tmp_path)
+    host = Host.from_disk(tmp_path)
     host.configure(**NO_LIMITS, **ALL_DUE)
     assert delete(host, "--partition", "orders-1", *FREELY).status == 0
     (host.state / name).rename(tmp_path / "aside")
@@ -133,7 +133,7 @@ def test_a_state_dir_with_something_else_in_place_of_its_files(tmp_path: Path, n
 @pytest.mark.parametrize("name", ["journal.db", "executor.lock"])
 def test_a_state_dir_with_a_file_that_root_may_only_read(loop_fs: LoopFs, name: str, how: str) -> None:
     """`chattr +i`: six actions were shown, and `--execute` ended with "attempt to write a readonly database"."""
-    host = CliHost(loop_fs("ext4", size=128 << 20))
+    host = Host.from_disk(loop_fs("ext4", size=128 << 20))
     host.configure(**NO_LIMITS, **ALL_DUE)
     assert delete(host, "--partition", "orders-1", *FREELY).status == 0
     with fixed(host.state / name, how):

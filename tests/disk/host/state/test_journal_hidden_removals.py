@@ -15,7 +15,7 @@ import pytest
 from logagent.host.log_dir.started_mark import mark_started
 from logagent.host.state.journal import Intent, Journal
 from logagent.model.records import ActionKind, Identity, Outcome
-from tests.cli_host import ALL_DUE, FREELY, NO_LIMITS, CliHost
+from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 
 FLOCK = """
 import fcntl, os, sys
@@ -27,11 +27,11 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
-def half_removed(host: CliHost, kind: str) -> str:
+def half_removed(host: Host, kind: str) -> str:
     """The name of a directory of which a removal was stopped in the middle, as the journal tells it then."""
     host.configure(**NO_LIMITS, **ALL_DUE)
     quarantine = ("--quarantine",) if kind == "-stray" else ()
@@ -53,7 +53,7 @@ def half_removed(host: CliHost, kind: str) -> str:
     return name
 
 
-def test_a_half_removed_stray_that_was_marked_since_is_not_restored(host: CliHost) -> None:
+def test_a_half_removed_stray_that_was_marked_since_is_not_restored(host: Host) -> None:
     """`prestart` gives the rest of a stray a new name, under which no removal had begun."""
     half_removed(host, "-stray")
     host.with_assignments(topics_gone=True, **NO_LIMITS, **ALL_DUE)
@@ -64,7 +64,7 @@ def test_a_half_removed_stray_that_was_marked_since_is_not_restored(host: CliHos
     assert host.find("shipments-0.", "-delete") == [name]
 
 
-def test_a_half_removed_directory_is_not_restored_over_another_path(host: CliHost) -> None:
+def test_a_half_removed_directory_is_not_restored_over_another_path(host: Host) -> None:
     name = half_removed(host, "-delete")
     other = host.root / "other"
     other.symlink_to(host.disk)
@@ -85,7 +85,7 @@ def locked(directory: Path) -> Iterator[None]:
             running.wait(20)
 
 
-def test_two_with_state_dirs_of_their_own_never_act_at_once(host: CliHost) -> None:
+def test_two_with_state_dirs_of_their_own_never_act_at_once(host: Host) -> None:
     """Two executor locks: one's temp file of a checkpoint could be renamed by the other while it is half written."""
     with locked(host.d2):
         ran = host.run("prestart", "--budget", "60s", "--json")
@@ -93,14 +93,14 @@ def test_two_with_state_dirs_of_their_own_never_act_at_once(host: CliHost) -> No
     assert host.run("prestart", "--budget", "60s", "--json").json["skipped"] is None
 
 
-def test_an_acting_logagent_holds_its_log_dirs(host: CliHost) -> None:
+def test_an_acting_logagent_holds_its_log_dirs(host: Host) -> None:
     with host.session():
         host.state = host.root / "another"
         ran = host.run("prestart", "--budget", "60s", "--json")
         assert "another logagent is acting" in ran.json["skipped"] and str(host.d1) in ran.json["skipped"]
 
 
-def test_one_log_dir_by_two_paths_is_no_second_logagent(host: CliHost) -> None:
+def test_one_log_dir_by_two_paths_is_no_second_logagent(host: Host) -> None:
     other = host.root / "other"
     other.symlink_to(host.disk)
     ran = host.run("cleanup", "--log-dir", str(host.d1), "--log-dir", str(other / "d1"), "--execute")

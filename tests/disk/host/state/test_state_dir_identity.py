@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_host import FREELY, CliHost
+from tests.host import FREELY, Host
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> CliHost:
-    return CliHost(tmp_path)
+def host(tmp_path: Path) -> Host:
+    return Host.from_disk(tmp_path)
 
 
 @pytest.mark.parametrize("where", ["state", ".local/state/logagent", "orders-1/state"])
-def test_no_state_dir_is_made_in_a_log_dir(host: CliHost, where: str) -> None:
+def test_no_state_dir_is_made_in_a_log_dir(host: Host, where: str) -> None:
     """A broker refuses to start with a directory such as `state` or `.local` in a log dir."""
     host.state = host.d1 / where
     before = host.snapshot()
@@ -25,7 +25,7 @@ def test_no_state_dir_is_made_in_a_log_dir(host: CliHost, where: str) -> None:
     assert host.snapshot() == before
 
 
-def test_no_state_dir_is_made_in_a_log_dir_that_has_another_name(host: CliHost) -> None:
+def test_no_state_dir_is_made_in_a_log_dir_that_has_another_name(host: Host) -> None:
     (host.root / "home").symlink_to(host.d1)
     host.state = host.root / "home" / ".local" / "state" / "logagent"
     before = host.snapshot()
@@ -35,7 +35,7 @@ def test_no_state_dir_is_made_in_a_log_dir_that_has_another_name(host: CliHost) 
 
 
 def test_no_state_dir_is_made_below_a_bind_mount_of_a_log_dir(
-    host: CliHost, bind_mount: Callable[[Path, Path], None]
+    host: Host, bind_mount: Callable[[Path, Path], None]
 ) -> None:
     home = host.root / "home"
     home.mkdir()
