@@ -80,8 +80,9 @@ def shared_node(
     used: list[KafkaNode] = request.node.stash.setdefault(USED, [])
 
     def get(version: str, mode: Mode = "kraft") -> KafkaNode:
-        used.append(started(version, mode))
-        return used[-1]
+        node = started(version, mode)
+        used.append(node if node.alive else node.start())
+        return node
 
     yield get
     for node in used:
