@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from logagent.agent.clock import Clock
+from logagent.agent.clock import Clock, SystemClock
 from logagent.agent.daemon.scheduling import Tick
 
 HOUR_MS = 3_600_000
@@ -35,6 +35,23 @@ class FakeClock:
 
     def set_wall(self, now_ms: int) -> None:
         self.offset_ms = now_ms - self.elapsed_ms
+
+
+class SetClock(SystemClock):
+    """The machine's clocks, of which the one that people can set was set `ahead_ms` ahead."""
+
+    def __init__(self, ahead_ms: int = 0) -> None:
+        self.ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+class LaterClock(SetClock):
+    """The machine's clocks, `ahead_ms` later: in the meantime it slept."""
+
+    def boottime(self) -> float:
+        return super().boottime() + self.ahead_ms / 1000
 
 
 class HurriedClock:

@@ -60,7 +60,7 @@ class Host:
         self.node_id, self.cluster_id = node_id, cluster_id
         self.properties, self.toml = root / "server.properties", root / "logagent.toml"
         self.state, self.assignments = root / "state", root / "assignments.json"
-        self.clock = SystemClock()
+        self.clock: Clock = SystemClock()
         # What `configure` writes beside what it is given.
         self.defaults: dict[str, object] = {"kafka.version": "3.9.1"}
 

@@ -15,19 +15,10 @@ from logagent.agent.planning.plan_cleanup import plan_ahead
 from logagent.agent.publish.publish import SPOOL_BYTES, Publisher
 from logagent.agent.session.session import Session
 from logagent.model.facts import Facts
+from tests.fake_time import SetClock
 from tests.host import Host
 
 HOUR_MS = 3_600_000
-
-
-class TurnedClock(SystemClock):
-    """The machine's clock, turned forward."""
-
-    def __init__(self) -> None:
-        self.ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms
 
 
 @contextmanager
@@ -44,7 +35,7 @@ class Publishing:
         self.host = Host.from_disk(root)
         self.host.with_assignments()
         self.store = store
-        self.clock = TurnedClock()
+        self.clock = SetClock()
         self.name = name
         self.limit_bytes = limit_bytes
         self.publisher = self.started()

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from logagent.agent.check.run_check import CheckReport, run_check
-from logagent.agent.clock import SystemClock
 from logagent.agent.session.open_session import open_session
 from logagent.agent.target import resolve_target
 from logagent.cli.main import run as logagent
@@ -24,6 +23,7 @@ from tests.broker.check.starts import UUID
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.disk.conftest import run, unmount
+from tests.fake_time import SetClock
 from tests.hosts import OF_PLACES
 from tests.long_form import versions
 from tests.needs import need_root
@@ -32,11 +32,8 @@ VERSIONS = versions("4.4.0", "4.3.1", "3.9.1")
 LONGEST = "t" * 249
 
 
-class LaterClock(SystemClock):
-    """Half a minute ahead: of a broker that has just started, `check` does not say that it gave a log dir up."""
-
-    def now_ms(self) -> int:
-        return super().now_ms() + 31_000
+# Of a broker that has just started, `check` does not say that it gave a log dir up.
+AHEAD_MS = 31_000
 
 
 def checked(node: KafkaNode, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[tuple[str, str, str]]]:
@@ -55,7 +52,7 @@ def report(node: KafkaNode) -> CheckReport:
     settings = Settings(kafka=KafkaSettings(config=str(node.config), version=node.version))
     target = resolve_target(settings)
     state = str(node.root / "state")
-    with open_session(target, settings, LaterClock(), state_dir=state, act=False, actor="test") as session:
+    with open_session(target, settings, SetClock(AHEAD_MS), state_dir=state, act=False, actor="test") as session:
         return run_check(session, timeout=300)
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from logagent.agent.check.run_check import CheckReport, run_check
-from logagent.agent.clock import SystemClock
 from logagent.host.linux.access import User, user_named
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.start_inspection import PartitionDirs, denied_in_log_dir
@@ -25,6 +24,7 @@ from logagent.model.records import Health
 from tests.command_line import run_here
 from tests.disk.conftest import LoopFs, run
 from tests.documents import assert_promised
+from tests.fake_time import SetClock
 from tests.host import Host
 from tests.host_files import format_log_dir
 from tests.hosts import OF_PLACES
@@ -64,18 +64,10 @@ class CheckedHost(Host):
     def report(self, ahead_ms: int = 0, *, about_to_start: bool = False) -> CheckReport:
         """The same from inside, with the clock `ahead_ms` milliseconds ahead."""
         self.configure()
-        with self.session(clock=Ahead(ahead_ms), act=False) as session:
+        with self.session(clock=SetClock(ahead_ms), act=False) as session:
             report = run_check(session, timeout=300, about_to_start=about_to_start)
         left_out = OF_PLACES if not about_to_start else ("assignments-not-compared",)
         return replace(report, findings=tuple(f for f in report.findings if f.code not in left_out))
-
-
-class Ahead(SystemClock):
-    def __init__(self, ms: int) -> None:
-        self._ahead_ms = ms
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self._ahead_ms
 
 
 @pytest.fixture

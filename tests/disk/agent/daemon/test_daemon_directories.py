@@ -29,8 +29,9 @@ from logagent.settings import HealthSettings
 from tests.disk.conftest import Child
 from tests.disk.failing import hanging_fs
 from tests.disk.sessions import FailingHost
+from tests.fake_time import SetClock
 from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
-from tests.publish_host import Publishing, TurnedClock
+from tests.publish_host import Publishing
 
 HEX = "0123456789abcdef" * 2
 
@@ -189,7 +190,7 @@ def test_of_a_copy_nothing_is_forgotten(tmp_path: Path) -> None:
 
 def test_nothing_is_forgotten_by_a_clock_in_doubt(tmp_path: Path) -> None:
     """What it calls old may be of today, and counts for the blast radius."""
-    clock = TurnedClock()
+    clock = SetClock()
     log_dir = format_log_dir(tmp_path / "log-dir")
     host = FailingHost(tmp_path / "state", log_dir)
     host.clock = clock
@@ -206,7 +207,7 @@ def test_nothing_is_forgotten_by_a_clock_in_doubt(tmp_path: Path) -> None:
 
 def test_the_queue_removes_nothing_by_a_clock_in_doubt(tmp_path: Path) -> None:
     """What it calls due may have been marked a moment ago."""
-    clock = TurnedClock()
+    clock = SetClock()
     log_dir = format_log_dir(tmp_path / "log-dir")
     host = FailingHost(tmp_path / "state", log_dir)
     host.clock = clock

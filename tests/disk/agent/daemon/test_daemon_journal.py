@@ -24,21 +24,10 @@ from logagent.model.records import ActionKind, Identity, Outcome
 from logagent.settings import DAY_MS, AssignmentsSettings, CleanupSettings, DeleteSettings, KafkaSettings, Settings
 from tests.disk.killed import HEX, PARTITIONS, lay_out
 from tests.disk.sessions import write_topic_elsewhere
+from tests.fake_time import LaterClock
 from tests.host_files import whole_partition
 
 STRAY = f"orders-0.{HEX}-stray"
-
-
-class Clock(SystemClock):
-    """The machine's own, moved ahead."""
-
-    ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms
-
-    def boottime(self) -> float:
-        return super().boottime() + self.ahead_ms / 1000
 
 
 @pytest.fixture
@@ -47,7 +36,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
 
 
-def cycles_of(root: Path, *log_dirs: str, clock: Clock | None = None, **cleanup: Any) -> Cycles:
+def cycles_of(root: Path, *log_dirs: str, clock: LaterClock | None = None, **cleanup: Any) -> Cycles:
     cleanup = {"mode": "enforce", "max_fraction": 1.0, "leftover_grace": 0, "stray_retention": 400 * DAY_MS, **cleanup}
     settings = Settings(
         kafka=KafkaSettings(version="3.9.1"),
@@ -60,9 +49,9 @@ def cycles_of(root: Path, *log_dirs: str, clock: Clock | None = None, **cleanup:
     return Cycles(
         target=resolve_target(settings, log_dirs or [str(root / "d1")]),
         settings=settings,
-        clock=clock or Clock(),
+        clock=clock or LaterClock(),
         state_dir=str(root / "state"),
-        lines=LogLines(Events(io.StringIO(), (clock or Clock()).now_ms)),
+        lines=LogLines(Events(io.StringIO(), (clock or LaterClock()).now_ms)),
         stop=lambda: False,
         aborting=lambda: False,
     )
@@ -134,7 +123,7 @@ def test_a_log_dir_that_went_offline_since_the_last_inventory_loses_nothing(root
     whole_partition(d2 / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
     inode = (d2 / STRAY).stat().st_ino
     settle(root, intent(root, "orders-0", inode=inode, new_name=STRAY, log_dir=str(d2)), age_ms=91 * DAY_MS)
-    clock = Clock()
+    clock = LaterClock()
     cycles = cycles_of(root, str(root / "d1"), str(d2), clock=clock)
     with Journal.open(str(root / "state")) as journal:
         journal.record_failure(str(d2), STRAY, "busy", clock.now_ms())
@@ -164,7 +153,7 @@ def test_failures_of_directories_that_somebody_else_removed_are_forgotten(root: 
 def test_a_stray_whose_removal_failed_waits_for_its_backoff(root: Path) -> None:
     settle(root, age_ms=0)
     whole_partition(root / "d1" / STRAY, "EEEEEEEEEEEEEEEEEEEEEA")
-    clock = Clock()
+    clock = LaterClock()
     with Journal.open(str(root / "state")) as journal:
         for _ in range(10):
             journal.record_failure(str(root / "d1"), STRAY, "busy", clock.now_ms())

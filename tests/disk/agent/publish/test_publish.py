@@ -24,8 +24,9 @@ from logagent.store.shared import init_store
 from logagent.store.snapshots import dir_line, snapshot_lines
 from tests.disk.conftest import LoopFs, run, unmount
 from tests.documents import assert_promised
+from tests.fake_time import SetClock
 from tests.hosts import HEX
-from tests.publish_host import HOUR_MS, Publishing, TurnedClock, data_files, landed, looked_at, rows_of
+from tests.publish_host import HOUR_MS, Publishing, data_files, landed, looked_at, rows_of
 
 
 @pytest.fixture
@@ -525,5 +526,5 @@ def test_a_spool_that_is_no_directory_is_said(publishing: Publishing) -> None:
 
 def test_making_a_publisher_touches_nothing(tmp_path: Path) -> None:
     """The daemon makes it in its main thread, which must never wait for a disk."""
-    Publisher(str(tmp_path / "store"), str(tmp_path / "state"), TurnedClock(), host="h", interval_ms=1)
+    Publisher(str(tmp_path / "store"), str(tmp_path / "state"), SetClock(), host="h", interval_ms=1)
     assert list(tmp_path.iterdir()) == []

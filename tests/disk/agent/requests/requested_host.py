@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from logagent.agent.clock import SystemClock
 from logagent.agent.config import load
 from logagent.agent.daemon.cycles import Cycles
 from logagent.agent.daemon.log_lines import LogLines
@@ -43,6 +42,7 @@ from logagent.store.requests import (
 )
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, public_key
+from tests.fake_time import LaterClock
 from tests.host import Host
 
 KEY = PrivateKey("ops", b"\x01" * 32)
@@ -54,19 +54,6 @@ STRAY = ("invoices", "SKeC3pLWQPidJvA42PZhhw", 1)
 CLUSTER, NODE = "8o3B_-jNSz218yyfPu-6Pg", 3
 Which = tuple[str, str, int]
 NO_SETTINGS: Mapping[str, Any] = {}
-
-
-class SetClock(SystemClock):
-    """The system's clock, off by so many milliseconds."""
-
-    def __init__(self, off_ms: int = 0) -> None:
-        self.off_ms = off_ms
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.off_ms
-
-    def boottime(self) -> float:
-        return super().boottime() + self.off_ms / 1000
 
 
 def soon() -> datetime:
@@ -84,7 +71,7 @@ class RequestedHost:
             "cleanup.max_fraction": 1.0, "publish.store": str(self.store),
             "orders.accept": True, "orders.keys": [KEY.public()], **settings,
         }  # fmt: skip
-        self.clock = SetClock()
+        self.clock = LaterClock()
         self.configure()
         self.control, self.answers = Control(self.store, CLUSTER), Answers(self.store, CLUSTER)
         self.box: RequestBox | None = None

@@ -115,11 +115,11 @@ def test_a_memory_that_cannot_be_read_does_nothing(host: RequestedHost) -> None:
 
 def test_a_clock_ahead_at_the_first_start_obeys_nothing_and_recovers(tmp_path: Path) -> None:
     host = RequestedHost(tmp_path, born=False)
-    host.clock.off_ms = 365 * 86_400_000
+    host.clock.ahead_ms = 365 * 86_400_000
     old = host.request(host.row(ORPHAN))
     host.minute()
     assert untouched(host) and "the store's" in host.answers.seen(3).refuses  # type: ignore[union-attr]
-    host.clock.off_ms = 0
+    host.clock.ahead_ms = 0
     host.minute(restart=True)
     new = host.request(host.row(ORPHAN))
     host.minute()
@@ -128,7 +128,7 @@ def test_a_clock_ahead_at_the_first_start_obeys_nothing_and_recovers(tmp_path: P
 
 @pytest.mark.parametrize("minutes", [-10, 10])
 def test_a_clock_that_differs_from_the_store_s_carries_nothing_out(host: RequestedHost, minutes: int) -> None:
-    host.clock.off_ms = minutes * 60_000
+    host.clock.ahead_ms = minutes * 60_000
     at = datetime.now(UTC) + timedelta(minutes=min(minutes, 0))
     host.request(host.row(ORPHAN), at=instant(at), expires_at=instant(at + timedelta(days=1)))
     host.minute(restart=True)
@@ -261,10 +261,10 @@ def test_the_outcome_closes_a_request_for_good(host: RequestedHost) -> None:
 
 def test_a_clock_that_was_days_ahead_refuses_nothing_for_good(host: RequestedHost) -> None:
     number = host.request(host.row(ORPHAN))
-    host.clock.off_ms = 9 * 86_400_000
+    host.clock.ahead_ms = 9 * 86_400_000
     host.minute(restart=True)
     assert untouched(host)
-    host.clock.off_ms = 0
+    host.clock.ahead_ms = 0
     host.host.set_clock(seconds=0)
     host.minute(restart=True)
     host.minute()

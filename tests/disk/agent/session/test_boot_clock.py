@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from logagent.agent.clock import SystemClock
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.planning.plan_prestart import plan_prestart
 from logagent.agent.session import clock_watch
 from logagent.settings import DAY_MS
 from tests.disk.sessions import SETTINGS, FailingHost
+from tests.fake_time import SetClock
 from tests.host_files import bulk_partition, format_log_dir
 from tests.needs import need_command
 
@@ -24,14 +24,8 @@ KEEP = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, stray_retention=7 * D
 ASK_KERNEL = "from logagent.agent.session.clock_watch import is_synchronised; print(is_synchronised())"
 
 
-class JustBooted(SystemClock):
+class JustBooted(SetClock):
     """A host that has just started, with a clock that is so far ahead."""
-
-    def __init__(self, ahead_ms: int) -> None:
-        self._ahead_ms = ahead_ms
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self._ahead_ms
 
     def boottime(self) -> float:
         return 5.0
