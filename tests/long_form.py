@@ -89,9 +89,14 @@ LONG = {
     "tests/page/test_render.py": Long("10,000 hosts"),
     "tests/page/test_ten_tasks.py": Long("ten tasks on a page of 2,000 hosts"),
     "tests/spark/ingest/test_delta_log.py": Long("reading with another Spark"),
-    "tests/spark/ingest/test_killed.py": Long("each write instead of every third"),
+    "tests/spark/ingest/test_killed.py": Long("each write instead of two of a kind, reports before and after a trim"),
     "tests/spark/ingest/test_object_store.py": Long("S3: Hadoop's connector is fetched"),
+    "tests/spark/ingest/test_skew.py": Long("a topic that has nearly all of 24,000 directories"),
     "tests/spark/report/test_from_landing.py": Long("the demo's fleet too"),
+    "tests/spark/report/test_reference.py": Long("100 drawn clusters instead of 24"),
+    "tests/spark/report/test_replicas.py": Long("twenty nights instead of ten"),
+    "tests/spark/report/test_same_result.py": Long("seven partitions, adaptive, with generated code"),
+    "tests/spark/test_cluster.py": Long("ingest through spark-submit, and local-cluster"),
     "tests/unit/test_kafka_suites.py": Long("forty rows broken on purpose, each in a copy of the tree"),
 }
 

@@ -33,6 +33,9 @@ def test_the_figures_are_those_of_the_rows(name: str) -> None:
     assert ("hosts reporting" in text) is (name != "healthy")
 
 
+UNSEEN = {"state": "not_yet", "reason": "no-younger-assignments", "replicas": 9, "hosts": 3}
+
+
 def test_every_figure_has_its_remainder() -> None:
     """What a mail says in place of the page: each remainder alone."""
     document = FLEETS["healthy"]()[0]
@@ -42,6 +45,8 @@ def test_every_figure_has_its_remainder() -> None:
         (("answers", "risk", "pace_unknown"), 3, "in 30 days 0 (3 log dirs not known)"),
         (("answers", "reclaim", "barred"), 4096, "; blocked until something is fixed 4.00 KiB"),
         (("tables", "undecided", "rows"), 5, "; 5 directories undecided"),
+        (("answers", "replicas", "no_copy"), 3, "0 partitions with no copy anywhere (3 more could not be compared)"),
+        (("answers", "replicas", "not_compared"), [UNSEEN], "9 replicas on 3 hosts (their snapshots are younger"),
         (("tables", "duplicates", "rows"), 1, "; 1 partition in two log dirs of a host"),
         (("warnings",), ["1 files or rows were not taken"], "3 clusters; 1 warning, see the page"),
     ):

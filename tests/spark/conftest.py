@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,19 +21,30 @@ from logagent.fleet.job import Job, report
 from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.store import Store
 from logagent.store.contract import STAMP
+from logagent.store.signing import PrivateKey
 from tests.fleets.planted import Truth, generate
+from tests.long_form import FULL
 from tests.needs import need_command
 from tests.spark.hand_made import AT, NOW
+from tests.spark.planting import PLANTED
 from tests.spark.scenarios import Expected, write_all
 
-SEEDS = range(1, 21)
+# Together these show everything that a generated cluster may have (`test_the_seeds_show_everything`).
+SEEDS = range(1, 21) if FULL else range(1, 9)
 DAY = AT.date()
+AFTERWARDS = AT + timedelta(days=9)
+KEY = PrivateKey("ops", b"\x01" * 32)
+"""Who may ask for deletions."""
+"""Who may ask for deletions."""
 
 # The small fleets of these tests live in the compilers: the interpreter and C1 take a third of the time. The cluster
-# tests, the demo and the benchmarks run with what everybody else gets.
+# tests, the demo and the benchmarks run with what everybody else gets. Hadoop starts `chmod` for each folder: without
+# the helper that Java starts first, that is half the work.
 QUICK = {
     "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={log4j}",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+    " -Dlog4j2.configurationFile={log4j}",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -86,18 +98,25 @@ def tell(spark: SparkSession, store: Path, out: Path) -> Told:
     """Ingests what is new and reports, as of `NOW`."""
     opened = Store.open(spark, str(store))
     ingested = ingest_dates(opened, None)
-    content = report(Job(opened, str(out), NOW, with_partitions=True))
+    content = report(Job(opened, str(out), NOW, with_partitions=True, order_keys=(KEY.public(),)))
     return Told(opened, out / content["run_id"], content, ingested)
 
 
 @dataclass
 class Zoo:
-    """Twenty generated clusters and every scenario in one store, ingested and reported on once."""
+    """Generated clusters, every scenario and what the test files add (`planting.py`) in one store, ingested and
+    reported on once."""
 
     path: Path
     told: Told
     truths: list[Truth]
     expected: dict[str, Expected]
+    planted: dict[str, Any]
+
+    @property
+    def known(self) -> set[str]:
+        """The clusters that were generated, and those of the scenarios."""
+        return {truth.cluster_id for truth in self.truths} | {one.cluster_id for one in self.expected.values()}
 
 
 @pytest.fixture(scope="session")
@@ -114,4 +133,29 @@ def zoo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Zoo:
         )
     ]
     expected = write_all(store)
-    return Zoo(store, tell(spark, store, folder / "out"), truths, expected)
+    added = {name: plant(store) for name, plant in PLANTED.items()}
+    return Zoo(store, tell(spark, store, folder / "out"), truths, expected, added)
+
+
+@dataclass
+class Plain:
+    """Two generated clusters, ingested and reported on by the session of the folder as of the end of their last date,
+    for what does the same in another way. `untouched`: their landing, as it was before that."""
+
+    untouched: Path
+    path: Path
+    told: Told
+
+
+@pytest.fixture(scope="session")
+def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    folder = tmp_path_factory.mktemp("plain")
+    untouched, path = folder / "untouched", folder / "store"
+    untouched.mkdir()
+    fleet = Fleet(at=AT + timedelta(minutes=15), clusters=2, hosts=6, partitions=150, days=2, seed=99, sick=0.03)
+    generate(untouched, fleet)
+    shutil.copytree(untouched, path)
+    store = Store.open(spark, str(path))
+    ingested = ingest_dates(store, None)
+    content = report(Job(store, str(folder / "out"), AFTERWARDS, DAY, with_partitions=True))
+    return Plain(untouched, path, Told(store, folder / "out" / content["run_id"], content, ingested))

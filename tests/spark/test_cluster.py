@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +26,26 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.fleet.demo import Fleet
-from logagent.fleet.ingest.dates import ingest_dates
-from logagent.fleet.job import Job, report
 from logagent.fleet.submit import write_archive
 from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Store
 from logagent.store.contract import NO_CSV, TABLES
-from tests.fleets.planted import generate
+from tests.long_form import long_form
+from tests.spark.conftest import Plain
 from tests.spark.hand_made import AT
 
 HOME = Path(pyspark.__file__).parent
 # For machines that do much else besides: on two idle cores each run takes half a minute.
 DEADLINE = 900
 LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
-C1 = "-XX:TieredStopAtLevel=1"
+C1 = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": C1,
     "spark.executor.extraJavaOptions": C1,
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     "spark.log.level": "ERROR",
@@ -108,6 +106,7 @@ class Standalone:
     def _spark_class(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         log = self.stack.enter_context((self.folder / f"{name}.log").open("wb"))
         env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_HOME": str(HOME)}
+        env["SPARK_DAEMON_JAVA_OPTS"] = C1
         started = subprocess.Popen([str(HOME / "bin" / "spark-class"), *arguments], stdout=log, stderr=log, env=env)
         self.stack.callback(_kill_tree, started)
         return started
@@ -138,33 +137,14 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
         yield made
 
 
-@dataclass
-class Baseline:
-    """A fleet, what the local session made of it, and the store before that."""
-
-    untouched: Path
-    store: Path
-    out: Path
-    archive: tuple[Path, Path]
-
-
 @pytest.fixture(scope="module")
-def baseline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Baseline:
-    folder = tmp_path_factory.mktemp("cluster")
-    untouched, store = folder / "untouched", folder / "store"
-    untouched.mkdir()
-    fleet = Fleet(at=AT + timedelta(minutes=15), clusters=2, hosts=10, partitions=800, days=1, seed=99, sick=0.03)
-    generate(untouched, fleet)
-    shutil.copytree(untouched, store)
-    opened = Store.open(spark, str(store))
-    ingest_dates(opened, None)
-    report(Job(opened, str(folder / "out"), AT + timedelta(days=9), AT.date()))
-    return Baseline(untouched, store, folder / "out", write_archive(folder / "archive"))
+def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_archive(tmp_path_factory.mktemp("archive"))
 
 
-def _submit(master: str, base: Baseline, *arguments: str) -> list[str]:
+def _submit(master: str, archive: tuple[Path, Path], *arguments: str) -> list[str]:
     """Plain spark-submit: this package only as the archive."""
-    packed, main_file = base.archive
+    packed, main_file = archive
     command = [str(HOME / "bin" / "spark-submit"), "--master", master, *LOOPBACK, *SMALL]
     return [*command, "--py-files", str(packed), str(main_file), *arguments]
 
@@ -205,26 +185,29 @@ def _tables(out: Path) -> dict[str, Counter[tuple[Any, ...]]]:
 REPORT = ["report", "--date", "2025-03-10"]
 
 
+@long_form
 @pytest.mark.timeout(2 * DEADLINE)
 def test_ingest_through_plain_spark_submit(
-    spark: SparkSession, standalone: Standalone, baseline: Baseline, tmp_path: Path
+    spark: SparkSession, standalone: Standalone, plain: Plain, archive: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """The store comes out row for row as on one machine; nothing but the archive was imported."""
     store = tmp_path / "store"
-    shutil.copytree(baseline.untouched, store)
-    command = _submit(standalone.url, baseline, "ingest", "--store", str(store))
+    shutil.copytree(plain.untouched, store)
+    command = _submit(standalone.url, archive, "ingest", "--store", str(store))
     done = subprocess.run(command, cwd=tmp_path, env=_environment(tmp_path), capture_output=True, timeout=DEADLINE)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     said = json.loads(done.stdout.splitlines()[-1])
-    assert [one["date"] for one in said] == ["2025-03-10"]
-    assert _stored(spark, store) == _stored(spark, baseline.store)
+    assert [one["date"] for one in said] == ["2025-03-09", "2025-03-10"]
+    assert _stored(spark, store) == _stored(spark, plain.path)
 
 
 @pytest.mark.timeout(2 * DEADLINE)
-def test_a_worker_that_dies_changes_nothing(standalone: Standalone, baseline: Baseline, tmp_path: Path) -> None:
+def test_a_worker_that_dies_changes_nothing(
+    standalone: Standalone, plain: Plain, archive: tuple[Path, Path], tmp_path: Path
+) -> None:
     """Killed with its executor while the report is being computed; the other worker ends it."""
     command = _submit(
-        standalone.url, baseline, *REPORT, "-v", "--store", str(baseline.store), "--out", str(tmp_path / "out")
+        standalone.url, archive, *REPORT, "-v", "--store", str(plain.path), "--out", str(tmp_path / "out")
     )
     log = (tmp_path / "log").open("wb")
     running = subprocess.Popen(command, cwd=tmp_path, env=_environment(tmp_path), stdout=log, stderr=log)
@@ -240,15 +223,16 @@ def test_a_worker_that_dies_changes_nothing(standalone: Standalone, baseline: Ba
     finally:
         _kill_tree(running)
         log.close()
-    assert _tables(tmp_path / "out") == _tables(baseline.out)
+    assert _tables(tmp_path / "out") == _tables(plain.told.out.parent)
 
 
+@long_form
 @pytest.mark.timeout(2 * DEADLINE)
-def test_local_cluster(baseline: Baseline, tmp_path: Path) -> None:
+def test_local_cluster(plain: Plain, tmp_path: Path) -> None:
     """Through `logagent fleet report --master --conf`, with executors in processes of their own."""
-    command = [sys.executable, "-m", "logagent", "fleet", *REPORT, "--store", str(baseline.store)]
+    command = [sys.executable, "-m", "logagent", "fleet", *REPORT, "--store", str(plain.path)]
     command += ["--out", str(tmp_path / "out"), "--master", "local-cluster[2,1,600]", "--json", *LOOPBACK, *SMALL]
     done = subprocess.run(command, capture_output=True, env=_environment(tmp_path), timeout=DEADLINE)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     assert json.loads(done.stdout)["schema"] == "logagent.fleet-report/1"
-    assert _tables(tmp_path / "out") == _tables(baseline.out)
+    assert _tables(tmp_path / "out") == _tables(plain.told.out.parent)

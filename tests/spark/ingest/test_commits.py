@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,6 +14,7 @@ from logagent.errors import LogAgentError
 from logagent.fleet.ingest.dates import ingest_dates, sweep
 from logagent.fleet.job import Job, report
 from logagent.fleet.report.output import Output
+from logagent.fleet.report.scope import asked, scope
 from logagent.fleet.tables.store import Store, parsed_commit
 from tests.spark.hand_made import AT, NOW, Kafka
 
@@ -24,25 +25,22 @@ class Killed(BaseException):
     """Nothing that comes after it is done, clean-up neither."""
 
 
-@pytest.fixture
-def kafka(tmp_path: Path) -> Kafka:
-    (tmp_path / "store").mkdir()
-    made = Kafka(tmp_path / "store", "committed")
+def _unheard(_: str) -> None:
+    """Progress."""
+
+
+@pytest.fixture(scope="module")
+def twice(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose date was ingested twice, over commits that do not count; tests take copies of it."""
+    path = tmp_path_factory.mktemp("committed") / "store"
+    path.mkdir()
+    made = Kafka(path, "committed")
     made.topic("orders", [1, 2, 3])
     made.assignments()
     made.everyone()
-    return made
-
-
-def _orphans(store: Store, out: Path) -> tuple[int, dict[str, Any]]:
-    content = report(Job(store, str(out), NOW))
-    return content["totals"]["orphans"], content["ingested"]
-
-
-def test_a_commit_that_is_not_whole_does_not_count(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
-    store = Store.open(spark, str(kafka.store))
+    store = Store.open(spark, str(path))
     ingest_dates(store, None)
-    place = kafka.store / "commits" / str(DAY)
+    place = path / "commits" / str(DAY)
     whole = (place / "1.json").read_bytes()
     (place / "2.json").write_bytes(whole[: len(whole) // 2])
     (place / "3.json").mkdir()
@@ -52,19 +50,37 @@ def test_a_commit_that_is_not_whole_does_not_count(spark: SparkSession, kafka: K
     (place / "6.json").write_text(json.dumps(said | {"run": "../../../etc"}))
     (place / "7.json").write_text(json.dumps(said | {"date": "2025-03-11"}))
     store.refresh()
-    assert _orphans(store, tmp_path / "out")[1]["commit"] == 1
+    found = store.commit_of(DAY)
+    assert found is not None and found.number == 1, "what is not whole does not count"
+    assert scope(store, asked(store, NOW, None, Job.max_age), None, _unheard).commit.number == 1, "for a report neither"
     ingest_dates(store, DAY)
-    assert (place / "8.json").is_file()
-    assert _orphans(store, tmp_path / "out")[1]["commit"] == 8
+    return path
 
 
-def test_while_the_newest_commit_cannot_be_read_no_run_is_removed(spark: SparkSession, kafka: Kafka) -> None:
+@pytest.fixture
+def store(twice: Path, spark: SparkSession, tmp_path: Path) -> Store:
+    shutil.copytree(twice, tmp_path / "store")
+    return Store.open(spark, str(tmp_path / "store"))
+
+
+def test_a_commit_that_is_not_whole_does_not_count(store: Store, tmp_path: Path) -> None:
+    """Nor does the next one take its number."""
+    found = store.commit_of(DAY)
+    assert found is not None and found.number == 8
+    assert scope(store, asked(store, NOW, None, Job.max_age), None, _unheard).commit == found
+
+
+def test_an_older_commit_can_be_asked_for(store: Store) -> None:
+    assert scope(store, asked(store, NOW, DAY, Job.max_age), 1, _unheard).commit.number == 1
+    with pytest.raises(LogAgentError):
+        scope(store, asked(store, NOW, DAY, Job.max_age), 2, _unheard)
+
+
+def test_while_the_newest_commit_cannot_be_read_no_run_is_removed(store: Store, tmp_path: Path) -> None:
     """It may name any of them: an unreadable answer is never that nothing is needed."""
-    store = Store.open(spark, str(kafka.store))
-    ingest_dates(store, None)
-    ingest_dates(store, DAY)
-    later, newest, said = NOW + timedelta(days=900), kafka.store / "commits" / str(DAY) / "2.json", list[str]()
+    later, newest, said = NOW + timedelta(days=900), tmp_path / "store/commits" / str(DAY) / "8.json", list[str]()
     whole, runs = newest.read_bytes(), store.runs()
+    assert len(runs) == 2
     for damaged in (b"", whole[:-20]):
         newest.write_bytes(damaged)
         assert sweep(store, later, said.append) == [] and store.runs() == runs
@@ -74,26 +90,25 @@ def test_while_the_newest_commit_cannot_be_read_no_run_is_removed(spark: SparkSe
     assert store.runs() == [run for run in runs if run != superseded] == [json.loads(whole)["run"]]
 
 
-def test_of_two_ingests_one_commits(spark: SparkSession, kafka: Kafka) -> None:
+def test_of_two_ingests_one_commits(store: Store, tmp_path: Path) -> None:
     """The lock is politeness, this is safety: the loser fails, and its run goes."""
-    store = Store.open(spark, str(kafka.store))
-    ingest_dates(store, None)
     commit = store.commit_of(DAY)
     assert commit is not None
     with pytest.raises(LogAgentError, match="another ingest has committed 2025-03-10 meanwhile"):
         store.add_commit(commit)
-    assert store.files.create_new(f"{store.uri}/commits/{DAY}/2.json", b"x")
-    assert not store.files.create_new(f"{store.uri}/commits/{DAY}/2.json", b"y")
-    assert (kafka.store / "commits" / str(DAY) / "2.json").read_bytes() == b"x"
-    assert parsed_commit(b"x", DAY, 2) is None
+    assert store.files.create_new(f"{store.uri}/commits/{DAY}/9.json", b"x")
+    assert not store.files.create_new(f"{store.uri}/commits/{DAY}/9.json", b"y")
+    assert (tmp_path / "store/commits" / str(DAY) / "9.json").read_bytes() == b"x"
+    assert parsed_commit(b"x", DAY, 9) is None
 
 
 def test_a_report_that_is_killed_leaves_the_last_good_one(
-    spark: SparkSession, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(spark, str(kafka.store))
-    ingest_dates(store, None)
+    """The tables are left out: they are in the report's own directory like what is written here, and take seconds."""
     out = tmp_path / "out"
+    monkeypatch.setattr("logagent.fleet.job.render", lambda *_: "a page")
+    monkeypatch.setattr("logagent.fleet.job._tables", lambda job, chosen, output, scratch: {"run_id": output.run})
     good = report(Job(store, str(out), NOW))
 
     def killed(*_: object) -> None:

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
 
 from logagent.fleet.ingest.dates import ingest_dates, trim_landing
-from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.store.landing_files import manifest_of
 from tests.fleets.corruptions import corrupt
-from tests.spark.conftest import DAY, Told, tell
-from tests.spark.hand_made import AT, NOW, Kafka, dir_row
+from tests.spark.conftest import DAY, Zoo
+from tests.spark.hand_made import AT, Kafka, dir_row
+from tests.spark.planting import planted
 
 HOUR = timedelta(hours=1)
 NODES = (1, 2, 3)
@@ -51,50 +52,52 @@ def published(kafka: Kafka, nodes: tuple[int, ...] = NODES) -> dict[int, tuple[P
     return files
 
 
-def stored(told: Told, table: str, kafka: Kafka) -> list[dict[str, Any]]:
-    rows = told.stored(table).where(f"cluster_id = '{kafka.cluster_id}'").drop("cluster_id").collect()
-    return sorted((row.asDict() for row in rows), key=str)
-
-
-def test_deltas_give_the_tables_of_whole_snapshots(spark: SparkSession, tmp_path: Path) -> None:
-    deltas, whole = made(tmp_path, "same"), Kafka(tmp_path, "same")
+@planted
+def hourly_and_whole(store: Path) -> tuple[Kafka, Kafka]:
+    """The same hosts twice: as a base with its changes, and as one whole snapshot."""
+    deltas, whole = made(store, "hourly"), Kafka(store, "at-once")
     published(deltas)
-    told = tell(spark, tmp_path, tmp_path / "out")
-    tables = {table: stored(told, table, deltas) for table in ("dirs", "others", "parts", "topics")}
-    assert len(tables["dirs"]) == 3 * 21
-    assert {row["witness"] for row in tables["dirs"] if row["claim"]} == {"kraft-log"}
-    reported = told.rows("orphans"), told.content["totals"]
-    assert told.content["totals"]["orphans"] == 3
-    whole.store = tmp_path / "whole"
-    whole.store.mkdir()
     whole.topics = deltas.topics
     whole.assignments()
     for node in NODES:
         whole.hourly(node, hours(whole, node)[1])
-    plain = tell(spark, whole.store, tmp_path / "out-of-whole")
-    assert {table: stored(plain, table, whole) for table in tables} == tables
-    assert (plain.rows("orphans"), plain.content["totals"]) == reported
+    return deltas, whole
 
 
-def unknown(told: Told) -> dict[int, str]:
-    return {host["node_id"]: host["why"] for host in told.content["hosts"]["unknown"]}
+def of_cluster(rows: list[dict[str, Any]], kafka: Kafka) -> list[dict[str, Any]]:
+    """Its rows without what tells the two apart: cluster and host, and the hour of the snapshot's id."""
+    mine = [row for row in rows if row["cluster_id"] == kafka.cluster_id]
+    return sorted(({k: v for k, v in row.items() if k not in ("cluster_id", "host", "id")} for row in mine), key=str)
 
 
-def test_a_host_whose_base_is_not_there_or_lies_is_unknown_and_has_lost_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_deltas_give_the_tables_of_whole_snapshots(zoo: Zoo) -> None:
+    deltas, whole = zoo.planted["hourly_and_whole"]
+    for table in ("dirs", "others", "parts", "topics"):
+        both = fn.col("cluster_id").isin(deltas.cluster_id, whole.cluster_id)
+        stored = [row.asDict() for row in zoo.told.stored(table).where(both).collect()]
+        found = of_cluster(stored, deltas)
+        assert found == of_cluster(stored, whole), table
+        if table == "dirs":
+            assert len(found) == 3 * 21
+            assert {row["witness"] for row in found if row["claim"]} == {"kraft-log"}
+    for table in ("orphans", "usage_hosts", "usage_clusters", "usage_topics", "missing_replicas"):
+        told = zoo.told.rows(table)
+        assert of_cluster(told, deltas) == of_cluster(told, whole), table
+    assert len(of_cluster(zoo.told.rows("orphans"), deltas)) == 3
+
+
+@planted
+def liars(store: Path) -> Kafka:
     """One host is late (its newest snapshot came before its base), one is silent, one says "unchanged" of what has
     changed, one base is damaged, one has another content, one delta is called whole, and one has a base, named as it
     should be, whose numbers are none."""
-    kafka = Kafka(tmp_path, "liars")
+    kafka = Kafka(store, "liars")
     nodes = (1, 2, 3, 4, 5, 6, 7, 8)
     kafka.topic("orders", *(list(nodes) for _ in range(20)))
     kafka.assignments(brokers=nodes)
     files = published(kafka, tuple(node for node in nodes if node != 3))
-    kafka.hourly(3, hours(kafka, 3)[0], at=AT - 40 * HOUR)
-    base, delta = files[2]
-    kept = base.read_bytes(), manifest_of(base).read_bytes()
-    for gone in (base, manifest_of(base)):
+    kafka.hourly(3, hours(kafka, 3)[0], at=AT - 30 * HOUR)
+    for gone in (files[2][0], manifest_of(files[2][0])):
         gone.unlink()
     _rewrite(files[4][1], lambda lines: [line for line in lines if line["row"] != "changes"])
     for node in (4, 5, 7, 8):  # no older one to fall back on
@@ -105,25 +108,23 @@ def test_a_host_whose_base_is_not_there_or_lies_is_unknown_and_has_lost_nothing(
     del manifest["base"]
     manifest_of(files[7][1]).write_text(json.dumps(manifest | {"kind": "snapshot"}))
     _with_other_base(*files[8], gzip.decompress(files[8][0].read_bytes()).replace(b'"bytes":', b'"bytes":0'))
-    told = tell(spark, tmp_path, tmp_path / "out")
-    assert told.content["totals"]["missing_replicas"] == 0
-    assert told.content["hosts"]["reporting"] == 2
-    says = unknown(told)
-    assert says.keys() == {2, 3, 4, 5, 7, 8}
+    return kafka
+
+
+def test_a_host_whose_base_is_not_there_or_lies_is_unknown_and_has_lost_nothing(zoo: Zoo) -> None:
+    cluster = zoo.planted["liars"].cluster_id
+    assert [row for row in zoo.told.rows("missing_replicas") if row["cluster_id"] == cluster] == []
+    says = {h["node_id"]: h["why"] for h in zoo.told.content["hosts"]["unknown"] if h["cluster_id"] == cluster}
+    assert says.keys() == {2, 3, 4, 5, 7, 8}, "the two others report"
     assert "no-base: its base 110000-2 is not in landing" in says[2]
-    assert "its newest complete snapshot is 40" in says[3]
+    assert "its newest complete snapshot is 30" in says[3]
     assert "base-differs: its changes and its base do not give the directories that it says" in says[4]
     assert "base-differs: the base of the snapshot, 110000-5, has changed" in says[5]
     assert "wrong-base" in says[7]
     assert "base-differs: a directory of a base cannot be read" in says[8]
     # The changed base of 6 is a complete snapshot of its own: an hour older, and counted as that.
-    (of_six,) = [row for row in told.rows("usage_hosts") if row["node_id"] == 6]
-    assert of_six["snapshot_id"] == "110000-6"
-    base.write_bytes(kept[0])
-    manifest_of(base).write_bytes(kept[1])
-    content = report(Job(told.store, str(tmp_path / "out"), NOW)) if ingest_dates(told.store, DAY) else {}
-    assert content["hosts"]["reporting"] == 3
-    assert delta.exists()
+    hosts = [row for row in zoo.told.rows("usage_hosts") if row["cluster_id"] == cluster]
+    assert {row["snapshot_id"] for row in hosts if row["node_id"] == 6} == {"110000-6"}
 
 
 def _rewrite(data: Path, change: Any) -> None:
@@ -150,14 +151,22 @@ def _with_other_base(base: Path, delta: Path, content: bytes) -> None:
     manifest_of(delta).write_text(manifest_of(delta).read_text().replace(before, after))
 
 
-def test_a_base_that_is_still_named_is_not_trimmed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_base_that_came_late_is_taken_and_one_that_is_still_named_is_not_trimmed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Nor is a rejected file, which somebody should inspect; everything else of the date goes."""
     kafka = made(tmp_path, "trimmed")
     files = published(kafka)
     damaged = files[2][1]
     damaged.write_bytes(damaged.read_bytes()[:-20])
+    late = [(path, path.read_bytes()) for path in (files[3][0], manifest_of(files[3][0]))]
+    for path, _ in late:
+        path.unlink()
     store = Store.open(spark, str(tmp_path))
-    ingest_dates(store, None)
+    assert [one.taken for one in ingest_dates(store, None)] == [3], "the assignments, of node 1, the base of 2"
+    for path, content in late:
+        path.write_bytes(content)
+    assert [one.taken for one in ingest_dates(store, None)] == [4], "and of 3, whose base has come"
     assert trim_landing(store, date(2025, 3, 11)) == [DAY]
     left = {path for path in (tmp_path / "landing").rglob("*") if path.is_file()}
     assert left == {files[2][0], manifest_of(files[2][0]), damaged, manifest_of(damaged)}

@@ -26,14 +26,14 @@ from logagent.fleet.ingest.check import MOST_NODES, check
 from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.ingest.ingest import MAX_TRIES
 from logagent.fleet.ingest.landing import Landing
-from logagent.fleet.job import Job, report
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.store import Store
 from logagent.model.times import FIRST_MS, LAST_MS
 from logagent.store.landing_files import manifest_of
 from tests.needs import need_command, need_root
-from tests.spark.conftest import Told, tell
-from tests.spark.hand_made import AT, NOW, Kafka, dir_row, log_dir_row
+from tests.spark.conftest import Told, Zoo
+from tests.spark.hand_made import AT, Kafka, dir_row, log_dir_row
+from tests.spark.planting import planted
 
 DAY = AT.date()
 Poison = Callable[[Kafka], None]
@@ -265,12 +265,9 @@ def names_that_are_not_ours(kafka: Kafka) -> None:
     (place / "link.jsonl.gz").symlink_to("/etc/passwd")
 
 
-@pytest.fixture(scope="module")
-def poisoned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, dict[str, Kafka], Path]:
-    """A cluster of three per poison, node 2 poisoned, in one store."""
-    folder = tmp_path_factory.mktemp("poison")
-    store = folder / "store"
-    store.mkdir()
+@planted
+def poison_of_everybody(store: Path) -> dict[str, Kafka]:
+    """A cluster of three per poison, node 2 poisoned."""
     made = {}
     everything: dict[str, Poison] = {name: make for name, (make, _) in POISONS.items()}
     everything |= {"two_machines": two_machines, "names_that_are_not_ours": names_that_are_not_ours}
@@ -301,7 +298,12 @@ def poisoned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> t
             kafka.assignments(
                 [*kafka.partition_rows(), *bad], at=AT + timedelta(minutes=11 + n), offset=8 + n, publisher=9
             )
-    return tell(spark, store, folder / "out"), made, store
+    return made
+
+
+@pytest.fixture(scope="module")
+def poisoned(zoo: Zoo) -> tuple[Told, dict[str, Kafka], Path]:
+    return zoo.told, zoo.planted["poison_of_everybody"], zoo.path
 
 
 _REMOVAL = {"row": "uncommitted", "topic_id": "A" * 22, "partition": None}
@@ -415,9 +417,7 @@ def test_assignments_of_tomorrow_decide_nothing(poisoned: tuple[Told, dict[str, 
     assert reasons == {"from-the-future"}
 
 
-def test_late_files_and_what_is_not_ours_survive_a_trim(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_files_and_what_is_not_ours_survive_a_trim(spark: SparkSession, tmp_path: Path) -> None:
     """Only listed files go; a symlink in landing leads nowhere; what comes late is said and not taken."""
     store = tmp_path / "store"
     store.mkdir()
@@ -440,10 +440,9 @@ def test_late_files_and_what_is_not_ours_survive_a_trim(
     assert not list((store / "landing" / kafka.cluster_id / str(DAY)).rglob("*.gz"))
     kafka.snapshot(2, [], at=AT + timedelta(minutes=5))
     assert ingest_dates(opened, None) == []
-    content = report(Job(opened, str(tmp_path / "out"), NOW))
-    assert content["hosts"] == {"reporting": 3, "unknown": [], "unknown_total": 0}
-    assert content["totals"]["missing_replicas"] == 0
-    assert any("late: 1" in warning for warning in content["warnings"])
+    commit = opened.commit_of(DAY)
+    assert commit is not None
+    assert [(row["node_id"], row["reason"]) for row in commit.late] == [(2, "late")]
 
 
 def test_what_cannot_be_removed_holds_up_no_trim(spark: SparkSession, tmp_path: Path) -> None:

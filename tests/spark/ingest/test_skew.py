@@ -9,10 +9,12 @@ from pyspark.sql import SparkSession
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from tests.bench.stores import make
+from tests.long_form import long_form
 from tests.spark.conftest import Told
 from tests.spark.hand_made import NOW
 
 
+@long_form
 def test_one_topic_with_nearly_everything(spark: SparkSession, tmp_path: Path) -> None:
     planted = make(spark, tmp_path / "store", 24_000, at=NOW, one_topic=True)
     store = Store.open(spark, str(tmp_path / "store"))

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from logagent.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.job import Job, report
+from logagent.fleet.report.scope import asked, scope
 from logagent.fleet.spark_session import explained
 from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Store
@@ -25,6 +26,10 @@ from tests.spark.conftest import Told, tell
 from tests.spark.hand_made import AT, NOW, Kafka, log_dir_row
 
 DAY = date(2025, 3, 10)
+
+
+def _unheard(_: str) -> None:
+    """Progress."""
 
 
 def _small(store: Path) -> Kafka:
@@ -48,10 +53,14 @@ def test_duplicates_of_one_host_do_not_hide_what_another_one_lists_twice(
     elsewhere = [row | {"log_dir": "/d2"} for row in mine]
     kafka.snapshot(1, [*mine, *elsewhere], log_dirs=[log_dir_row(), log_dir_row("/d2")])
     kafka.snapshot(2, [*kafka.replicas_of(2), *kafka.replicas_of(2)])
-    told = tell(spark, store, tmp_path / "out")
-    ((node, why),) = [(h["node_id"], h["why"]) for h in told.content["hosts"]["unknown"]]
-    assert node == 2 and "directory-twice" in why
-    assert told.content["totals"]["duplicates"] == 22
+    opened = Store.open(spark, str(store))
+    ingest_dates(opened, None)
+    commit = opened.commit_of(DAY)
+    assert commit is not None
+    refused = [row for row in opened.small("files", commit) if row["status"] == "rejected"]
+    assert [(row["node_id"], row["reason"]) for row in refused] == [(2, "directory-twice")]
+    twice = opened.read("dirs", [commit]).where("node_id = 1").groupBy("name").count().where("count = 2")
+    assert twice.count() == 22
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +76,23 @@ def _copy(small: Told, to: Path) -> Store:
     return Store.open(small.store.spark, str(to))
 
 
-def test_a_store_whose_path_is_no_plain_word(spark: SparkSession, tmp_path: Path) -> None:
-    """Spaces, escapes and what globs are made of: files are found by their names, and theirs alone."""
+def test_a_store_whose_path_is_no_plain_word_and_that_needs_nobody(spark: SparkSession, tmp_path: Path) -> None:
+    """Spaces, escapes and what globs are made of: files are found by their names, and theirs alone. Of two dates, as
+    without the first one it is not known how fast anything grows."""
     folder = tmp_path / "a store, 1+1 %41 [x]{y}"
-    _small(folder)
+    kafka = _small(folder)
+    for node in (1, 2, 3):
+        kafka.snapshot(node, kafka.replicas_of(node), at=AT - timedelta(days=1))
     told = tell(spark, folder, tmp_path / "out [1]")
-    assert [(one.taken, one.rows) for one in told.ingested] == [(4, 18)]
+    assert [(one.taken, one.rows) for one in told.ingested] == [(3, 12), (4, 18)]
     assert told.content["hosts"]["reporting"] == 3
     assert told.content["totals"]["missing_replicas"] == 0
+    assert "Nothing needs you today" in (told.out / "index.html").read_text()
+
+
+def test_on_its_first_date_how_fast_a_fleet_grows_is_not_known(small: Told) -> None:
+    assert small.content["answers"]["risk"]["pace_unknown"] == 3
+    assert "Nothing needs you today" not in (small.out / "index.html").read_text()
 
 
 def test_no_store(spark: SparkSession, tmp_path: Path) -> None:
@@ -133,20 +151,17 @@ def test_a_date_that_was_ingested_without_a_file(small: Told, tmp_path: Path) ->
 
 def test_a_day_of_which_nothing_was_ingested(small: Told, tmp_path: Path) -> None:
     """Not a page of zeros; and the last report stays."""
-    good = report(Job(small.store, str(tmp_path / "out"), NOW))
+    good = _reported(small, tmp_path)
     with pytest.raises(LogAgentError, match="nothing was ingested for 2025-03-09: the last date that was is") as raised:
         report(Job(small.store, str(tmp_path / "out"), NOW, DAY - timedelta(days=1)))
     assert raised.value.exit_status is Exit.FAILED
-    assert (tmp_path / "out" / "latest").resolve().name == good["run_id"]
+    assert (tmp_path / "out" / "latest").resolve().name == good
 
 
-def test_all_hosts_too_old(small: Told, tmp_path: Path) -> None:
-    """Two days later without a word: nobody is reporting, nothing is an orphan or missing."""
-    content = report(Job(small.store, str(tmp_path / "out"), NOW + timedelta(days=2)))
-    assert content["hosts"]["reporting"] == 0
-    assert content["hosts"]["unknown_total"] == 3
-    assert content["totals"]["orphans"] == content["totals"]["missing_replicas"] == 0
-    assert "all 3 hosts are unknown" in content["warnings"][0]
+def _reported(small: Told, tmp_path: Path) -> str:
+    """The last good report, in `out`; its name."""
+    shutil.copytree(small.out.parent, tmp_path / "out", symlinks=True)
+    return small.out.name
 
 
 def _files(tmp_path: Path, table: str) -> list[Path]:
@@ -174,15 +189,13 @@ def test_flipped_bytes_in_the_store(small: Told, tmp_path: Path) -> None:
 def test_lost_file_of_the_store(small: Told, tmp_path: Path, table: str) -> None:
     """What is gone would be missing replicas, or orphans: every file is looked for under its name and size."""
     store = _copy(small, tmp_path / "store")
-    good = report(Job(store, str(tmp_path / "out"), NOW)) if table == "dirs" else None
+    good = _reported(small, tmp_path)
     for data in _files(tmp_path, table):
         data.unlink()
     with pytest.raises(UnreadableError, match="a file of the store is damaged"):
         report(Job(store, str(tmp_path / "out"), NOW))
-    if good is not None:
-        assert (tmp_path / "out" / "latest").resolve().name == good["run_id"], "the last good one stays"
-    kept = {good["run_id"], "latest"} if good is not None else set()
-    assert {path.name for path in (tmp_path / "out").glob("*")} == kept
+    assert (tmp_path / "out" / "latest").resolve().name == good, "the last good one stays"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {good, "latest"}
 
 
 def test_interrupted_ingest_counts_as_none(small: Told, tmp_path: Path) -> None:
@@ -195,28 +208,32 @@ def test_interrupted_ingest_counts_as_none(small: Told, tmp_path: Path) -> None:
 
 
 def test_late_snapshot_is_noticed_and_trimmed_dates_stay(small: Told, tmp_path: Path) -> None:
+    """In the report two days later without a word, too: nobody is reporting, nothing is an orphan or missing. What was
+    rejected is not trimmed."""
     store = _copy(small, tmp_path / "store")
     kafka = Kafka(tmp_path / "store", "small", {"orders": ("x", [])})
     kafka.snapshot(9, [], at=AT + timedelta(minutes=5))
-    assert [(one.date, one.taken) for one in ingest_dates(store, None)] == [(DAY, 5)]
+    broken = kafka.snapshot(8, [])
+    broken.write_bytes(b"broken")
+    assert [(one.date, one.taken, one.rejected) for one in ingest_dates(store, None)] == [(DAY, 5, 1)]
     assert ingest_dates(store, None) == []
     assert trim_landing(store, DAY) == []
     assert trim_landing(store, DAY + timedelta(days=1)) == [DAY]
-    assert not list((tmp_path / "store" / "landing").rglob("*.gz"))
+    assert list((tmp_path / "store" / "landing").rglob("*.gz")) == [broken]
     assert ingest_dates(store, None) == []
     with pytest.raises(LogAgentError, match="removed from landing"):
         ingest_dates(store, DAY)
-    assert report(Job(store, str(tmp_path / "out"), NOW))["hosts"]["reporting"] == 4
-
-
-def test_rejected_files_are_not_trimmed(small: Told, tmp_path: Path) -> None:
-    store = _copy(small, tmp_path / "store")
-    kafka = Kafka(tmp_path / "store", "small", {"orders": ("x", [])})
-    broken = kafka.snapshot(9, [])
-    broken.write_bytes(b"broken")
-    assert [one.rejected for one in ingest_dates(store, None)] == [1]
-    assert trim_landing(store, DAY + timedelta(days=1)) == [DAY]
-    assert list((tmp_path / "store" / "landing").rglob("*.gz")) == [broken]
+    kafka.snapshot(2, [], at=AT + timedelta(minutes=6))
+    assert ingest_dates(store, None) == []
+    content = report(Job(store, str(tmp_path / "out"), NOW + timedelta(days=2)))
+    assert content["hosts"]["reporting"] == 0
+    assert content["hosts"]["unknown_total"] == 5
+    assert content["totals"]["orphans"] == content["totals"]["missing_replicas"] == 0
+    assert "all 5 hosts are unknown" in content["warnings"][0]
+    assert any("late: 1" in warning for warning in content["warnings"])
+    for age, counted in ((timedelta(), 4), (timedelta(days=2), 0)):
+        question = asked(store, NOW + age, None, Job.max_age)
+        assert len(scope(store, question, None, _unheard).choice.counting) == counted
 
 
 @contextmanager

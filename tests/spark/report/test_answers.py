@@ -8,10 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from logagent.fleet.demo import topic_id
-from tests.spark.conftest import DAY, Zoo, tell
+from tests.spark.conftest import DAY, Told, Zoo, tell
 from tests.spark.hand_made import AT, GIB, Kafka, dir_row, log_dir_row
 
 Row = dict[str, str]
@@ -145,10 +146,18 @@ def test_what_changed_is_of_the_log_dirs_of_both_dates(zoo: Zoo) -> None:
     assert changes[0]["cleared"] > 0
 
 
-def test_what_was_cleared_and_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
-    """To the directory and the byte: waste of yesterday that is none today, renamed or removed or assigned again."""
-    kafka = Kafka(tmp_path / "store", "change")
-    kafka.store.mkdir()
+@pytest.fixture(scope="module")
+def figures(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """Figures of the whole report, to the byte: each cluster adds to others of them, or nothing."""
+    store = tmp_path_factory.mktemp("figures") / "store"
+    store.mkdir()
+    for plant in (_changed, _requestable, _shared):
+        plant(store)
+    return tell(spark, store, store.parent / "out")
+
+
+def _changed(store: Path) -> None:
+    kafka = Kafka(store, "change")
     kafka.topic("orders", [1, 2])
     ids = {name: topic_id("change", name) for name in ("gone", "stays", "set-aside", "back", "new", "stray", "marked")}
 
@@ -174,45 +183,79 @@ def test_what_was_cleared_and_what_is_new(spark: SparkSession, tmp_path: Path) -
     # Node 3 is not heard of today: what it had yesterday is neither there nor cleared.
     for node, dirs in ((1, now), (2, [])):
         kafka.snapshot(node, [*kafka.replicas_of(node), *dirs])
-    (change,) = tell(spark, kafka.store, tmp_path / "out").content["answers"]["changes"]
-    assert change["date"] == yesterday.date().isoformat()
+
+
+def test_what_was_cleared_and_what_is_new(figures: Told) -> None:
+    """To the directory and the byte: waste of yesterday that is none today, renamed or removed or assigned again."""
+    (change,) = figures.content["answers"]["changes"]
+    assert change["date"] == (AT - timedelta(days=1)).date().isoformat()
     assert (change["cleared"], change["cleared_bytes"]) == (4, 1 + 1_000 + 10_000 + 100_000)
     assert (change["orphans"], change["orphan_bytes"]) == (1, 1_000_000)
 
 
-def test_what_cannot_be_requested_has_no_id_and_counts_for_no_command(spark: SparkSession, tmp_path: Path) -> None:
-    kafka = Kafka(tmp_path / "store", "ids")
-    kafka.store.mkdir()
+MARK = f".{'0' * 31}1-"
+
+
+def _requestable(store: Path) -> None:
+    kafka = Kafka(store, "ids")
     kafka.topic("orders", [1, 2])
-    mark, gone = f".{'0' * 31}1-", topic_id("ids", "gone")
+    gone = topic_id("ids", "gone")
     stray: dict[str, Any] = {"kind": "stray", "marked_at": "2025-01-01T00:00:00.000Z"}
     rows = [
         dir_row("gone-0", gone, verdict="orphan", reason="topic-absent", inode=7, bytes=10_000),
-        dir_row(f"gone-1{mark}stray", gone, partition=1, inode=8, **stray | {"bytes": 20_000}),
-        dir_row(f"gone-4{mark}stray", gone, partition=4, **stray),  # its agent does not say its inode
-        dir_row(f"_schemas-0{mark}stray", topic_id("ids", "_schemas"), topic="_schemas", partition=0, inode=9, **stray),
-        dir_row(f"ancient-0{mark}stray", None, **stray),
-        dir_row(f"a b-0{mark}stray", topic_id("ids", "blank"), **stray),
-        dir_row(f"gone-2{mark}stray", gone, **stray | {"partition": None}),
-        dir_row(f"gone-3{mark}stray", gone, **stray, log_dir="/d\\udcff"),
-        dir_row(f"marked-0{mark}delete", gone, kind="delete", marked_at="2025-01-01T00:00:00.000Z"),
+        dir_row(f"gone-1{MARK}stray", gone, partition=1, inode=8, **stray | {"bytes": 20_000}),
+        dir_row(f"gone-4{MARK}stray", gone, partition=4, **stray),  # its agent does not say its inode
+        dir_row(f"_schemas-0{MARK}stray", topic_id("ids", "_schemas"), topic="_schemas", partition=0, inode=9, **stray),
+        dir_row(f"ancient-0{MARK}stray", None, **stray),
+        dir_row(f"a b-0{MARK}stray", topic_id("ids", "blank"), **stray),
+        dir_row(f"gone-2{MARK}stray", gone, **stray | {"partition": None}),
+        dir_row(f"gone-3{MARK}stray", gone, **stray, log_dir="/d\\udcff"),
+        dir_row(f"marked-0{MARK}delete", gone, kind="delete", marked_at="2025-01-01T00:00:00.000Z"),
     ]
     kafka.snapshot(1, [*kafka.replicas_of(1), *rows])
     kafka.snapshot(2, kafka.replicas_of(2))
     kafka.assignments()
-    told = tell(spark, kafka.store, tmp_path / "out")
-    found = {row["name"]: row["id"] for row in waste(told.out)}
-    able = {"gone-0", f"gone-1{mark}stray", f"gone-4{mark}stray", f"_schemas-0{mark}stray"}
+
+
+def test_what_cannot_be_requested_has_no_id_and_counts_for_no_command(figures: Told) -> None:
+    cluster = Kafka(Path(), "ids").cluster_id
+    found = {row["name"]: row["id"] for row in waste(figures.out) if row["cluster_id"] == cluster}
+    able = {"gone-0", f"gone-1{MARK}stray", f"gone-4{MARK}stray", f"_schemas-0{MARK}stray"}
     assert len(found) == 9 and {name for name, id_ in found.items() if id_} == able
-    reclaim = told.content["answers"]["reclaim"]
+    reclaim = figures.content["answers"]["reclaim"]
     assert sum(reclaim[window]["requestable"] for window in WINDOWS) == 2
     assert sum(reclaim[window]["asked_bytes"] for window in WINDOWS) == 30_000
     assert (reclaim["now"]["requestable"], reclaim["now"]["asked_bytes"]) == (1, 20_000)
-    steps = [step for step in told.content["answers"]["steps"] if step["what"] == "topic"]
-    (mine,) = [step for step in steps if step["topic"] == "gone"]
+    steps = [step for step in figures.content["answers"]["steps"] if step["what"] == "topic"]
+    (mine,) = [step for step in steps if (step["cluster_id"], step["topic"]) == (cluster, "gone")]
     assert (mine["window"], mine["requestable"], mine["bytes"], mine["hosts"]) == ("now", 1, 20_000, 1)
-    others = [step for step in steps if step["topic"] != "gone"]
+    others = [step for step in steps if step is not mine]
     assert others and not any(step["requestable"] for step in others)
+
+
+def _shared(store: Path) -> None:
+    kafka = Kafka(store, "shared")
+    kafka.topic("orders", [1])
+    both = [log_dir_row(path, device=5) for path in ("/d0", "/d1")]
+    kafka.snapshot(1, kafka.replicas_of(1), log_dirs=[*both, log_dir_row("/d2", device=6)])
+    kafka.assignments(brokers=(1,))
+
+
+def test_two_log_dirs_on_one_file_system_are_one_disk(figures: Told) -> None:
+    """In the answers, and in the sums of hosts and clusters: only one of the rows of log dirs has no `shares_with`."""
+    cluster = Kafka(Path(), "shared").cluster_id
+    disks = figures.content["answers"]["disks"]
+    # The hosts of the other two clusters have a disk each; one has a directory in a log dir without a row.
+    others = 3 + 2
+    assert (disks["size"], disks["used"], disks["free"], disks["log_dirs"]) == (
+        (2 + others) * 100 * GIB, (2 + others) * 10 * GIB, (2 + others) * 90 * GIB, 3 + others + 1,
+    )  # fmt: skip
+    for name in ("usage_hosts", "usage_clusters"):
+        (row,) = [row for row in figures.rows(name) if row["cluster_id"] == cluster]
+        assert (row["size"], row["used"], row["free"]) == (200 * GIB, 20 * GIB, 180 * GIB), name
+    rows = figures.rows("usage_log_dirs")
+    shares = {row["log_dir"]: row["shares_with"] for row in rows if row["cluster_id"] == cluster}
+    assert shares == {"/d0": None, "/d1": "/d0", "/d2": None}
 
 
 def test_what_to_do_next_names_the_largest(zoo: Zoo) -> None:
@@ -226,21 +269,3 @@ def test_what_to_do_next_names_the_largest(zoo: Zoo) -> None:
     whats = [step["what"] for step in steps]
     assert whats == sorted(whats, key=("log-dir", "offline", "read-only", "no-copy", "host", "topic").index)
     assert ("offline" in whats) == bool(zoo.told.content["answers"]["risk"]["offline"])
-
-
-def test_two_log_dirs_on_one_file_system_are_one_disk(spark: SparkSession, tmp_path: Path) -> None:
-    """In the answers, and in the sums of hosts and clusters: only one of the rows of log dirs has no `shares_with`."""
-    kafka = Kafka(tmp_path / "store", "shared")
-    kafka.store.mkdir()
-    kafka.topic("orders", [1])
-    both = [log_dir_row(path, device=5) for path in ("/d0", "/d1")]
-    kafka.snapshot(1, kafka.replicas_of(1), log_dirs=[*both, log_dir_row("/d2", device=6)])
-    kafka.assignments(brokers=(1,))
-    told = tell(spark, kafka.store, tmp_path / "out")
-    disks = told.content["answers"]["disks"]
-    assert (disks["size"], disks["used"], disks["free"], disks["log_dirs"]) == (200 * GIB, 20 * GIB, 180 * GIB, 3)
-    for name in ("usage_hosts", "usage_clusters"):
-        (row,) = told.rows(name)
-        assert (row["size"], row["used"], row["free"]) == (200 * GIB, 20 * GIB, 180 * GIB), name
-    shares = {row["log_dir"]: row["shares_with"] for row in told.rows("usage_log_dirs")}
-    assert shares == {"/d0": None, "/d1": "/d0", "/d2": None}

@@ -71,7 +71,7 @@ def landing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         demo.generate(store, demo.Fleet(at=at))
     else:
         planted.generate(
-            store, demo.Fleet(at=at, clusters=2, hosts=14, partitions=400, days=5, seed=7, sick=0.04, broken=0.3)
+            store, demo.Fleet(at=at, clusters=2, hosts=8, partitions=150, days=3, seed=7, sick=0.04, broken=0.3)
         )
         shared_disks(store)
     return store

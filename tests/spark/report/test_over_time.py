@@ -95,7 +95,3 @@ def test_growth_of_topics_only_where_the_same_hosts_reported(zoo: Zoo, days: dic
         for topic in single:
             assert reported[cluster][topic] == max(0, last.topics[topic] - first.topics[topic])
     assert compared > 5
-
-
-def test_deletion_progress_is_empty_where_nothing_was_asked_for(zoo: Zoo) -> None:
-    assert zoo.told.content["tables"]["deletion_progress"]["rows"] == 0

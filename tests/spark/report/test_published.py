@@ -1,18 +1,16 @@
-"""What a daemon publishes is what the fleet takes: nothing rejected, nothing lost."""
+"""What a daemon publishes is what the fleet takes: nothing rejected, nothing lost.
+
+What `topics purge` reads of a daemon's snapshot in a report: `tests/spark/test_pasted_commands.py`.
+"""
 
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from logagent.broker.files.log_extent import read_log_extent
-from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
-from logagent.cli.deletions.report import Choice, choose
 from logagent.fleet.ingest.dates import ingest_dates
-from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.store.shared import init_store
 from tests.host import Host
@@ -62,33 +60,6 @@ def test_a_daemons_snapshot_is_ingested_without_a_rejected_row(spark: SparkSessi
     assert said == ("taken", scan["cluster_id"], scan["node_id"])
     assert snapshot["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert snapshot["rows"] == 1 + len(scan["log_dirs"]) + len(scan["dirs"])
-
-
-def test_what_purge_reads_of_a_report_is_what_lies_on_the_host(spark: SparkSession, tmp_path: Path) -> None:
-    """Log dir, directory id, name, inode, topic id, partition and end, from the disk to the request."""
-    path = tmp_path / "store"
-    path.mkdir()
-    init_store(str(path))
-    host = Host.from_disk(tmp_path)
-    host.with_assignments(**{"publish.store": str(path), "metrics.listen": "", "assignments.max_age": "1h"})
-    assert host.spawn("run", "--once").status == 0
-    store = Store.open(spark, str(path))
-    ingest_dates(store, None)
-    report(Job(store, str(tmp_path / "out"), datetime.now(UTC)))
-    chosen = choose(tmp_path / "out", Choice())
-    ((cluster_id, found),) = chosen.directories.items()
-    assert {d.kind for d in found} == {"orphan", "stray"} and cluster_id in chosen.clusters
-    for d in found:
-        there = Path(d.log_dir, d.name)
-        meta = parse_meta_properties(Path(d.log_dir, META_PROPERTIES).read_bytes())
-        assert (d.inode, d.directory_id) == (there.stat().st_ino, meta.directory_id) and d.directory_id
-        fd = os.open(there, os.O_RDONLY)
-        try:
-            assert d.end_offset == read_log_extent(fd).log_end, d
-        finally:
-            os.close(fd)
-    assert any(d.end_offset for d in found if d.kind == "orphan")
-    assert any(d.end_offset for d in found if d.kind == "stray")
 
 
 def _as_stored(name: str) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 from logagent.fleet.demo import topic_id
 from logagent.model.assignments.image import (
@@ -26,8 +23,10 @@ from logagent.model.assignments.image import (
 from logagent.model.assignments.verdict import Host, decide
 from logagent.model.records import Kind, PartitionDir, Verdict
 from logagent.model.times import instant
-from tests.spark.conftest import Told, tell
+from tests.long_form import FULL
+from tests.spark.conftest import Told, Zoo
 from tests.spark.hand_made import AT, NOW, Kafka, dir_row, log_dir_row
+from tests.spark.planting import planted
 
 NODES = (1, 2, 3)
 NAMES = ("a", "b", "__consumer_offsets")
@@ -211,28 +210,25 @@ def _copies(drawn: Drawn, id_: str | None, topic: str, partition: int) -> list[d
     ]
 
 
-def _check(told: Told, kafka: Kafka, drawn: Drawn) -> None:
-    def mine(table: str) -> list[dict[str, Any]]:
-        return [row for row in told.rows(table) if row["cluster_id"] == kafka.cluster_id]
-
-    orphans = {(r["node_id"], r["log_dir"], r["name"]): r for r in mine("orphans")}
-    assert {key: row["reason"] for key, row in orphans.items()} == _reference_orphans(kafka, drawn)
+def _check(mine: dict[str, list[dict[str, Any]]], kafka: Kafka, drawn: Drawn) -> None:
+    orphans = {(r["node_id"], r["log_dir"], r["name"]): r for r in mine["orphans"]}
+    assert {key: row["reason"] for key, row in orphans.items()} == _reference_orphans(kafka, drawn), drawn
     for key, row in orphans.items():
         assert (row["copies_elsewhere"], row["longest_copy"]) == _reference_copies(drawn, key), key
-    missing = {(r["node_id"], r["topic"], r["partition"]) for r in mine("missing_replicas")}
-    assert missing == _reference_missing(drawn)
-    for row in mine("missing_replicas"):
+    missing = {(r["node_id"], r["topic"], r["partition"]) for r in mine["missing_replicas"]}
+    assert missing == _reference_missing(drawn), drawn
+    for row in mine["missing_replicas"]:
         left = _copies(drawn, row["topic_id"], row["topic"], row["partition"])
         assert row["copies_elsewhere"] == len(left), row
-    duplicates = {(r["node_id"], r["topic"], r["topic_id"], r["partition"]) for r in mine("duplicates")}
-    assert duplicates == _reference_duplicates(drawn)
-    usage = {(r["topic"], r["topic_id"], r["partition"]): r["copies"] for r in mine("usage_partitions") if r["copies"]}
+    duplicates = {(r["node_id"], r["topic"], r["topic_id"], r["partition"]) for r in mine["duplicates"]}
+    assert duplicates == _reference_duplicates(drawn), drawn
+    usage = {(r["topic"], r["topic_id"], r["partition"]): r["copies"] for r in mine["usage_partitions"] if r["copies"]}
     copies: dict[tuple[str, str | None, int], int] = defaultdict(int)
     for rows in drawn.dirs.values():
         for row in rows.values():
             if row["kind"] == "current":
                 copies[row["topic"], row["topic_id"], row["partition"]] += 1
-    assert usage == copies
+    assert usage == copies, drawn
 
 
 def _same_id_under_other_names() -> Drawn:
@@ -252,27 +248,43 @@ def _same_id_under_other_names() -> Drawn:
     return Drawn({"a": (two, [[1], [1, 2, 3]])}, set(), "kraft-log", at, at, there)
 
 
-FIXED = (_same_id_under_other_names(),)
+COUNT = 100 if FULL else 24
+MADE_BY_HAND = {"same_id_under_other_names": _same_id_under_other_names()}
 
 
-# One example is a fleet of many clusters: a job run costs the same for one as for twelve. Shrinking would run the job
-# hundreds of times; the clusters are small enough to read.
-@pytest.mark.filterwarnings("ignore:Generating overly large repr")
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-)
-@given(drawn=st.lists(clusters(), min_size=10, max_size=14))
-def test_the_fleet_decides_as_the_agent_does(spark: SparkSession, drawn: list[Drawn]) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        store = folder / "store"
-        store.mkdir()
-        drawn = [*FIXED, *drawn]
-        made = [_write(store, f"drawn-{number}", one) for number, one in enumerate(drawn)]
-        told = tell(spark, store, folder / "out")
-        for kafka, one in zip(made, drawn, strict=True):
-            _check(told, kafka, one)
+def _drawn(count: int) -> list[Drawn]:
+    """Other clusters each time: they are small enough to be read in a failure, and to be drawn all before the job that
+    judges them, which takes as long for one as for all."""
+    made: list[Drawn] = []
+
+    @settings(max_examples=count, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
+    @given(clusters())
+    def draw(one: Drawn) -> None:
+        made.append(one)
+
+    draw()
+    return made
+
+
+@planted
+def drawn_clusters(store: Path) -> list[tuple[Kafka, Drawn]]:
+    every = [*MADE_BY_HAND.items(), *((f"drawn-{number}", one) for number, one in enumerate(_drawn(COUNT)))]
+    return [(_write(store, name, one), one) for name, one in every]
+
+
+def test_the_fleet_decides_as_the_agent_does(zoo: Zoo) -> None:
+    made = zoo.planted["drawn_clusters"]
+    assert len(made) > COUNT // 2
+    tables = {name: _by_cluster(zoo.told, name) for name in COMPARED}
+    for kafka, one in made:
+        _check({name: rows[kafka.cluster_id] for name, rows in tables.items()}, kafka, one)
+
+
+COMPARED = ("orphans", "missing_replicas", "duplicates", "usage_partitions")
+
+
+def _by_cluster(told: Told, table: str) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in told.rows(table):
+        found[row["cluster_id"]].append(row)
+    return found

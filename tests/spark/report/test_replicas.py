@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from logagent.fleet.page.document import brief
 from logagent.store.contract import UNDECIDED
 from tests.fleets.landing_reader import Decided, decide
 from tests.fleets.night import NODES, Night
-from tests.spark.conftest import Told, tell
+from tests.long_form import FULL
+from tests.spark.conftest import Told, Zoo
 from tests.spark.hand_made import AT, Kafka
+from tests.spark.planting import planted
 
-SEEDS = range(1, 21)
+SEEDS = range(1, 21) if FULL else range(1, 11)
 
 
 @dataclass
@@ -30,15 +30,16 @@ class Nights:
         return [row for row in self.told.rows(table) if row["cluster_id"] == cluster]
 
 
-@pytest.fixture(scope="module")
-def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Nights:
-    """Each a cluster of one landing, whose truth is read from the files before the job sees them."""
-    folder = tmp_path_factory.mktemp("nights")
-    store = folder / "store"
-    store.mkdir()
+@planted
+def many_nights(store: Path) -> tuple[dict[str, Night], dict[str, Decided]]:
+    """Each a cluster, whose truth is read from the files before the job sees them."""
     made = {(night := Night(seed)).write(store).cluster_id: night for seed in SEEDS}
-    decided = {cluster: decide(store / "landing" / cluster) for cluster in made}
-    return Nights(tell(spark, store, folder / "out"), made, decided)
+    return made, {cluster: decide(store / "landing" / cluster) for cluster in made}
+
+
+@pytest.fixture(scope="module")
+def nights(zoo: Zoo) -> Nights:
+    return Nights(zoo.told, *zoo.planted["many_nights"])
 
 
 def _replica(row: dict[str, Any]) -> tuple[str, int, int]:
@@ -83,7 +84,7 @@ def test_expected_replicas_add_up(nights: Nights) -> None:
         assert {name: table[cluster][name] for name in counts} == counts
         assert counts["expected"] == sum(counts.values()) - counts["expected"] > 0
     answer = nights.told.content["answers"]["replicas"]
-    total = {name: sum(each[name] for each in of_clusters.values()) for name in answer["total"]}
+    total = {name: sum(each[name] for each in of_clusters.values() if each) for name in answer["total"]}
     assert answer["total"] == total
     assert total["expected"] == sum(total.values()) - total["expected"]
     by_state = {state: sum(r["replicas"] for r in answer["not_compared"] if r["state"] == state) for state in UNDECIDED}
@@ -116,46 +117,37 @@ def test_partitions_without_any_copy(nights: Nights) -> None:
                 assert (cluster, night.topics[0].id, partition) in copies, night.seed
 
 
-def _calm(told: Told) -> bool:
-    return "Nothing needs you today" in (told.out / "index.html").read_text()
+IMAGES = {"no-younger-assignments": -25, "no-older-assignments": 5}
+"""Why nothing is compared, by the minutes from the snapshots to the only assignments: no host has read any itself."""
 
 
-@pytest.mark.parametrize("image", [timedelta(minutes=-25), timedelta(minutes=5)], ids=["older", "younger"])
-def test_zero_without_a_copy_has_its_remainder(spark: SparkSession, tmp_path: Path, image: timedelta) -> None:
-    """Three partitions without any copy, on hosts that have read no assignments: "0 without a copy" and "nothing needs
-    you" was all that a page said of them, half an hour after the last assignments were published."""
-    kafka = Kafka(tmp_path / "store", "night")
-    kafka.store.mkdir()
-    kafka.topic("stays", [1, 2, 3])
-    kafka.topic("lost", [1, 2, 3], [2, 3, 1], [3, 1, 2])
-    kafka.assignments(at=AT + image)
-    for node in (1, 2, 3):
-        kafka.snapshot(node, [row for row in kafka.replicas_of(node) if row["topic"] == "stays"])
-    told = tell(spark, kafka.store, tmp_path / "out")
-    assert not _calm(told)
-    answer = told.content["answers"]["replicas"]
-    assert (answer["total"]["expected"], answer["total"]["found"], answer["no_copy"]) == (12, 3, 3)
-    why = "their snapshots are younger" if image < timedelta() else "no assignments were read from before"
-    lines = brief(told.content)
-    assert "0 partitions with no copy anywhere (3 more could not be compared)" in lines
-    assert f"9 replicas on 3 hosts ({why}" in lines
-    assert any(
-        warning.startswith("9 replicas on 3 hosts could not be compared") for warning in told.content["warnings"]
-    )
-    page = (told.out / "index.html").read_text()
-    assert "0 partitions with no copy anywhere; 3 more could not be compared" in page
+@planted
+def lost_unseen(store: Path) -> dict[str, str]:
+    """The cluster of each of `IMAGES`: three partitions without any copy."""
+    made = {}
+    for name, minutes in IMAGES.items():
+        kafka = Kafka(store, name)
+        kafka.topic("stays", [1, 2, 3])
+        kafka.topic("lost", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+        kafka.assignments(at=AT + timedelta(minutes=minutes))
+        for node in (1, 2, 3):
+            kafka.snapshot(node, [row for row in kafka.replicas_of(node) if row["topic"] == "stays"])
+        made[name] = kafka.cluster_id
+    return made
 
 
-def test_nothing_needs_you_where_all_was_compared(spark: SparkSession, tmp_path: Path) -> None:
-    kafka = Kafka(tmp_path / "store", "calm")
-    kafka.store.mkdir()
-    kafka.topic("stays", [1, 2, 3])
-    kafka.assignments()
-    for node in (1, 2, 3):
-        kafka.snapshot(node, kafka.replicas_of(node))
-    told = tell(spark, kafka.store, tmp_path / "out")
-    assert not _calm(told), "how fast the log dirs grow is not known on the first date"
-    for node in (1, 2, 3):
-        kafka.snapshot(node, kafka.replicas_of(node), at=AT - timedelta(days=1))
-    told = tell(spark, kafka.store, tmp_path / "out")
-    assert _calm(told), brief(told.content)
+@pytest.mark.parametrize("name", IMAGES)
+def test_what_was_lost_unseen_is_not_compared_and_listed(zoo: Zoo, name: str) -> None:
+    """Half an hour after the last assignments were published "nothing needs you" was all that a page said of them. What
+    a page says of such replicas: `tests/page/test_first_screen.py` and, in brief, `test_brief.py`."""
+    cluster = zoo.planted["lost_unseen"][name]
+    (counts,) = [c["replicas"] for c in zoo.told.content["clusters"] if c["cluster_id"] == cluster]
+    assert (counts["expected"], counts["found"], counts["missing"]) == (12, 3, 0)
+    rows = [row for row in zoo.told.rows("undecided_replicas") if row["cluster_id"] == cluster]
+    assert {(row["topic"], row["partition"], row["node_id"]) for row in rows} == {
+        ("lost", number, node) for number in range(3) for node in (1, 2, 3)
+    }
+    assert {row["reason"] for row in rows} == {name}
+    assert {row["copies_elsewhere"] for row in rows} == {0}
+    said = {(row["state"], row["reason"]) for row in zoo.told.content["answers"]["replicas"]["not_compared"]}
+    assert {(row["state"], row["reason"]) for row in rows} <= said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from logagent.errors import UnreadableError
 from logagent.fleet.report.answers import windowed
 from logagent.model.records import Kind
 from logagent.store.landing_files import Claim, land
-from tests.spark.conftest import Told, tell
+from tests.spark.conftest import Told, Zoo
 from tests.spark.hand_made import NOW, Kafka, dir_row, log_dir_row
+from tests.spark.planting import planted
 from tests.verdict_table import NOW as DECIDED_MS
 from tests.verdict_table import READ, STRAYS_DUE, TABLE, Line, image
 
@@ -46,13 +48,10 @@ def _row(line: Line) -> dict[str, Any]:
     return dir_row(name, line.topic_id, verdict=verdict, reason=reason, **says, **times)
 
 
-@pytest.fixture(scope="module")
-def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str | None]]:
-    """The outcome of each line; ("undecided", None) where the fleet has no verdict on its cluster."""
+@planted
+def truth_table(store: Path) -> dict[str, str]:
+    """The cluster of each line."""
     assert NOW.timestamp() * 1000 == DECIDED_MS
-    folder = tmp_path_factory.mktemp("table")
-    store = folder / "store"
-    store.mkdir()
     clusters = {}
     for line in TABLE:
         kafka = Kafka(store, line.name)
@@ -60,7 +59,13 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
         _write_image(kafka, line)
         places = [log_dir_row(directory_id=line.directory_id)]
         kafka.snapshot(line.node_id, [_row(line)], at=_at(READ), log_dirs=places)
-    return _outcomes(tell(spark, store, folder / "out"), clusters)
+    return clusters
+
+
+@pytest.fixture(scope="module")
+def told(zoo: Zoo) -> dict[str, tuple[str, str | None]]:
+    """The outcome of each line; ("undecided", None) where the fleet has no verdict on its cluster."""
+    return _outcomes(zoo.told, zoo.planted["truth_table"])
 
 
 def _outcomes(report: Told, clusters: dict[str, str]) -> dict[str, tuple[str, str | None]]:

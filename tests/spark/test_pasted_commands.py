@@ -21,7 +21,9 @@ import pytest
 from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
 
-from logagent.cli.deletions.report import directory_id_of
+from logagent.broker.files.log_extent import read_log_extent
+from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.cli.deletions.report import Choice, choose, directory_id_of
 from logagent.cli.main import run
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
@@ -30,10 +32,9 @@ from logagent.store.shared import init_store
 from logagent.store.signing import load_private_key
 from tests.daemon_process import DaemonProcess, wait_until
 from tests.host import ALL_DUE, NO_LIMITS, Host
-from tests.page.conftest import Open
+from tests.page.conftest import Open, browser, open_page  # noqa: F401
 from tests.page.markup import unpacked
 from tests.publish_host import data_files
-from tests.spark.conftest import spark  # noqa: F401
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # `logagent` on the PATH of the host: configuration and state dir are where they are on every host, but for the root.
@@ -85,7 +86,7 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:  # noqa: F811
+def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     root = tmp_path_factory.mktemp("host")
     store, key = root / "store", root / "key"
     store.mkdir()
@@ -108,7 +109,7 @@ def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def page(fleet: Fleet, open_page: Open) -> Page:
+def page(fleet: Fleet, open_page: Open) -> Page:  # noqa: F811
     page = open_page(fleet.page, viewport={"width": 1400, "height": 1000})
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     return page
@@ -131,6 +132,25 @@ def test_the_ids_of_the_page_are_those_that_purge_computes(fleet: Fleet) -> None
         for row in rows:
             computed = directory_id_of({**row, "id": ""})
             assert shown[row["log_dir"], row["name"]] == row["id"] == computed, row
+
+
+def test_what_purge_reads_of_a_report_is_what_lies_on_the_host(fleet: Fleet) -> None:
+    """Log dir, directory id, name, inode, topic id, partition and end, from the disk to the request."""
+    chosen = choose(fleet.report.parent, Choice())
+    ((cluster_id, found),) = chosen.directories.items()
+    assert {d.kind for d in found} == {"orphan", "stray"} and cluster_id in chosen.clusters
+    for kind in ("orphan", "stray"):
+        assert any(d.end_offset for d in found if d.kind == kind)
+    there = [(d, path) for d in found if (path := Path(d.log_dir, d.name)).exists()]
+    assert there, "the other tests remove some of them"
+    for d, path in there:
+        meta = parse_meta_properties(Path(d.log_dir, META_PROPERTIES).read_bytes())
+        assert (d.inode, d.directory_id) == (path.stat().st_ino, meta.directory_id) and d.directory_id
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            assert d.end_offset == read_log_extent(fd).log_end, d
+        finally:
+            os.close(fd)
 
 
 def test_the_fleets_command_plans_what_the_page_counts(fleet: Fleet, page: Page) -> None:
