@@ -219,7 +219,7 @@ def run(steps: int, number: int) -> None:
 
 def test_a_request_is_sent_once_decided_and_done_only_when_it_is() -> None:
     STEPS.clear()
-    run(3_000, 1)
+    run(5_000, 3)
     assert STEPS["sent"] and STEPS["closed"] and STEPS["lost"]
 
 
