@@ -56,10 +56,12 @@ def test_a_frozen_disk_is_named_and_not_the_healthy_one_beside_it(tmp_path: Path
         subprocess.Popen([*us, *host.arguments("cleanup", "--execute")], stdout=subprocess.DEVNULL) as hung,
     ):
         try:
-            wait_until(lambda: waits_for_disk(str(hung.pid)), "it hangs")
+            lock = host.state / "executor.lock"
+            wait_until(lambda: lock.exists() and str(point) in lock.read_text(), "it is at the frozen log dir")
             where = f"(process {hung.pid}, at {point}, waiting for a disk that does not answer)"
+            # A disk that is only slow looks like that for a moment, too.
+            wait_until(lambda: where in str(_refused(host)), "it hangs there, and whoever is refused is told")
             refused = _refused(host)
-            assert where in str(refused)
             assert refused is not None and "repair that disk" in str(refused.hint)
             daemon = stack.enter_context(
                 subprocess.Popen([*us, *host.arguments("run")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
