@@ -6,7 +6,8 @@
 # Needs Python 3.11 or later with venv, and PyPI. The same checkout gives the same bytes: everything that is taken from
 # outside is pinned by hash (requirements.txt, build-requirements.txt), times are SOURCE_DATE_EPOCH (default: that of the
 # last commit). RELEASE=2 builds the same version again as a newer package. MAINTAINER="NAME <ADDRESS>" and HOMEPAGE=URL
-# name who answers for it; without them no address is in it.
+# name who answers for it; without them no address is in it. COMPRESSION=gzip and PAIRS=amd64:x86_64 make less, in a
+# quarter of the time, for those who only look at it.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."
@@ -23,7 +24,7 @@ step() { echo "build.sh: $*" >&2; }
 # The one place of the version.
 VERSION=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' logagent/__init__.py)
 RELEASE=${RELEASE:-1}
-export VERSION RELEASE
+export VERSION RELEASE COMPRESSION="${COMPRESSION:-xz}"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -34,7 +35,7 @@ python=$work/tools/bin/python
 "$python" -m pip install -q --disable-pip-version-check --no-compile --require-hashes --only-binary :all: -r packaging/requirements.txt
 
 export ARCH STAGING="$work/staging"
-for pair in amd64:x86_64 arm64:aarch64; do
+for pair in ${PAIRS:-amd64:x86_64 arm64:aarch64}; do
     ARCH=${pair%:*}
     rm -rf "$STAGING"
     mkdir "$STAGING"
