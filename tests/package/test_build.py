@@ -78,7 +78,7 @@ def test_the_licence_of_everything_vendored_is_there(unpacked: Path) -> None:
     for name in vendored:
         assert any(p.stat().st_size > 100 for p in (licences / name.removesuffix(".dist-info")).iterdir()), name
     copyright_file = (unpacked / "usr/share/doc/logagent/copyright").read_text()
-    assert all(f"licences/{name.removesuffix('.dist-info')}/" in copyright_file for name in vendored)
+    assert [name for name in vendored if f"licences/{name.removesuffix('.dist-info')}/" not in copyright_file] == []
 
 
 def test_the_pins_are_what_the_project_asks_for() -> None:
@@ -88,7 +88,12 @@ def test_the_pins_are_what_the_project_asks_for() -> None:
     text = (ROOT / "packaging/requirements.txt").read_text()
     pinned = {n.lower().replace("_", "-") for n in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
     assert names <= pinned
-    assert all("--hash=sha256:" in block for block in re.split(r"\n(?=\w)", text.split("\n", 1)[1]) if block.strip())
+    assert [
+        block
+        for block in re.split(r"\n(?=\w)", text.split("\n", 1)[1])
+        if block.strip()
+        if "--hash=sha256:" not in block
+    ] == []
 
 
 def test_every_command_has_a_page_and_lint_finds_nothing(unpacked: Path) -> None:

@@ -140,7 +140,7 @@ def test_what_purge_reads_of_a_report_is_what_lies_on_the_host(fleet: Fleet) -> 
     ((cluster_id, found),) = chosen.directories.items()
     assert {d.kind for d in found} == {"orphan", "stray"} and cluster_id in chosen.clusters
     for kind in ("orphan", "stray"):
-        assert any(d.end_offset for d in found if d.kind == kind)
+        assert any(d.end_offset for d in found if d.kind == kind), found
     there = [(d, path) for d in found if (path := Path(d.log_dir, d.name)).exists()]
     assert there, "the other tests remove some of them"
     for d, path in there:

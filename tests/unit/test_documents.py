@@ -148,7 +148,7 @@ def test_no_line_of_a_block_asks() -> None:
     ]
     asking = re.compile(r"^(?:logagent setup\b(?=.* --execute)|(?:apt|dnf) install\b)(?!.* (?:--yes|-y)\b)")
     lines = [line for block in blocks for line in block.splitlines()]
-    assert any(line.startswith("logagent setup") for line in lines)
+    assert any(line.startswith("logagent setup") for line in lines), lines
     assert [line for line in lines if asking.match(line)] == []
 
 

@@ -64,7 +64,7 @@ def test_one_broker_of_each_kind(request: pytest.FixtureRequest, version: str, m
         assert set(image.by_name) == {"orders"}
         assert [p.replicas for p in image.by_name["orders"].partitions.values()] == [(1,)] * 3
         assert [p.isr for p in image.by_name["orders"].partitions.values()] == [(1,)] * 3
-        assert not any(p.reassigning for p in image.by_name["orders"].partitions.values())
+        assert [p for p in image.by_name["orders"].partitions.values() if p.reassigning] == []
         assert image.by_name["orders"].topic_id == (id_text(node, "orders") if has_ids else None)
 
         living = id_text(node, "orders") if has_ids else to_text(uuid.uuid4().bytes)

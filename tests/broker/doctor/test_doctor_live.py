@@ -253,7 +253,8 @@ def is_asked_for(host: LiveHost, running: dict[Layout, int]) -> None:
         assert f"process {pid} runs with it" in found[layout.config]["says"]
         assert found[layout.config]["change"]["line"] == f'config = "{layout.config}"'
     ran = host.logagent("scan", user="kafka")
-    assert ran.status == 78 and all(layout.config in ran.err for layout in running)
+    assert ran.status == 78
+    assert [layout for layout in running if layout.config not in ran.err] == []
     for layout, pid in running.items():
         picked = host.diagnose("--kafka-config", layout.config).document
         assert {d["holder"]["pid"] for d in picked["log_dirs"]} == {pid}

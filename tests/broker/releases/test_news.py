@@ -14,16 +14,18 @@ def test_what_changed_for_us_between_two_releases_is_named_and_marked() -> None:
     assert "- group.version: new, [0, 1]" in lines
     assert "- BrokerRegistrationChangeRecord (17): versions 0-2 -> 0-3 READ HERE" in lines
     tag = "- BrokerRegistrationChangeRecord (17): field CordonedLogDirs: new, "
-    assert any(line.startswith(tag) and "'tag': '3'" in line for line in lines)
+    assert any(line.startswith(tag) and "'tag': '3'" in line for line in lines), lines
     assert "- cordoned.log.dirs: new,  READ HERE" in lines
-    assert any(line.startswith("- log.message.format.version: gone") and line.endswith("near ours") for line in lines)
+    assert any(
+        line.startswith("- log.message.format.version: gone") and line.endswith("near ours") for line in lines
+    ), lines
     assert "- message.format.version: gone, was 3.0-IV1" in lines, "of a topic"
     assert not any("is decoded" in line for line in lines), "a record that is newer than the decoder"
 
 
 def test_nothing_is_news_of_a_release_and_itself() -> None:
     need_command("javac")
-    assert all(line.endswith("no changes") for line in news("4.3.1", "4.3.1"))
+    assert [line for line in news("4.3.1", "4.3.1") if not line.endswith("no changes")] == []
 
 
 def test_starts_that_differ_and_starts_that_check_did_not_foretell_are_named() -> None:

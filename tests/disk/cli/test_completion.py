@@ -37,10 +37,12 @@ def asked(shell: str, *words: str, apart: bool = False) -> list[str]:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_is_offered_commands_options_and_values(shell: str) -> None:
-    assert any("cleanup" in line for line in asked(shell, "clea", apart=True))
-    assert any("--execute" in line for line in asked(shell, "cleanup", "--ex"))
-    assert any("topics-plan" in line for line in asked(shell, "schema", "topics-p"))
-    assert any("orphan" in line for line in asked(shell, "scan", "--verdict", "or"))
+    assert any("cleanup" in line for line in asked(shell, "clea", apart=True)), asked(shell, "clea", apart=True)
+    assert any("--execute" in line for line in asked(shell, "cleanup", "--ex")), asked(shell, "cleanup", "--ex")
+    assert any("topics-plan" in line for line in asked(shell, "schema", "topics-p")), asked(shell, "schema", "topics-p")
+    assert any("orphan" in line for line in asked(shell, "scan", "--verdict", "or")), asked(
+        shell, "scan", "--verdict", "or"
+    )
 
 
 def in_bash(tmp_path: Path, *words: str) -> list[str]:
@@ -80,7 +82,7 @@ def test_bash_completes_commands_names_and_nothing_that_it_would_expand(host: Ho
     assert in_bash(tmp_path, "delete", *where, "--partition", "orders-") == sorted(
         ["orders-1", "orders-2", "orders-3", *host.find("orders-5.", "-stray")]
     )
-    assert not any("*" in name for name in in_bash(tmp_path, "restore", *where, ""))
+    assert [name for name in in_bash(tmp_path, "restore", *where, "") if "*" in name] == []
     assert not (tmp_path / "owned").exists()
 
 

@@ -68,7 +68,7 @@ def test_while_a_broker_holds_the_log_dirs_every_deed_is_refused(host: Host) -> 
         ):
             assert ran.status == 3 and not ran.json["actions"]
             assert set(ran.guards().values()) == {"window"}
-            assert all(str(pid) in r["fact"] for r in ran.json["refusals"])
+            assert [r for r in ran.json["refusals"] if str(pid) not in r["fact"]] == []
         assert host.partitions() == before and host.checkpoints() == checkpoints
         scan = host.run("scan", "--json")
         assert {(d["holder"]["state"], d["holder"]["pid"]) for d in scan.json["log_dirs"]} == {("starting", pid)}
@@ -93,7 +93,7 @@ def test_nothing_is_guessed_about_log_dirs_of_two_nodes(host: Host) -> None:
     before = host.partitions()
     ran = delete(host, "--topic", "orders", *FREELY)
     assert ran.status == 3 and "cluster" in set(ran.guards().values())
-    assert not any(a["log_dir"] == str(host.d2) for a in ran.json["actions"])
+    assert [a for a in ran.json["actions"] if a["log_dir"] == str(host.d2)] == []
     changed = {path for path in host.partitions().keys() ^ before.keys() if path.startswith("d2/")}
     assert not changed
 

@@ -69,7 +69,7 @@ def test_cleanup_shows_what_goes_and_how_much(host: Host, columns: int) -> None:
     shown = [row for row in rows if row.startswith(" remove") and "-stray" in row]
     assert len(shown) == len(strays) and len({row.split()[1] for row in shown}) == len(strays)
     assert all(re.search(r"\d [KM]?i?B", row) for row in shown), "its size is on the line"
-    assert any("; add --execute" in line for line in lines)
+    assert any("; add --execute" in line for line in lines), lines
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
@@ -86,7 +86,7 @@ def test_rescue_shows_every_directory_on_its_line(host: Host, columns: int) -> N
     assert all(re.search(r"-[0-9]+(\.[0-9a-f]{4,}…?-\w+)?$", row.split()[1]) for row in rows), rows
     assert all(re.match(r" \S+ +\S+( +[\d.]+ KiB +(due|early))?$", row) for row in rows), "nothing wraps"
     assert len({row.split()[1] for row in rows}) == len(rows) > 10
-    assert any(line.startswith("cost of stray-past-retention: it can no longer be") for line in lines)
+    assert any(line.startswith("cost of stray-past-retention: it can no longer be") for line in lines), lines
     advised = section(lines, "What only a running broker can do")
     assert {row.split()[0] for row in advised} >= {"shipments", "clicks", "orders", "eu.west_payments-v2"}
     assert "add --execute --approve" in " ".join(lines[-5:])
@@ -122,8 +122,8 @@ def test_the_tables_of_status_fit_the_terminal(host: Host, columns: int) -> None
         lines = plain(on_a_terminal(host.arguments("status"), columns=columns))
     tables = [line for title in ("Log dirs", "Last cycles") for line in section(lines, title)]
     assert max(map(len, tables)) <= columns
-    assert any("/d1 " in line and "online" in line for line in tables)
-    assert any(line.strip().startswith("cleanup") for line in tables)
+    assert any("/d1 " in line and "online" in line for line in tables), tables
+    assert any(line.strip().startswith("cleanup") for line in tables), tables
 
 
 def test_a_long_removal_shows_rate_and_time_left(host: Host) -> None:

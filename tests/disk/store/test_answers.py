@@ -82,7 +82,7 @@ def test_an_answer_that_is_too_large_loses_words_but_no_row(answers: Answers) ->
     answers.write(replace(ANSWER, directories=rows))
     read = answers.answer(1, REQUEST)
     assert read is not None and len(read.directories) == 9_000
-    assert all(row.hint is None and row.fact == "f" * 200 for row in read.directories)
+    assert [row for row in read.directories if not (row.hint is None and row.fact == "f" * 200)] == []
 
 
 def test_words_of_any_path_can_be_written(answers: Answers) -> None:

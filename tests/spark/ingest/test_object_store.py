@@ -93,7 +93,7 @@ def test_a_fleet_on_s3(server: dict[str, str], tmp_path: Path, monkeypatch: pyte
         first = store.read(["commits", day, "1.json"], LARGE)
         with ThreadPoolExecutor(2) as pool:
             runs = [pool.submit(_ingest_again, server, day) for _ in range(2)]
-        assert any(run.result() for run in runs)
+        assert any(run.result() for run in runs), runs
         assert store.read(["commits", day, "1.json"], LARGE) == first
         commits = [json.loads(store.read(["commits", day, n], LARGE))["run"] for n in store.names(["commits", day])]
         assert len(commits) == len(set(commits)) == 1 + sum(run.result() for run in runs)

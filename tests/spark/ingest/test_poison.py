@@ -342,7 +342,7 @@ def test_a_poisoned_host_is_unknown_and_nobody_else(poisoned: tuple[Told, dict[s
     listed = [r for r in told.rows("quarantined_input") if r["cluster_id"] == kafka.cluster_id]
     assert reason in {r["reason"] for r in listed}
     assert {r["node_id"] for r in listed} == {2}
-    assert all(r["file"].startswith(f"{kafka.cluster_id}/{DAY}/2/") for r in listed)
+    assert [r for r in listed if not r["file"].startswith(f"{kafka.cluster_id}/{DAY}/2/")] == []
     for table in ("orphans", "missing_replicas", "duplicates"):
         assert [r for r in told.rows(table) if r["cluster_id"] == kafka.cluster_id] == [], table
 

@@ -230,7 +230,7 @@ def test_late_snapshot_is_noticed_and_trimmed_dates_stay(small: Told, tmp_path: 
     assert content["hosts"]["unknown_total"] == 5
     assert content["totals"]["orphans"] == content["totals"]["missing_replicas"] == 0
     assert "all 5 hosts are unknown" in content["warnings"][0]
-    assert any("late: 1" in warning for warning in content["warnings"])
+    assert any("late: 1" in warning for warning in content["warnings"]), content["warnings"]
     for age, counted in ((timedelta(), 4), (timedelta(days=2), 0)):
         question = asked(store, NOW + age, None, Job.max_age)
         assert len(scope(store, question, None, _unheard).choice.counting) == counted

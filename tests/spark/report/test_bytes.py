@@ -199,7 +199,8 @@ def test_the_fleet_has_every_kind_and_tells_the_two_apart(truth: Truth, before: 
         long, given = (truth.added(of, lambda r, k=kind: r["kind"] == k) for of in ("bytes", "allocated"))  # type: ignore[misc]
         assert 0 < long != given > 0
     assert {row["due"] for row in truth.dirs} == {None, *WINDOWS}
-    assert any(r["bytes"] < r["allocated"] for r in truth.dirs) and any(r["bytes"] > r["allocated"] for r in truth.dirs)
+    assert any(r["bytes"] < r["allocated"] for r in truth.dirs), truth.dirs
+    assert any(r["bytes"] > r["allocated"] for r in truth.dirs), truth.dirs
     assert before.added() != truth.added()
 
 

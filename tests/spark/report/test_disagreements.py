@@ -87,7 +87,9 @@ def test_a_well_placed_replica_that_its_agent_calls_an_orphan_is_listed(zoo: Zoo
     assert (row["agent_verdict"], row["agent_reason"]) == ("orphan", "topic-absent")
     (ill,) = (r for r in mine("log_dir_health") if r["finding"] == "verdicts-differ")
     assert ill["node_id"] == 1 and "orders-0" in ill["detail"]
-    assert any("the agent and the fleet disagree" in warning for warning in told.content["warnings"])
+    assert any("the agent and the fleet disagree" in warning for warning in told.content["warnings"]), told.content[
+        "warnings"
+    ]
     assert mine("missing_replicas") == mine("orphans") == []
 
 

@@ -82,20 +82,23 @@ def test_a_topic_without_an_id_is_dropped_and_not_called_unknown() -> None:
 
 def test_all_topics_want_an_approval() -> None:
     plan = topics(".*", *[f"t{n}" for n in range(30)])
-    assert len(plan.topics) == 30 and any("exceed 20" in why for _, why in plan.approval)
-    assert any("10%" in why for _, why in plan.approval)
+    assert len(plan.topics) == 30
+    assert any("exceed 20" in why for _, why in plan.approval), plan.approval
+    assert any("10%" in why for _, why in plan.approval), plan.approval
 
 
 def test_a_tenth_of_the_bytes_wants_an_approval() -> None:
     known = [*living(*[f"t{n}" for n in range(40)]), ExistingTopic(replace(living("big")[0].requested), 100)]
     plan = plan_topics(re.compile("big"), known, CLUSTER)
-    assert len(plan.topics) == 1 and any("bytes" in why for _, why in plan.approval)
+    assert len(plan.topics) == 1
+    assert any("bytes" in why for _, why in plan.approval), plan.approval
 
 
 def test_a_topic_of_unknown_size_wants_an_approval() -> None:
     known = [*living(*[f"t{n}" for n in range(40)]), ExistingTopic(replace(living("big")[0].requested), None)]
     plan = plan_topics(re.compile("big"), known, CLUSTER)
-    assert len(plan.topics) == 1 and any("size of 1" in why for _, why in plan.approval)
+    assert len(plan.topics) == 1
+    assert any("size of 1" in why for _, why in plan.approval), plan.approval
 
 
 def test_a_topic_that_is_queued_is_not_asked_for_again() -> None:
@@ -107,9 +110,11 @@ def test_a_topic_that_is_queued_is_not_asked_for_again() -> None:
 def test_all_copies_of_a_partition_in_one_plan_are_only_copies() -> None:
     chosen = [directory(node) for node in (1, 2, 3)]
     plan = plan_directories(chosen, CLUSTER, copies(1, 2, 3), dirs_on_host=MANY)
-    assert all(d.only_copy for d in plan.directories) and plan.words() == ("only-copy",)
+    assert [d for d in plan.directories if not d.only_copy] == []
+    assert plan.words() == ("only-copy",)
     plan = plan_directories(chosen[:2], CLUSTER, copies(1, 2, 3), dirs_on_host=MANY)
-    assert not any(d.only_copy for d in plan.directories) and plan.approval == ()
+    assert [d for d in plan.directories if d.only_copy] == []
+    assert plan.approval == ()
 
 
 def test_a_copy_that_another_open_request_takes_does_not_count() -> None:

@@ -364,7 +364,8 @@ def test_a_wrong_configuration_is_shown_whole_and_the_rest_is_inspected(host: Do
     host.configure()
     host.write(PROPERTIES, "log.dirs=relative\nnode.id=x\n")
     said = host.diagnose()
-    assert said.status == 78 and any("node.id" in f["says"] for f in said.findings)
+    assert said.status == 78
+    assert any("node.id" in f["says"] for f in said.findings), said.findings
     # `config check` tells of both files at once, too.
     host.write(TOML, f'[kafka]\nconfig = "{PROPERTIES}"\n[delete]\nworkers = "x"\n')
     ran = host.logagent("config", "check")

@@ -43,7 +43,7 @@ def test_after_a_clock_was_set_nothing_is_marked(host: Host, hours: int) -> None
     ran = host.run("prestart", "--budget", "60s", "--json")
     assert host.partitions() == before
     assert ran.json["plan"]["actions"] == []
-    assert any("clock" in w["reason"] for w in ran.json["plan"]["waiting"])
+    assert any("clock" in w["reason"] for w in ran.json["plan"]["waiting"]), ran.json["plan"]["waiting"]
 
 
 def test_with_true_clocks_strays_past_their_retention_are_marked(host: Host) -> None:

@@ -36,7 +36,10 @@ def test_an_orphan_is_quarantined_and_the_same_list_twice_does_nothing_twice(hos
     assert host.results(first) == host.results(second) == [("done", "quarantined")] and host.is_quarantined()
     said = host.said(first)
     assert [said.new_name] == host.host.find("returns-2.", "-stray") and said.bytes
-    assert any(other in (host.said(number).fact or "") for number, other in ((first, second), (second, first)))
+    assert any(other in (host.said(number).fact or "") for number, other in ((first, second), (second, first))), (
+        (first, second),
+        (second, first),
+    )
     assert f"request {first}" in host.host.run("history", "--json").out
     host.minute(restart=True)
     assert not host.runs

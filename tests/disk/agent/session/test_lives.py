@@ -321,7 +321,10 @@ def test_no_life_leads_to_fewer_records_without_a_word(tmp_path: Path, seed: int
         if not worded:
             assert whole(host.current)
         elif not removed:
-            assert any(whole(path) for path in (host.current, *host.aside()) if path.is_dir())
+            assert any(whole(path) for path in (host.current, *host.aside()) if path.is_dir()), (
+                host.current,
+                *host.aside(),
+            )
 
 
 @pytest.mark.parametrize("quarantine", [True, False])

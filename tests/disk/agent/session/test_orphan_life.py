@@ -115,7 +115,9 @@ def test_a_clock_that_was_set_makes_nothing_due_until_the_drift_is_gone(host: Ho
     for arguments in (("--execute",), ("--execute",), (), ("--execute",)):
         document = host.run("cleanup", "--json", *arguments).json
         assert document["actions"] == []
-        assert any("clock was set" in w["reason"] and "--trust-clock" in w["reason"] for w in document["waiting"])
+        assert any("clock was set" in w["reason"] and "--trust-clock" in w["reason"] for w in document["waiting"]), (
+            document["waiting"]
+        )
     assert host.run("prestart", "--json", "--budget", "30s").json["plan"]["actions"] == []
     assert host.partitions() == before
     host.set_clock(days=-8)
@@ -138,7 +140,7 @@ def test_the_operators_word_for_the_clock_makes_nothing_older(host: Host) -> Non
     with Journal.open_read_only(str(host.state)) as seen:
         (jump,) = seen.clock_jumps()
     assert abs(jump.delta_ms - 8 * 86_400_000) < 60_000
-    assert not any("clock" in w["reason"] for w in host.run("cleanup", "--json").json["waiting"])
+    assert [w for w in host.run("cleanup", "--json").json["waiting"] if "clock" in w["reason"]] == []
 
 
 def test_the_operators_word_for_the_clock_forgets_nothing_that_was_taken_today(host: Host) -> None:
@@ -155,7 +157,7 @@ def test_the_operators_word_for_the_clock_forgets_nothing_that_was_taken_today(h
     journal.close()
     ran = host.run("cleanup", "--json", "--execute", "--trust-clock")
     assert ran.status == 4, ran.err
-    assert any("within 24 hours" in r["fact"] for r in ran.json["refusals"])
+    assert any("within 24 hours" in r["fact"] for r in ran.json["refusals"]), ran.json["refusals"]
 
 
 def test_prestart_sets_due_orphans_aside_and_marks_old_strays(host: Host) -> None:
@@ -171,7 +173,9 @@ def test_prestart_sets_due_orphans_aside_and_marks_old_strays(host: Host) -> Non
     # Where another node has the partition now, its leader is asked first: not before a start.
     moved = {r["name"]: r for r in document["plan"]["refusals"] if r["fact"].startswith("not-a-replica")}
     assert moved and sorted([*marked, *moved]) == before
-    assert all("logagent cleanup asks the leader once the broker is up" in r["hint"] for r in moved.values())
+    assert [
+        r for r in moved.values() if "logagent cleanup asks the leader once the broker is up" not in r["hint"]
+    ] == []
     assert document["skipped"] is None
     assert document["spent_ms"] < document["budget_ms"]
 

@@ -46,7 +46,7 @@ def test_leftovers_go_with_an_approval_that_lists_them(tmp_path: Path) -> None:
     (action,) = plan.json["actions"]
     assert (action["action"], action["step"], action["name"]) == ("remove-leftovers", "leftovers", assigned.name)
     assert action["files"] == [cleaned, deleted] and action["gives_back"] >= 200_000
-    assert any("may be the last copy" in r["fact"] for r in plan.json["refusals"])
+    assert any("may be the last copy" in r["fact"] for r in plan.json["refusals"]), plan.json["refusals"]
     shown = rescue_text(mess).out
     assert deleted in shown and cleaned in shown
     assert rescue(mess, "--execute").json["actions"] == []

@@ -120,7 +120,7 @@ def test_what_has_no_problem_agrees_with_all_others(metas: dict[str, MetaRead], 
     readable = [m for m in metas.values() if not m.missing and not m.error]
     for m in fine:
         assert not m.missing and not m.error and m.cluster_id is not None
-        assert all(o.cluster_id in (None, m.cluster_id) for o in readable)
+        assert [o for o in readable if o.cluster_id not in (None, m.cluster_id)] == []
         known = {o.node_id for o in readable if o.node_id is not None and o.node_id >= 0}
         assert len(known) <= 1
         assert configured is None or known <= {configured}

@@ -44,7 +44,7 @@ def test_whatever_is_missing_is_said(
     """But what a start takes its `-future` directory for."""
     found = sort_missing(missing, known, named)
     assert {*found.all, *found.promoted} == set(missing)
-    assert all(w.future is not None and w.directory_id == "here" for w in found.promoted)
+    assert [w for w in found.promoted if not (w.future is not None and w.directory_id == "here")] == []
 
 
 @given(st.lists(partitions, unique=True), others, named_log_dirs)
@@ -56,9 +56,11 @@ def test_a_doubt_is_never_more_than_possible(
         if left.known:
             assert named.sure
             other = next((o for o in known if o.path == left.path), None)
-            assert all(
-                other.has(w) if other is not None else w.directory_id == left.directory_id for w in left.partitions
-            )
+            assert [
+                w
+                for w in left.partitions
+                if not (other.has(w) if other is not None else w.directory_id == left.directory_id)
+            ] == []
             assert left.path is not None or not (named.unseen or not named.configured)
 
 

@@ -272,7 +272,7 @@ def test_every_log_dir_is_reported_and_what_fails_has_a_hint(
         siblings=(InstanceFacts(file="/etc/logagent/b.toml", log_dirs=("/d1",), listen=True, problem="x"),),
     )
     found = diagnose(facts)
-    assert any(f.area == "log dirs" for f in found)
+    assert any(f.area == "log dirs" for f in found), found
     for f in found:
         assert f.says and (f.hint or f.severity in (Severity.WORKS, Severity.INFO)), f
         assert f.severity is not Severity.WORKS or (not f.hint and f.change is None)

@@ -223,7 +223,7 @@ def test_offline_ends_only_after_good_probes_of_one_directory_and_its_scan(seen:
             last = seen[number - RECOVERY : number + 1]
             assert len(last) == RECOVERY + 1
             assert {s.identity for s in last} == {this.identity} == {this.scanned}
-            assert all(s.probe.errno is None and s.given_up is None and not s.hanging for s in last)
+            assert [s for s in last if not (s.probe.errno is None and s.given_up is None and not s.hanging)] == []
         if this.probe.outcome in (ProbeOutcome.FAILED, ProbeOutcome.HUNG):
             assert state.health is Health.OFFLINE
 

@@ -45,7 +45,7 @@ def facts_of(*dirs: PartitionDir, rooms: tuple[Room, ...] = (Room(THERE, 2, 10_0
 
 def codes(facts: Leaving) -> list[str]:
     answer = may_leave(facts)
-    assert all(o.says and o.hint for o in answer.obstacles)
+    assert [o for o in answer.obstacles if not (o.says and o.hint)] == []
     assert answer.may_leave == (not answer.obstacles)
     return [o.code for o in answer.obstacles]
 
@@ -149,10 +149,12 @@ def test_no_file_system_gets_more_than_it_has_room_for(sizes: list[int], free: l
         if each.to is not None:
             placed[device_of[each.to]] += each.dir.allocated
     room_of = {device: by_device[device] - int(1_000 * KEPT_FREE) for device in by_device}
-    assert all(placed[device] <= max(room_of[device], 0) for device in by_device)
+    assert [device for device in by_device if placed[device] > max(room_of[device], 0)] == []
     # What stays did not fit anywhere when its turn came, so it fits nowhere at the end.
     left = {device: room_of[device] - placed[device] for device in by_device}
-    assert all(each.dir.allocated > max(left.values(), default=-1) for each in answer.left if each.to is None)
+    assert [
+        each for each in answer.left if each.to is None if each.dir.allocated <= max(left.values(), default=-1)
+    ] == []
 
 
 FOUR = (HERE, THERE, "/data/d3", "/data/d4/")

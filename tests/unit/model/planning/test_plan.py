@@ -124,7 +124,7 @@ def test_an_approval_is_void_when_anything_in_it_changed(now: list[Proposal]) ->
     assert approve in plan.needs_approval.fact
     assert (plan.plan_id if now else "nothing is left") in plan.needs_approval.hint
     assert (plan.plan_id in plan.needs_approval.hint) is bool(now), "the empty plan is none to approve"
-    assert not any(p.approved for p in plan.actions)
+    assert [p for p in plan.actions if p.approved] == []
 
 
 def test_the_first_refusal_of_each_is_told_and_the_others_go_on() -> None:

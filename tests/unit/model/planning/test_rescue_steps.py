@@ -57,7 +57,7 @@ def test_an_approval_is_of_exactly_one_plan(found: list[Offer], data: st.DataObj
         assert some is None
     else:
         assert some is not None and [o.key for o in some] == [o.key for o in ordered[:count]]
-        assert all(o.proposal.approved for o in some)
+        assert [o for o in some if not o.proposal.approved] == []
     needed = up_to(ordered, data.draw(st.integers(0, 4000)))
     again = approved(ordered, plan_id(o.proposal for o in needed))
     assert not needed or (again is not None and [o.key for o in again] == [o.key for o in needed])
@@ -110,7 +110,7 @@ def test_what_is_no_partition_is_kept_and_said_too() -> None:
         ("__cluster_metadata-0", 7, None),
         ("a-0", 5, "a duplicate"),
     ]
-    assert all(k.reason for k in found)
+    assert [k for k in found if not k.reason] == []
 
 
 def test_what_does_not_help_is_kept_and_said() -> None:
@@ -131,7 +131,7 @@ def test_what_it_costs_to_remove_a_marked_directory_before_its_delay_is_over() -
     assert "can no longer be restored" in early.cost and due.cost.startswith("none")
     started = replace(early, proposal=replace(early.proposal, removal_started=True))
     assert started.cost == due.cost
-    assert all(offer(1, step).cost for step in Step)
+    assert [step for step in Step if not offer(1, step).cost] == []
 
 
 COVERED = Held(Claim.COVERED, Witness.OTHER_LOG_DIR, NOW)
