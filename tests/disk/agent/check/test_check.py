@@ -314,6 +314,21 @@ def test_the_metadata_dir_counts_too(host: CheckedHost, process: Callable[..., A
     assert [d["path"] for d in document["log_dirs"]] == [str(host.d1), str(host.d2)]
 
 
+def test_what_the_brokers_user_may_not_do_in_the_metadata_dir(host: CheckedHost) -> None:
+    need_root()
+    meta = host.root / "meta"
+    format_log_dir(meta, IDS[2], node_id=1)
+    host.has(more=f"process.roles=broker,controller\nmetadata.log.dir={meta}\n")
+    for path in (host.d1, host.d2, meta):
+        run("chown", "-R", f"{NOBODY}:{NOBODY}", path)
+    assert codes(host.check()[1]) == []
+    run("chown", "root:root", meta / "meta.properties")
+    (meta / "meta.properties").chmod(0o600)
+    status, document = host.check()
+    assert (status, codes(document)) == (6, [("fatal", "access-denied")])
+    assert document["findings"][0]["path"] == f"{meta}/meta.properties"
+
+
 def test_the_broker_itself_is_no_obstacle_until_the_start(host: CheckedHost, process: Callable[..., Any]) -> None:
     process("kafka.Kafka", LOCK_EACH, host.d1, host.d2)
     status, document = host.check()

@@ -197,6 +197,23 @@ def test_a_child_that_appears_is_removed_too(
     assert os.listdir(log_dir_path) == []
 
 
+def test_what_took_its_name_meanwhile_stays(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any
+) -> None:
+    """Even where it is empty, and the name is all that rmdir goes by."""
+    path = partition(log_dir_path)
+    aside = log_dir_path / "aside"
+
+    def swap(_: int) -> None:
+        if not aside.exists():
+            path.rename(aside)
+            path.mkdir()
+
+    with pytest.raises(NotAsPlanned):
+        remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), calls(swap))
+    assert path.is_dir()
+
+
 def test_one_that_never_gets_empty_is_given_up(
     log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any, failures: LogDirFailures
 ) -> None:
