@@ -85,8 +85,11 @@ def rescue_text(
     version: str = "3.9.1",
 ) -> Ran:
     toml = config or mess.root / "logagent.toml"
-    toml.write_text(f'[kafka]\nversion = "{version}"\n[assignments]\nsources = ["file"]\n'
-                    f'file = "{mess.assignments}"\n[cleanup]\n{settings}\n')  # fmt: skip
+    text = (f'[kafka]\nversion = "{version}"\n[assignments]\nsources = ["file"]\n'
+            f'file = "{mess.assignments}"\n[cleanup]\n{settings}\n')  # fmt: skip
+    # On a full disk the same bytes may find no room once they were given up.
+    if not toml.exists() or toml.read_text() != text:
+        toml.write_text(text)
     common = ["--config", str(toml), "--state-dir", str(state or mess.root / "state")]
     common += [word for d in mess.log_dirs for word in ("--log-dir", str(d))]
     return run_here(command, *common, *arguments)
