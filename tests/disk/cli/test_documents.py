@@ -231,6 +231,8 @@ def test_the_configuration_is_shown_as_people_write_it_and_where_it_comes_from(
 ) -> None:
     host.configure(**{"cleanup.min_age": "90m", "delete.bytes_per_second": 3 << 20})
     monkeypatch.setenv("LOGAGENT_CLEANUP__SIGHTINGS", "5")
+    # Wherever the host lies: no path is folded.
+    monkeypatch.setenv("COLUMNS", "1000")
     where = ("config", "show", "--config", str(host.toml), "--kafka-config", str(host.properties))
     shown = run_here(*where).out
     lines = host.toml.read_text().splitlines()
