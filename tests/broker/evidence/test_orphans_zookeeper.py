@@ -50,8 +50,13 @@ def test_a_replica_that_was_reassigned_while_its_broker_was_down(rig: Rig, tmp_p
     (moved,) = [d / "moved-0" for d in two.log_dirs if (d / "moved-0").is_dir()]
     hour_ago = time.time() - 3600
     os.utime(moved, (hour_ago, hour_ago))
-    seen = logagent(two, "scan", settings=admin)
-    assert orphans(seen) == {"moved-0": "not-a-replica"}, seen
+    # The brokers agree once each has heard that this one is back.
+    wait_until(
+        lambda: orphans(logagent(two, "scan", settings=admin)) == {"moved-0": "not-a-replica"},
+        300,
+        "the others agree that moved-0 is an orphan",
+        interval=1,
+    )
     assert verdicts(logagent(two, "scan", settings=admin))["kept-0"][0] == "assigned"
     beside = logagent(two, "cleanup", "--execute", allow=(0, 3), settings=admin)
     assert [w["name"] for w in beside["waiting"] if "next stop" in w["reason"]] == ["moved-0"]
