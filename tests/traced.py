@@ -9,10 +9,8 @@ from __future__ import annotations
 import atexit
 import ctypes
 import gc
-import importlib
 import json
 import os
-import pkgutil
 import re
 import subprocess
 import sys
@@ -24,7 +22,9 @@ from typing import IO, Any, NoReturn
 
 from pydantic import TypeAdapter
 
+from logagent.cli.main import main
 from logagent.settings import Settings
+from tests.forked import import_product
 
 LIMIT_SECONDS = 300
 # Yama lets only ancestors trace a process, if it does not say otherwise itself.
@@ -69,9 +69,7 @@ def _server(alone: bool) -> subprocess.Popen[str]:
 
 
 def serve() -> None:
-    for module in pkgutil.walk_packages(importlib.import_module("logagent").__path__, "logagent."):
-        if not module.name.startswith("logagent.fleet."):
-            importlib.import_module(module.name)
+    import_product()
     TypeAdapter(Settings)  # or each child looks for pydantic's plugins among all packages
     gc.collect()
     gc.freeze()
@@ -106,7 +104,7 @@ def _work(released: int, out: IO[str], err: IO[str], request: Mapping[str, Any])
     os.environ.update(request["environment"])
     os.read(released, 1)
     os.close(released)
-    importlib.import_module("logagent.cli.main").main(request["arguments"])
+    main(request["arguments"])
     raise SystemExit("main returned")
 
 
