@@ -6,8 +6,8 @@
 A mutant changes one place of one function: a comparison, `and` or `or`, a `not`, a number, a condition that is always
 or never met, a statement that is left out, a result that is not returned. `outer` are the tests through the command
 line and on disks, `inner` those that call the subject's functions. Printed is how many mutants each kind kills; what
-both leave alive is either the same program, or a guard without a test. Needs `pip install coverage`; takes some
-seconds of one core per mutant, after a run of the subject's tests that finds which of them reach which line.
+both leave alive is either the same program, or a guard without a test. Takes some seconds of one core per mutant,
+after a run of the subject's tests that finds which of them reach which line.
 """
 
 from __future__ import annotations
