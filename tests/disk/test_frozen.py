@@ -55,6 +55,22 @@ def test_only_what_differs_by_chance_is_masked() -> None:
     )
 
 
+def test_moments_of_two_runs_may_be_the_same_millisecond() -> None:
+    """What one run has in one place and the other in another one; then, in the same place."""
+    early, late = "2027-01-15T08:00:01.297Z", "2027-01-15T08:00:02.456Z"
+    for times in (((late, early), (early, late)), ((early, late), (late, late)), ((late, late), (late, early))):
+        first, second = (_raw(uuids, "/tmp/frozen-aaaa", *at) for uuids, at in zip((UUIDS, OTHERS), times, strict=True))
+        one, two = masked(first, second).text, masked(second, first).text
+        assert one == two and "at <time> due <time> from 2026-11-21T11:10:45Z" in one, f"{one}\n{two}"
+    day_after, later = "2027-01-16T08:00:01.297Z", "2027-01-17T08:00:01.297Z"
+    first = _raw(UUIDS, "/tmp/frozen-aaaa", day_after, later)
+    second = _raw(OTHERS, "/tmp/frozen-bbbb", "2027-01-16T08:00:02.456Z", later.replace("01.297", "03.789"))
+    second = Raw(second.root, second.started, second.text + "\n")
+    assert "at <time+1d> due <time+2d>" in masked(first, second).text
+    crossed = Raw(second.root, second.started, second.text.replace("2027-01-17T08:00:03.789Z", day_after))
+    assert "at <time+1d> due <time+2d>" in masked(first, crossed).text
+
+
 @pytest.mark.parametrize("what", ["order", "link", "due", "guard"])
 def test_what_means_something_is_not_masked(what: str) -> None:
     times = ("2027-01-15T08:00:00.123Z", "2027-01-16T08:00:01.000Z")

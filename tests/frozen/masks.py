@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from operator import eq
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class Raw:
 
 @dataclass(frozen=True)
 class Mask:
-    """`pattern` finds a value in its group `value`. Without `always` it is masked only where the other run has no
-    such value anywhere. `numbered`: equal values get equal numbers, by first appearance."""
+    """`pattern` finds a value in its group `value`. Without `always` it is masked only where the other run has another
+    one in that place. `numbered`: equal values get equal numbers, by first appearance."""
 
     kind: str
     pattern: re.Pattern[str]
@@ -36,11 +37,14 @@ class Mask:
     shown: Callable[[str, float], str] | None = None
 
 
+NOW = "<time>"
+
+
 def _offset(seconds: float) -> str:
     """A moment as its distance from the case's beginning, to ten minutes: that a thing is due a day later is kept."""
     tens = round(seconds / 600)
     if tens == 0:
-        return "<time>"
+        return NOW
     days, rest = divmod(abs(tens), 144)
     hours, minutes = divmod(rest * 10, 60)
     parts = [f"{n}{unit}" for n, unit in ((days, "d"), (hours, "h"), (minutes, "m")) if n]
@@ -131,28 +135,39 @@ class Masked:
 
 
 def _hide(
-    m: re.Match[str], *, mask: Mask, known: set[str], numbers: dict[str, int], started: float, count: Counter[str]
+    m: re.Match[str], *, mask: Mask, same: Iterator[bool], numbers: dict[str, int], started: float, count: Counter[str]
 ) -> str:
     value = m["value"]
-    if value in known:
+    shown = mask.shown(value, started) if mask.shown else f"<{mask.kind}>"
+    # What is of the run's own moment is masked whatever the other run has: it may have been the same millisecond.
+    if next(same) and shown != NOW:
         return m[0]
     count[mask.kind] += 1
-    if mask.numbered:
-        new = f"<{mask.kind} {numbers.setdefault(value, len(numbers) + 1)}>"
-    else:
-        new = mask.shown(value, started) if mask.shown else f"<{mask.kind}>"
+    new = f"<{mask.kind} {numbers.setdefault(value, len(numbers) + 1)}>" if mask.numbered else shown
     at = m.start("value") - m.start()
     return m[0][:at] + new + m[0][at + len(value) :]
 
 
+def _same(mask: Mask, values: list[str], others: list[str]) -> Iterator[bool]:
+    """Of each value, whether the other run has it too: in the same place, because two moments of two runs may be the
+    same millisecond in different ones; anywhere, if the runs differ so much that no place is the same."""
+    if mask.always:
+        return iter([False] * len(values))
+    if len(values) == len(others):
+        return map(eq, values, others)
+    known = set(others)
+    return (value in known for value in values)
+
+
 def masked(own: Raw, other: Raw) -> Masked:
     """`own` with everything masked that may differ from `other`."""
-    done = Masked(own.text.replace(own.root, "<root>"))
+    done, theirs = (Masked(raw.text.replace(raw.root, "<root>")) for raw in (own, other))
     done.count["root"] = own.text.count(own.root)
-    theirs = other.text.replace(other.root, "<root>")
     for mask in MASKS:
-        known = set() if mask.always else {m["value"] for m in mask.pattern.finditer(theirs)}
-        hide = partial(_hide, mask=mask, known=known, numbers={}, started=own.started, count=done.count)
-        done.text = mask.pattern.sub(hide, done.text)
+        mine, others = ([m["value"] for m in mask.pattern.finditer(side.text)] for side in (done, theirs))
+        for side, raw, values, against in ((done, own, mine, others), (theirs, other, others, mine)):
+            same = _same(mask, values, against)
+            hide = partial(_hide, mask=mask, same=same, numbers={}, started=raw.started, count=side.count)
+            side.text = mask.pattern.sub(hide, side.text)
     done.text = _without_widths(done.text)
     return done

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.long_form import long_form
+from tests.syntax import syntax_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests/fixtures/kafka-suites.tsv"
@@ -45,7 +46,7 @@ def _tests_of(path: str) -> frozenset[str]:
     file = ROOT / path
     if not file.is_file():
         return frozenset()
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tree = syntax_tree(file.read_text(encoding="utf-8"))
     return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
 
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import ast
 import gc
+from pathlib import Path
 
 import pytest
 
 from tests.syntax import syntax_tree
+
+TESTS = Path(__file__).parents[1]
+# Who calls `ast.parse` and why. Of anywhere else, all tests of a file may end in "AST constructor recursion depth".
+PARSES = {
+    "syntax.py": "without the collector",
+    "mutants.py": "changes the tree; a program of its own",
+    "unit/test_syntax.py": "to disturb another parse",
+}
 
 
 class Parses:
@@ -41,3 +50,8 @@ def test_garbage_that_parses_is_not_ended_amid_a_parse() -> None:
     finally:
         gc.set_threshold(*before)
         gc.collect()
+
+
+def test_whoever_reads_the_code_has_it_parsed_without_the_collector() -> None:
+    parses = [str(path.relative_to(TESTS)) for path in TESTS.rglob("*.py") if "ast.parse(" in path.read_text("utf-8")]
+    assert sorted(parses) == sorted(PARSES)
