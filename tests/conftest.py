@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.chosen import may_have_it, phrases
 from tests.long_form import FULL, LONG
 
 # A machine that is slow for a moment is no failure; what hangs is stopped by pytest's own time limit.
@@ -32,11 +33,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-k test_NAME`, only the files that have that name in them are imported: one test starts at once."""
-    name = str(config.option.keyword).lower()
-    if not (name.startswith("test_") and name.isidentifier() and collection_path.match("test_*.py")):
+    expression = str(config.option.keyword)
+    if not (phrases(expression) and collection_path.match("test_*.py")):
         return None
-    return name not in f"{collection_path}\n{collection_path.read_text(encoding='utf-8')}".lower() or None
+    return not may_have_it(expression, str(collection_path), collection_path.read_text(encoding="utf-8")) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
