@@ -1,4 +1,4 @@
-"""Does a test fail when the code is broken? Seeded mutants of a subject, each against the tests that reach its line.
+"""Does a test fail when the code is broken? Seeded mutants of a subject, each against the tests that reach it.
 
     python -m tests.mutants verdict --count 200 --seed 42
     python -m tests.mutants removal --count 20 --survivors
@@ -6,32 +6,43 @@
 A mutant changes one place of one function: a comparison, `and` or `or`, a `not`, a number, a condition that is always
 or never met, a statement that is left out, a result that is not returned. `outer` are the tests through the command
 line and on disks, `inner` those that call the subject's functions. Printed is how many mutants each kind kills; what
-both leave alive is either the same program, or a guard without a test. Takes some seconds of one core per mutant,
-after a run of the subject's tests that finds which of them reach which line.
+both leave alive is either the same program, or a guard without a test.
+
+All is one process in which the tests are collected and the product is imported once. A fork of it runs every test and
+notes which statements each reaches, also in commands that it starts; then, one fork per mutant, the code of the broken
+function is exchanged. Of the outer tests, the cheapest of each function come first, and the first failure ends them;
+the inner ones all run, so that it is known which of them alone kills a mutant.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import builtins
 import contextlib
-import json
+import gc
+import importlib
+import mmap
 import os
-import random
+import pickle
+import resource
+import select
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
+import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Literal
+from types import CodeType, FunctionType
+from typing import Any, Literal
 
-ROOT = Path(__file__).parents[1]
+import pytest
+
+from tests.forked import import_product
+from tests.mutated import ROOT, Mutant, compiled, drawn, noting, tree_of
+
 Kind = Literal["outer", "inner"]
 
 
@@ -44,24 +55,32 @@ class Subject:
     inner: tuple[str, ...]
 
 
-_ACTS = ("disk/agent/planning", "disk/agent/session", "disk/agent/execute", "disk/agent/evidence", "disk/cli/commands")
+_ACTS = (
+    *(f"disk/agent/planning/test_{f}.py" for f in ("displaced_is_not_emptied", "last_copy", "prestart")),
+    *(f"disk/agent/session/test_{f}.py" for f in ("assigned_again", "mark_restore_remove", "open_files_hold")),
+    *(f"disk/agent/execute/test_{f}.py" for f in ("guards_again", "recovery", "topic_id_again")),
+    *(f"disk/agent/evidence/test_{f}.py" for f in ("covering_copies", "own_log", "strays_asked", "verdicts_on_disks")),
+    *(f"disk/cli/commands/test_{f}.py" for f in ("approval", "assignments_option", "dry_run", "leftovers", "strays")),
+    "disk/agent/planning/test_quarantine_dirs.py",
+    "disk/cli/test_guards.py",
+)
 SUBJECTS = {
     "verdict": Subject(
         (
             "model/claims.py",
             *(f"model/assignments/{f}.py" for f in ("verdict", "covered", "strays", "duplicates", "lineage")),
         ),
-        (*_ACTS, "disk/cli/test_guards.py", "disk/broker/metadata_log"),
+        (*_ACTS, "disk/broker/metadata_log/test_generated.py"),
         ("unit/model/assignments", "unit/model/test_claims.py", "unit/agent/evidence"),
     ),
     "guards": Subject(
         ("model/planning/guards.py", "model/planning/acts.py"),
-        (*_ACTS, "disk/cli/test_guards.py"),
+        _ACTS,
         ("unit/model/planning",),
     ),
     "due": Subject(
         ("model/planning/due.py", "model/planning/queue.py", "model/assignments/sightings.py"),
-        (*_ACTS, "disk/cli/test_guards.py"),
+        _ACTS,
         ("unit/model/planning", "unit/model/assignments"),
     ),
     "removal": Subject(
@@ -79,165 +98,208 @@ SUBJECTS = {
     ),
 }
 
-_OTHER: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
+# Commands that tests start find the same changed modules, and note what they reach in the same file.
+_STARTED = """
+import builtins, importlib._bootstrap_external, mmap, os, sys
+class Changed:
+    def find_spec(name, path=None, target=None):
+        file = os.path.join(os.environ["MUTANT_SOURCES"], *name.split(".")) + ".py"
+        if name.startswith("logagent.") and os.path.exists(file):
+            return importlib._bootstrap_external.spec_from_file_location(name, file)
+if "MUTANT_SOURCES" in os.environ:
+    sys.meta_path.insert(0, Changed)
+    with open(os.environ["MUTANT_REACHED"], "r+b") as file:
+        builtins.__reached__ = mmap.mmap(file.fileno(), 0)
+"""
 
 
-@dataclass(frozen=True)
-class Mutant:
-    file: str
-    """Below `logagent/`."""
-    line: int
-    what: str
-    number: int
-    """Of the syntax node that it changes, as `ast.walk` counts."""
+def _exchange(functions: Sequence[FunctionType], trees: dict[str, ast.Module], sources: Path) -> None:
+    """Give the functions of these files their changed code, here and in each command that is started."""
+    changed = dict[tuple[str, str, int], CodeType]()
 
-    def source(self) -> str:
-        """The whole file, broken."""
-        tree = _tree(self.file)
-        return _changed(tree, next(n for i, n in enumerate(ast.walk(tree)) if i == self.number), self.what)
+    def add(code: CodeType) -> None:
+        changed[code.co_filename, code.co_qualname, code.co_firstlineno] = code
+        for each in code.co_consts:
+            if isinstance(each, CodeType):
+                add(each)
 
-
-def _tree(file: str) -> ast.Module:
-    return ast.parse((ROOT / "logagent" / file).read_text(encoding="utf-8"))
-
-
-def mutants_of(file: str) -> list[Mutant]:
-    """Every mutant of the functions in a file; what is outside of functions is run at import, and left alone."""
-    tree = _tree(file)
-    inside = {n for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for s in f.body for n in ast.walk(s)}
-    return [
-        Mutant(file, node.lineno, what, number)  # type: ignore[attr-defined]
-        for number, node in enumerate(ast.walk(tree))
-        if node in inside
-        for what in _changes(node)
-    ]
+    for file, tree in trees.items():
+        add(compiled(file, tree))
+        path = sources / "logagent" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(ast.unparse(tree), encoding="utf-8")
+    for function in functions:
+        old = function.__code__
+        function.__code__ = changed.get((old.co_filename, old.co_qualname, old.co_firstlineno), old)
+    os.environ["MUTANT_SOURCES"] = str(sources)
 
 
-def _changes(node: ast.AST) -> Iterator[str]:
-    match node:
-        case ast.Compare(ops=[_]):
-            yield "other comparison"
-        case ast.BoolOp():
-            yield "and/or"
-        case ast.UnaryOp(op=ast.Not()):
-            yield "no not"
-        case ast.Constant(value=bool()):
-            yield "other truth"
-        case ast.Constant(value=int()):
-            yield "one more"
-        case ast.If() | ast.IfExp():
-            yield "always"
-            yield "never"
-        case ast.Return(value=value) if value is not None and not isinstance(value, ast.Constant):
-            yield "returns None"
-        case ast.Expr(value=ast.Call()) | ast.Raise() | ast.AugAssign():
-            yield "left out"
+@dataclass
+class Reached:
+    """What a test reaches, and what it costs."""
+
+    seconds: float
+    statements: frozenset[int]
 
 
-def _changed(tree: ast.Module, there: ast.AST, what: str) -> str:
-    match what, there:
-        case "other comparison", ast.Compare():
-            there.ops = [_OTHER[type(there.ops[0])]()]
-        case "and/or", ast.BoolOp():
-            there.op = ast.Or() if isinstance(there.op, ast.And) else ast.And()
-        case "no not", ast.UnaryOp():
-            there.op, there.operand = ast.Not(), ast.UnaryOp(ast.Not(), there.operand)
-        case "other truth", ast.Constant():
-            there.value = not there.value
-        case "one more", ast.Constant(value=int(value)):
-            there.value = value + 1
-        case (("always" | "never"), (ast.If() | ast.IfExp())):
-            there.test = ast.Constant(what == "always")
-        case "returns None", ast.Return():
-            there.value = ast.Constant(None)
-        case _:
-            _leave_out(tree, there)
-    return ast.unparse(ast.fix_missing_locations(tree))
-
-
-def _leave_out(tree: ast.Module, statement: ast.AST) -> None:
-    for each in ast.walk(tree):
-        for name in ("body", "orelse", "finalbody"):
-            body = getattr(each, name, None)
-            if isinstance(body, list) and statement in body:
-                body[body.index(statement)] = ast.Pass()
-
-
-def reached(subject: Subject, kind: Kind, folder: Path) -> dict[tuple[str, int], set[str]]:
-    """By file and line, the test functions that reach it in their own process."""
-    data, settings = folder / f"{kind}.coverage", folder / "coveragerc"
-    files = ",".join(f"logagent/{file}" for file in subject.files)
-    settings.write_text(f"[run]\ndynamic_context = test_function\ninclude = {files}\n")
-    report = folder / f"{kind}.json"
-    command = [sys.executable, "-m", "coverage"]
-    tests = [f"tests/{path}" for path in getattr(subject, kind)]
-    pytest = ["run", f"--rcfile={settings}", f"--data-file={data}", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    # What fails here anyway says nothing about a mutant: a machine may lack something.
-    subprocess.run([*command, *pytest, f"--basetemp={folder}/{kind}", *tests], cwd=ROOT, stdout=sys.stderr, check=False)
-    show = ["json", f"--rcfile={settings}", f"--data-file={data}", "--show-contexts", "-q", "-o", str(report)]
-    subprocess.run([*command, *show], cwd=ROOT, check=True, stdout=sys.stderr)
-    found = defaultdict[tuple[str, int], set[str]](set)
-    for path, of_file in json.loads(report.read_text())["files"].items():
-        for line, contexts in of_file["contexts"].items():
-            named = {node for c in contexts if (node := _node_of(c)) is not None}
-            found[path.removeprefix("logagent/"), int(line)] |= named
-    return found
-
-
-def _node_of(context: str) -> str | None:
-    """`tests.disk.cli.test_x.test_name` as pytest names it."""
-    parts = context.split(".")
-    for n in range(len(parts), 0, -1):
-        if (ROOT / "/".join(parts[:n])).with_suffix(".py").is_file():
-            return "::".join(["/".join(parts[:n]) + ".py", *parts[n:]])
-    return None
+@dataclass
+class Judged:
+    outer: str = "unreached"
+    inner: str = "unreached"
+    killers: set[str] = field(default_factory=set)
+    """The inner test functions that fail."""
 
 
 class Bench:
-    """A copy of the tree in which one mutant after the other is tried."""
+    """The plugin that runs the collected tests again and again, instead of once."""
 
-    def __init__(self, folder: Path) -> None:
-        self.tree = folder
-        keep = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache")
-        shutil.copytree(ROOT, folder, ignore=keep, symlinks=True)
+    def __init__(self, subject: Subject, mutants: Sequence[Mutant], folder: Path, seconds: float) -> None:
+        self.subject, self.mutants, self.folder, self.seconds = subject, mutants, folder, seconds
+        self.judged = dict[Mutant, Judged]()
+        self.functions: list[FunctionType] = []
+        self.failed = False
+        self.out = os.fdopen(os.dup(1), "w", buffering=1)
+        sizes = {file: sum(1 for _ in ast.walk(tree_of(file))) for file in subject.files}
+        self.first = {file: sum(list(sizes.values())[:n]) for n, file in enumerate(sizes)}
+        notes = folder / "reached"
+        notes.write_bytes(bytes(sum(sizes.values())))
+        notes.chmod(0o666)
+        with notes.open("r+b") as file:
+            self.notes = mmap.mmap(file.fileno(), 0)
+        builtins.__reached__ = self.notes  # type: ignore[attr-defined]
+        (folder / "started").mkdir()
+        (folder / "started/sitecustomize.py").write_text(_STARTED)
+        os.environ |= {"MUTANT_REACHED": str(notes), "PYTHONPATH": f"{folder}/started"}
 
-    def kills(self, mutant: Mutant, tests: Sequence[str]) -> bool:
-        """Whether any of `tests` fails."""
-        file = self.tree / "logagent" / mutant.file
-        sound = file.read_bytes()
-        file.write_text(mutant.source(), encoding="utf-8")
-        pytest = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--basetemp={self.tree}.tmp"]
-        try:
-            with subprocess.Popen(
-                [sys.executable, *pytest, *tests],
-                cwd=self.tree,
-                env={**os.environ, "PYTHONPATH": str(self.tree), "PYTHONDONTWRITEBYTECODE": "1"},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            ) as running:
-                try:
-                    # A test that does not end any more is one that fails.
-                    return running.wait(300) != 0
-                except subprocess.TimeoutExpired:
-                    return True
-                finally:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(running.pid, signal.SIGKILL)
-        finally:
-            file.write_bytes(sound)
+    def pytest_collection(self) -> None:
+        # Not before pytest has started: it warns of what is imported already.
+        import hypothesis
+
+        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        hypothesis.settings.register_profile("mutants", deadline=None, derandomize=True, database=None, phases=phases)
+        hypothesis.settings.load_profile("mutants")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.failed |= report.failed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import_product()
+        gc.collect()
+        names = {str(ROOT / "logagent" / file) for file in self.subject.files}
+        functions = (each for each in gc.get_objects() if isinstance(each, FunctionType))
+        self.functions = [function for function in functions if function.__code__.co_filename in names]
+        assert self.functions, "the product is not imported from here"
+        reached: dict[str, Reached] = self.forked(session, lambda: self.reach(session), 3600, 3600) or {}
+        total = sum(r.seconds for r in reached.values())
+        print(f"{len(reached)} of {len(session.items)} tests passed, {total:.0f} s", file=self.out)
+        for mutant in self.mutants:
+            self.judged[mutant] = self.judge(session, mutant, reached)
+            judged = self.judged[mutant]
+            print(f"outer {judged.outer:9}  inner {judged.inner:9}  {mutant.in_words()}", file=self.out)
+        return True
+
+    def reach(self, session: pytest.Session) -> dict[str, Reached]:
+        _exchange(
+            self.functions, {file: noting(file, first) for file, first in self.first.items()}, self.folder / "noting"
+        )
+        found = dict[str, Reached]()
+        for number, item in enumerate(session.items):
+            self.notes[:] = bytes(len(self.notes))
+            before = _seconds()
+            failed = self.fails([item, *session.items[number + 1 : number + 2]], 1)
+            # What fails here anyway says nothing about a mutant: a machine may lack something.
+            if not failed:
+                statements = frozenset(n for n, noted in enumerate(self.notes[:]) if noted)
+                found[item.nodeid] = Reached(_seconds() - before, statements)
+        return found
+
+    def fails(self, items: Sequence[pytest.Item], most: int | None = None) -> bool:
+        """Whether the first failure of these came; of the first `most`, and what follows tells what stays set up."""
+        for number, item in enumerate(items[:most]):
+            self.failed = False
+            after = items[number + 1] if number + 1 < len(items) else None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            if self.failed:
+                return True
+        return False
+
+    def judge(self, session: pytest.Session, mutant: Mutant, reached: dict[str, Reached]) -> Judged:
+        place = self.first[mutant.file] + mutant.statement
+        by_kind: dict[Kind, list[pytest.Item]] = {"outer": [], "inner": []}
+        cases, spent = Counter[tuple[Kind, str]](), Counter[Kind]()
+        ranked = list[tuple[int, float, str, Kind, pytest.Item]]()
+        for item in sorted(session.items, key=lambda i: (getattr(reached.get(i.nodeid), "seconds", 0), i.nodeid)):
+            if item.nodeid in reached and place in reached[item.nodeid].statements:
+                kind: Kind = "inner" if item.nodeid.startswith("tests/unit/") else "outer"
+                cases[kind, _function(item)] += 1
+                cost = reached[item.nodeid].seconds
+                ranked.append((cases[kind, _function(item)], cost, item.nodeid, kind, item))
+        for _, cost, _, kind, item in sorted(ranked, key=lambda r: r[:3]):
+            if spent[kind] == 0 or spent[kind] + cost <= self.seconds:
+                spent[kind] += cost  # type: ignore[assignment]
+                by_kind[kind].append(item)
+        sources = self.folder / "mutant"
+
+        def inner() -> set[str]:
+            _exchange(self.functions, {mutant.file: mutant.tree()}, sources)
+            return {_function(item) for item in by_kind["inner"] if self.fails([item])}
+
+        def outer() -> bool:
+            _exchange(self.functions, {mutant.file: mutant.tree()}, sources)
+            return self.fails(by_kind["outer"])
+
+        judged = Judged()
+        for kind, work in (("inner", inner), ("outer", outer)):
+            if by_kind[kind]:
+                limit = 10 * spent[kind] + 10
+                found = self.forked(session, work, limit, 3 * limit + 30)
+                # A test that does not end any more is one that fails.
+                setattr(judged, kind, "alive" if found is not None and not found else "killed")
+                if kind == "inner":
+                    judged.killers = found if isinstance(found, set) else {"(does not end)"}
+        return judged
+
+    def forked(self, session: pytest.Session, work: Callable[[], object], cpu: float, wall: float) -> Any:
+        """What `work` comes to in a fork; None if it does not end."""
+        result, scratch = self.folder / "result", self.folder / "tmp"
+        shutil.rmtree(self.folder / "mutant", ignore_errors=True)
+        scratch.mkdir()
+        result.unlink(missing_ok=True)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                gc.freeze()
+                resource.setrlimit(resource.RLIMIT_CPU, (int(cpu), int(cpu) + 5))
+                reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+                reporter._tw._file = open(os.devnull, "w")  # noqa: SIM115
+                session.config._tmp_path_factory._basetemp = scratch  # type: ignore[attr-defined]
+                os.environ["PYTEST_DEBUG_TEMPROOT"] = str(scratch)
+                found = work()
+                session._setupstate.teardown_exact(None)
+                result.write_bytes(pickle.dumps(found))
+            finally:
+                os._exit(0)
+        ended = os.pidfd_open(pid)
+        select.select([ended], [], [], wall)
+        os.close(ended)
+        # Whatever it started ends with it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        shutil.rmtree(scratch, ignore_errors=True)
+        return pickle.loads(result.read_bytes()) if result.is_file() else None
+
+
+def _seconds() -> float:
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
 
 def main() -> None:
@@ -245,44 +307,38 @@ def main() -> None:
     parser.add_argument("subject", choices=SUBJECTS)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--most", type=int, default=40, help="test functions per mutant and kind")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--survivors", action="store_true", help="only what both kinds leave alive")
+    parser.add_argument("--seconds", type=float, default=4, help="of tests per mutant and kind")
+    parser.add_argument("--survivors", action="store_true", help="at the end, what both kinds leave alive once more")
     options = parser.parse_args()
     subject = SUBJECTS[options.subject]
-    chance = random.Random(options.seed)
+    mutants, every = drawn(subject.files, options.count, options.seed)
+    for file in subject.files:
+        importlib.import_module("logagent." + file.removesuffix(".py").replace("/", "."))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        maps = {kind: reached(subject, kind, folder) for kind in ("outer", "inner")}
-        every = [m for file in subject.files for m in mutants_of(file)]
-        drawn = chance.sample(every, min(options.count, len(every)))
-        benches = SimpleQueue[Bench]()
-        for number in range(options.workers):
-            benches.put(Bench(folder / f"tree{number}"))
-
-        def judge(mutant: Mutant) -> dict[str, str]:
-            bench = benches.get()
-            try:
-                said = dict[str, str]()
-                for kind, lines in maps.items():
-                    tests = sorted(lines.get((mutant.file, mutant.line), ()))
-                    tests = random.Random(mutant.line).sample(tests, min(options.most, len(tests)))
-                    said[kind] = "unreached" if not tests else "killed" if bench.kills(mutant, tests) else "alive"
-                return said
-            finally:
-                benches.put(bench)
-
-        counts = Counter[tuple[str, str]]()
-        with ThreadPoolExecutor(options.workers) as pool:
-            for mutant, said in zip(drawn, pool.map(judge, drawn), strict=True):
-                counts[said["outer"], said["inner"]] += 1
-                if not options.survivors or "killed" not in said.values():
-                    print(
-                        f"outer {said['outer']:9}  inner {said['inner']:9}  {mutant.file}:{mutant.line}: {mutant.what}"
-                    )
-                    sys.stdout.flush()
-    print(f"{options.subject}: {len(drawn)} of {len(every)} mutants, seed {options.seed}")
-    for (outer, inner), number in sorted(counts.items()):
+        folder.chmod(0o755)
+        bench = Bench(subject, mutants, folder, options.seconds)
+        tests = [f"tests/{path}" for path in (*subject.outer, *subject.inner)]
+        pytest.main(["-q", "-p", "no:cacheprovider", "-o", "timeout=0", *tests], plugins=[bench])
+        bench.out.close()
+    judged = bench.judged
+    alone: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for each in judged.values():
+        for function in each.killers:
+            counts = alone[function]
+            counts[0] += 1
+            counts[1] += each.outer != "killed"
+            counts[2] += each.outer != "killed" and len(each.killers) == 1
+    print("\nInner tests: mutants killed; of these not by outer tests; of these by no other inner test")
+    for function, counts in sorted(alone.items(), key=lambda pair: pair[1][::-1]):
+        print(f"{counts[0]:5} {counts[1]:5} {counts[2]:5}  {function}")
+    if options.survivors:
+        print("\nAlive:")
+        for mutant, each in judged.items():
+            if "killed" not in (each.outer, each.inner):
+                print(f"outer {each.outer:9}  inner {each.inner:9}  {mutant.in_words()}")
+    print(f"\n{options.subject}: {len(judged)} of {every} mutants, seed {options.seed}, {_seconds():.0f} s of CPU")
+    for (outer, inner), number in sorted(Counter((j.outer, j.inner) for j in judged.values()).items()):
         print(f"{number:5}  outer {outer}, inner {inner}")
 
 

@@ -14,7 +14,7 @@ TESTS = Path(__file__).parents[1]
 # Who calls `ast.parse` and why. Of anywhere else, all tests of a file may end in "AST constructor recursion depth".
 PARSES = {
     "syntax.py": "without the collector",
-    "mutants.py": "changes the tree; a program of its own",
+    "mutated.py": "changes the tree; of a program of its own",
     "unit/test_syntax.py": "to disturb another parse",
 }
 
