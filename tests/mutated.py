@@ -6,6 +6,7 @@ import ast
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import CodeType
 
@@ -42,12 +43,18 @@ class Mutant:
         return _changed(tree, next(n for i, n in enumerate(ast.walk(tree)) if i == self.number), self.what)
 
     def in_words(self) -> str:
-        text = (ROOT / "logagent" / self.file).read_text(encoding="utf-8").splitlines()[self.line - 1]
+        text = _text_of(self.file).splitlines()[self.line - 1]
         return f"{self.file}:{self.line}: {self.what}: {text.strip()}"
 
 
+@cache
+def _text_of(file: str) -> str:
+    """Read once: somebody may edit it meanwhile."""
+    return (ROOT / "logagent" / file).read_text(encoding="utf-8")
+
+
 def tree_of(file: str) -> ast.Module:
-    return ast.parse((ROOT / "logagent" / file).read_text(encoding="utf-8"))
+    return ast.parse(_text_of(file))
 
 
 def compiled(file: str, tree: ast.Module) -> CodeType:

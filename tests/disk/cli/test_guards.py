@@ -53,6 +53,19 @@ def test_the_last_copy_needs_a_word_of_its_own(host: Host) -> None:
     assert "--even-last-copy" in ran.json["refusals"][0]["hint"]
 
 
+def test_a_copy_that_has_moved_goes_only_if_another_one_has_all_of_it(judged: Host) -> None:
+    before = judged.partitions()
+    ran = delete(judged, "--partition", "invoices-0")
+    assert ran.status == 3 and ran.guards() == {"invoices-0": "assigned"}
+    (refusal,) = ran.json["refusals"]
+    assert refusal["claim"] == "covered" and refusal["fact"].startswith("not-a-replica: its replicas are 2, 1")
+    assert "no copy is known to cover it" in refusal["fact"]
+    assert refusal["hint"].startswith("its leader could not be asked: node 1 ")
+    assert "; or add --even-last-copy" in refusal["hint"] and judged.partitions() == before
+    ran = delete(judged, "--partition", "invoices-0", "--even-last-copy")
+    assert ran.status == 0 and ran.outcomes() == {"invoices-0": "done"}
+
+
 def test_while_a_broker_holds_the_log_dirs_every_deed_is_refused(host: Host) -> None:
     host.configure(**NO_LIMITS, **ALL_DUE)
     delete(host, "--partition", "clicks-0", *FREELY)

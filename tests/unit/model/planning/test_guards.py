@@ -188,6 +188,26 @@ def test_an_unknown_quarantine_directory_permits_nothing() -> None:
     assert {"online", "lock"} <= refusing
 
 
+SEEN = [
+    (guards.inside, mark(), Claim.SAME_DIRECTORY),
+    (guards.online, mark(), Claim.ONLINE),
+    (guards.cluster, mark(), Claim.OUR_BROKER),
+    (guards.lock, mark(), Claim.HOLDER_KNOWN),
+    (guards.in_use, mark(), Claim.NOT_OPEN),
+    (guards.version, quarantine(), Claim.VERSION),
+    (guards.version, quarantine(new_dir=OTHER), Claim.VERSION),
+    (guards.window, mark(), Claim.STOPPED),
+]
+
+
+@pytest.mark.parametrize(("guard", "asked", "claim"), SEEN, ids=lambda value: getattr(value, "__name__", None))
+def test_what_was_seen_more_than_ten_seconds_ago_permits_nothing(guard: Guard, asked: Proposal, claim: Claim) -> None:
+    seen = replace(ORPHAN, log_dirs={**ORPHAN.log_dirs, OTHER: log_dir(OTHER)})
+    assert guard(asked, replace(seen, age_ms=10_000)) is None
+    refusal = guard(asked, replace(seen, age_ms=10_001))
+    assert refusal is not None and refusal.claim is claim and "does not count any more" in refusal.fact
+
+
 TOPICS = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._]{0,20}", fullmatch=True)
 GOOD = st.sampled_from(
     [ActionKind.MARK, ActionKind.QUARANTINE, ActionKind.RESTORE, ActionKind.REMOVE],
@@ -393,3 +413,25 @@ def test_what_a_stray_needs_to_go(ruling: StrayRuling, flags: Flags, goes: bool)
     of a partition that is known."""
     known = facts(strays={DirKey(LOG_DIR, STRAY): ruling})
     assert (guards.assigned(replace(remove(STRAY), flags=flags), known) is None) is goes
+
+
+@pytest.mark.parametrize("asked", [mark(), replace(quarantine(), then_removed=True)], ids=["mark", "to-remove"])
+@pytest.mark.parametrize(
+    ("cover", "fact", "hint"),
+    [
+        (None, "nobody checked whether another copy has all of it", "add --even-last-copy"),
+        (StrayRuling(False, "no copy covers it", "no", ruling=MOVED), "no copy covers it", "add --even-last-copy"),
+        (
+            StrayRuling(False, "not asked", "unknown", hint="set kafka.client", ruling=MOVED),
+            "not asked",
+            "its leader could not be asked: set kafka.client; or add --even-last-copy",
+        ),
+    ],
+)
+def test_what_has_moved_does_not_go_without_cover(
+    asked: Proposal, cover: StrayRuling | None, fact: str, hint: str
+) -> None:
+    known = replace(ruled(MOVED), strays={} if cover is None else {asked.dir.key: cover})
+    refusal = guards.assigned(asked, known)
+    assert refusal is not None and refusal.fact == fact and refusal.claim is Claim.COVERED
+    assert refusal.hint.startswith(hint) and "logagent cleanup only sets it aside" in refusal.hint
