@@ -12,7 +12,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from tests.broker.rig.jars import cache_dir, locked
 from tests.needs import need_command
+from tests.waiting import wait_until
 
 BUCKET = "kafka-fleet"
 S3PROXY, AZURITE = "4.0.0", "3.35.0"
@@ -169,14 +169,13 @@ def _served(command: list[str], port: int, log: Path) -> Iterator[None]:
     with log.open("wb") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said)
         try:
-            deadline = time.monotonic() + 120
-            while process.poll() is None and time.monotonic() < deadline:
+
+            def answers() -> bool:
                 with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.05)
-            else:
-                raise AssertionError(f"{command[0]} does not listen: {log.read_text(errors='replace')[-2000:]}")
+                    return probe.connect_ex(("127.0.0.1", port)) == 0
+
+            wait_until(lambda: answers() or process.poll() is not None, f"{command[0]} listens")
+            assert process.poll() is None, f"{command[0]} ended: {log.read_text(errors='replace')[-2000:]}"
             yield
         finally:
             process.terminate()

@@ -14,7 +14,6 @@ import pwd
 import signal
 import subprocess
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from typing import Any, NoReturn, TypeVar
 from tests.command_line import Ran, run_here
 from tests.forked import import_product
 from tests.needs import missing, need_command, need_root
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 _SETUP = r"""
@@ -185,13 +185,10 @@ class PrivateHost:
                 running.wait(30)
 
     def _child(self, running: subprocess.Popen[bytes]) -> int:
-        deadline = time.monotonic() + 30
-        while True:
-            found = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-            if found:
-                return int(found[0])
-            assert running.poll() is None and time.monotonic() < deadline, running.args
-            time.sleep(0.005)
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+        found = wait_until(lambda: running.poll() is not None or children.read_text().split(), str(running.args))
+        assert found is not True, running.args
+        return int(found[0])
 
     def _environment(self, user: str | None) -> dict[str, str]:
         return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": "/nonexistent" if user else "/root"}
@@ -242,10 +239,7 @@ def private_host(scratch: Path, kind: type[_Host]) -> Iterator[_Host]:
             if outer.stdout.readline() != b"ready\n":
                 missing(f"overlay mounts in a namespace of its own ({outer.stderr.read().decode().strip()})")
             (init,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
-            deadline = time.monotonic() + 30
-            while os.readlink(f"/proc/{init}/root") == "/":  # not chrooted yet
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until(lambda: os.readlink(f"/proc/{init}/root") != "/", "it has its own root", interval=0.01)
             yield kind(int(init))
         finally:
             outer.kill()

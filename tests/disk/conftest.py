@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.model.records import Identity
 from tests.needs import need_command, need_root
+from tests.waiting import wait_until
 
 MIB = 1 << 20
 # mkfs.xfs takes nothing smaller than 300 MB any more; the images are sparse.
@@ -30,16 +30,20 @@ def run(*command: str | Path) -> None:
 
 def unmount(point: Path) -> None:
     """Unmount; what still uses it gets a moment to end."""
-    deadline = time.monotonic() + 20
-    while subprocess.run(["umount", str(point)], capture_output=True, check=False).returncode:
+
+    def gone() -> bool:
         # os.path.ismount does not know bind mounts of the same device.
-        if f" {point} " not in Path("/proc/self/mountinfo").read_text():
-            return
-        if time.monotonic() > deadline:
-            # Never left behind for others to find (and to empty).
-            subprocess.run(["umount", "--lazy", str(point)], check=False)
-            pytest.fail(f"{point} could not be unmounted")
-        time.sleep(0.05)
+        return (
+            not subprocess.run(["umount", str(point)], capture_output=True, check=False).returncode
+            or f" {point} " not in Path("/proc/self/mountinfo").read_text()
+        )
+
+    try:
+        wait_until(gone, f"{point} is unmounted")
+    except AssertionError:
+        # Never left behind for others to find (and to empty).
+        subprocess.run(["umount", "--lazy", str(point)], check=False)
+        raise
 
 
 def mounted(where: Path, kind: str, size: int, stack: ExitStack, options: str = "") -> Path:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Self
 from logagent.agent.status import ask_status
 from logagent.errors import LogAgentError
 from tests.daemon_process import log_lines
-from tests.disk.failing import LIMIT, wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 # Everything is due at once, and a probe comes five times a second. Disks that hang have a shorter limit.
 QUICK = {
@@ -76,7 +75,7 @@ class DaemonProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL if kind is None else signal.SIGABRT)
         try:
-            self.process.wait(LIMIT)
+            self.process.wait(PATIENCE_SECONDS)
         finally:
             if kind is not None:
                 print(self.log_text()[-30_000:])
@@ -107,13 +106,11 @@ class DaemonProcess:
     def health(self) -> dict[str, str | None]:
         return {d["path"]: d["health"] for d in self.status().get("log_dirs", ())}
 
-    def wait_health(self, *healths: tuple[Path, str]) -> float:
-        """Wait until these log dirs are in these states; the seconds that took."""
+    def wait_health(self, *healths: tuple[Path, str]) -> None:
+        """Wait until these log dirs are in these states."""
         wanted = {str(path): health for path, health in healths}
-        began = time.monotonic()
         wait_until(lambda: wanted.items() <= self.health().items(), f"{wanted}, but {self.health()}")
         assert self.process.poll() is None
-        return time.monotonic() - began
 
     def metric(self, name: str, path: Path, **labels: str) -> float | None:
         """The value of a gauge for a log dir (and these labels), in the textfile."""
@@ -126,23 +123,19 @@ class DaemonProcess:
     def reload(self) -> None:
         self.process.send_signal(signal.SIGHUP)
 
-    def end(self) -> float:
-        """End it with SIGTERM; the seconds it took. It ends well."""
-        began = time.monotonic()
+    def end(self) -> None:
+        """End it with SIGTERM. It ends well."""
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(LIMIT)
+        status = self.process.wait(PATIENCE_SECONDS)
         assert status == 0, (status, self.log_text()[-3000:])
-        return time.monotonic() - began
 
-    def end_while_a_disk_hangs(self) -> float:
-        """Send SIGTERM; the seconds until the process has exited. The kernel may keep what is left of it: threads in a
+    def end_while_a_disk_hangs(self) -> None:
+        """Send SIGTERM, and wait until the process has exited. The kernel may keep what is left of it: threads in a
         request that the FUSE server has already read, or that close files there on their way out. Nobody can end those
         before the disk answers."""
-        began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         stat = Path(f"/proc/{self.pid}/stat")
         wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", "it ends while a disk hangs")
-        return time.monotonic() - began
 
     def open_below(self, path: Path) -> list[str]:
         """What it has open at or below `path`."""

@@ -5,23 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.disk.conftest import run, unmount
 from tests.needs import need_command, need_root
-
-# Generous: a machine may have six times more to do than it can.
-LIMIT = 120.0
-
-
-def wait_until(true: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
-    deadline = time.monotonic() + limit
-    while not true():
-        assert time.monotonic() < deadline, f"not within {limit:g} s: {what}"
-        time.sleep(0.02)
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 def shut_down(point: Path) -> None:
@@ -90,7 +80,7 @@ class HangingFs:
         unmount(self.point)
         # Where it was unmounted lazily it does not always end by itself.
         self._server.terminate()
-        self._server.wait(LIMIT)
+        self._server.wait(PATIENCE_SECONDS)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from logagent.model.planning.queue import backoff_ms
 from logagent.model.records import ActionKind, Outcome
 from tests.host_files import format_log_dir, whole_partition, write_export
 from tests.traced import traced
+from tests.waiting import pause
 
 SYSCALLS = (
     "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "fsync", "fdatasync", "pwrite64", "write",
@@ -489,7 +490,7 @@ def _judge_second(
         status, document = in_process(root, own)
         # A removal that failed is tried again after a backoff, and a fast machine is back before it is over.
         while (again_at := _tried_again_at(document)) is not None:
-            time.sleep(max(again_at - time.time(), 0))
+            pause(max(again_at - time.time(), 0), "the backoff")
             status, document = in_process(root, own)
     except Exception as e:
         return [f"the second run failed: {e!r}"]

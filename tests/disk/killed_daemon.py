@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from tests.disk.killed import (
     under_strace,
 )
 from tests.host_files import whole_partition
+from tests.waiting import wait_until
 
 _CALL = re.compile(r"^(?P<thread>\d+) +(?P<name>\w+)\((?P<arguments>.*)")
 # The probe's file: strace cannot aim at what has no name, and nothing can be left of it.
@@ -70,14 +70,13 @@ ENVIRONMENT = {
 
 def to_the_end(root: Path) -> None:
     """Cycles until nothing is due any more: what one sets aside the next one removes."""
-    deadline = time.monotonic() + 60
-    while True:
+
+    def nothing_left() -> bool:
         status, document = in_process(root, arguments(root, "cleanup", "--execute"))
         assert status == 0 or document.get("actions"), document
-        if not document["actions"] and not document["waiting"]:
-            return
-        assert time.monotonic() < deadline, document
-        time.sleep(0.2 if document["waiting"] else 0)
+        return not document["actions"] and not document["waiting"]
+
+    wait_until(nothing_left, "nothing is due any more", interval=0.2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ import argparse
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 from logagent.host.state.reserve import RESERVE_BYTES, RESERVE_NAME
 from tests.disk.killed import HEX, SCENARIOS, run_all
 from tests.disk.messes import fill_bytes, fill_inodes
+from tests.waiting import wait_until
 
 SIZE = 192 << 20
 INODES = 256
@@ -48,11 +48,8 @@ def _image(root: Path) -> Path:
 
 
 def _remove(root: Path) -> None:
-    deadline = time.monotonic() + 20
-    while subprocess.run(["umount", str(root)], capture_output=True, check=False).returncode:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{root} could not be unmounted")
-        time.sleep(0.05)
+    command = ["umount", str(root)]
+    wait_until(lambda: not subprocess.run(command, capture_output=True, check=False).returncode, "it is unmounted")
     root.rmdir()
     _image(root).unlink()
 

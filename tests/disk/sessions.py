@@ -25,9 +25,9 @@ from logagent.model.daemon_summary import HealthSummary
 from logagent.model.planning.plan import Execution
 from logagent.model.records import Health
 from logagent.settings import AssignmentsSettings, CleanupSettings, DeleteSettings, HealthSettings, Settings
-from tests.disk.failing import wait_until
 from tests.host import Host
 from tests.host_files import write_export
+from tests.waiting import wait_until
 
 # Nothing waits for its age, and no plan is too large.
 SETTINGS = replace(

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 from tests.disk.sessions import HANGS, FailingHost
+from tests.waiting import wait_until
 
 HANG_AFTER = 200
 
@@ -36,10 +36,8 @@ def main(state: str, log_dir: str, server: int) -> None:
     # What the sleeper's descriptor would be if it had been closed too early.
     others = [os.open("/", os.O_RDONLY | os.O_DIRECTORY) for _ in range(20)]
     os.kill(server, signal.SIGCONT)
-    deadline = time.monotonic() + 60
-    while host.calls.hanging(log_dir) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    say("still hanging" if host.calls.hanging(log_dir) else "sleeper returned")
+    wait_until(lambda: not host.calls.hanging(log_dir), "the sleeper returns")
+    say("sleeper returned")
     for fd in others:
         os.close(fd)
 

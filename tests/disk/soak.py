@@ -26,11 +26,12 @@ from pathlib import Path
 
 from logagent.host.state.journal import FILE_NAME, Journal
 from logagent.model.assignments.image import PartitionAssignment, Topic
-from tests.daemon_process import DaemonProcess, wait_until
+from tests.daemon_process import DaemonProcess
 from tests.disk.conftest import MIB, mounted
 from tests.disk.killed import assignments
 from tests.host import Host
 from tests.host_files import whole_partition
+from tests.waiting import wait_until
 
 SETTINGS = {
     "LOGAGENT_KAFKA__VERSION": "3.9.1",
@@ -140,7 +141,9 @@ class Soak:
         else:
             # Before that nothing has begun, and a signal just ends it.
             daemon.wait_for("started")
-            status, seconds = daemon.stop()
+            began = time.monotonic()
+            status = daemon.stop()
+            seconds = time.monotonic() - began
             if status != 0 or seconds > STOP_SECONDS:
                 last = daemon.text.splitlines()[-1:]
                 self.problems.append(f"SIGTERM: status {status} after {seconds:.1f} s; {last}")

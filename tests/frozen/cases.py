@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from collections.abc import Callable
 from typing import Any
 
 from tests.frozen.hosts import DISKS, FIXTURES, ScratchHost, locked
+from tests.waiting import pause, wait_until
 
 Case = Callable[[ScratchHost], None]
 CASES: dict[str, Case] = {}
@@ -307,7 +307,7 @@ def _daemon(host: ScratchHost) -> None:
         late.mkdir()
         late.rename(host.log_dirs()[0] / "late-0.0123456789abcdef0123456789abcdef-delete")
         _wait_until(host, lambda status: _settled(status) and status["queue"]["entries"] == marked)
-        time.sleep(1.5)
+        pause(1.5, "a probe comes every second")
         host.both("status")
         host.run("doctor")
         host.run("cleanup", "--execute", "--json")
@@ -317,13 +317,12 @@ def _daemon(host: ScratchHost) -> None:
 
 def _wait_until(host: ScratchHost, condition: Callable[[Any], bool]) -> Any:
     """The first status document of the daemon that fulfils it."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
+
+    def fulfilled() -> Any:
         ran = host.quietly("status", "--json")
-        if ran.status == 0 and condition(status := ran.json):
-            return status
-        time.sleep(0.2)
-    raise TimeoutError((host.root / "daemon.log").read_text())
+        return ran.json if ran.status == 0 and condition(ran.json) else None
+
+    return wait_until(fulfilled, "the daemon settles", interval=0.2)
 
 
 def _settled(status: Any) -> bool:

@@ -21,6 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from tests.waiting import pause
+
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 DISKS = FIXTURES / "disks"
 PATIENCE = 60.0
@@ -293,7 +295,7 @@ def _touch_after(path: Path, before_ms: int) -> int:
         os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
         if (at_ms := path.stat().st_ctime_ns // 1_000_000) > before_ms:
             return at_ms
-        time.sleep(0.001)
+        pause(0.001, "until the clock of the file system ticks")
 
 
 def _fixed(path: Path) -> tuple[str, str, str]:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.broker.rig.jars import cache_dir
+from tests.waiting import wait_until
 
 Done = subprocess.CompletedProcess[str]
 
@@ -58,12 +59,9 @@ def run(command: list[str], *, timeout: float = 120, check: bool = True) -> Done
 
 
 def wait_for(what: str, condition: Callable[[], object], seconds: float = 120) -> float:
-    """Wait until the condition holds; how long it took. Raises TimeoutError that says what was waited for."""
+    """Wait until the condition holds; how long it took, to be printed."""
     started = time.monotonic()
-    while not condition():
-        if time.monotonic() - started > seconds:
-            raise TimeoutError(f"{what}: not within {seconds} s")
-        time.sleep(0.1)
+    wait_until(condition, what, seconds, interval=0.1)
     return time.monotonic() - started
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from tests.page.sample import sample
 from tests.page.test_browser import column
 
 pytestmark = long_form
-MOST_CLICKS, MOST_SECONDS = 4, 30.0
+MOST_CLICKS = 4
 
 
 class Hand:
@@ -161,15 +160,12 @@ def test_ten_tasks_at_night(open_page: Open, tmp_path: Path) -> None:
     path.write_text(render(report, tables), "utf-8")
     lines = [f"the page: {path.stat().st_size:,} bytes"]
     for task in TASKS:
-        began = time.monotonic()
         page = open_page(path, viewport={"width": 1400, "height": 1000})
         expect(page.locator(".steps button").first).to_be_visible()
-        usable = time.monotonic() - began
-        hand, began = Hand(page, tables), time.monotonic()
+        hand = Hand(page, tables)
         task(hand)
-        took = time.monotonic() - began
         said = (task.__doc__ or "").strip()
-        lines.append(f"{said:60} {hand.clicks} clicks {hand.keys:3} keys {took:5.1f} s, usable after {usable:.1f} s")
-        assert hand.clicks <= MOST_CLICKS and took <= MOST_SECONDS, said
+        lines.append(f"{said:60} {hand.clicks} clicks {hand.keys:3} keys")
+        assert hand.clicks <= MOST_CLICKS, said
         page.close()
     print("\n" + "\n".join(lines))

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -33,6 +32,7 @@ from logagent.store.contract import NO_CSV, TABLES
 from tests.long_form import long_form
 from tests.spark.conftest import Plain
 from tests.spark.hand_made import AT
+from tests.waiting import wait_until
 
 HOME = Path(pyspark.__file__).parent
 # For machines that do much else besides: on two idle cores each run takes half a minute.
@@ -54,10 +54,7 @@ SMALL = [word for key, value in SETTINGS.items() for word in ("--conf", f"{key}=
 
 
 def _wait(what: str, done: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not done():
-        assert time.monotonic() < end, f"{what}: not within {DEADLINE} s"
-        time.sleep(0.2)
+    wait_until(done, what, DEADLINE, interval=0.2)
 
 
 def _free_port() -> int:

@@ -30,11 +30,12 @@ from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.store.shared import init_store
 from logagent.store.signing import load_private_key
-from tests.daemon_process import DaemonProcess, wait_until
+from tests.daemon_process import DaemonProcess
 from tests.host import ALL_DUE, NO_LIMITS, Host
 from tests.page.conftest import Open, browser, open_page  # noqa: F401
 from tests.page.markup import unpacked
 from tests.publish_host import data_files
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # `logagent` on the PATH of the host: configuration and state dir are where they are on every host, but for the root.

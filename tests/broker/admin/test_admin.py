@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.broker.rig.security import (
     allow,
 )
 from tests.long_form import FULL
+from tests.waiting import within
 
 AT_MS = 1_800_000_000_000
 
@@ -132,13 +132,12 @@ def test_three_nodes_one_of_them_dead(kafka_cluster: Callable[..., KafkaCluster]
         moved = admin.image(AT_MS).by_name["orders"].partitions[0]
         assert set(moved.replicas) == {1, 2, 3}
         assert (moved.adding, moved.removing) == ((3,), (2,))
-        began = time.monotonic()
-        with pytest.raises(ServiceUnreachable, match="node 3"):
-            admin.log_dirs(3)
-        with pytest.raises(ServiceUnreachable, match="node 3"):
-            admin.topic_ids_known(3, [to_text(uuid.uuid4().bytes)])
-        assert admin.log_dir_served(3, str(cluster.node(3).log_dirs[0])) is None
-        assert time.monotonic() - began < 20
+        with within(50, "each has five seconds"):
+            with pytest.raises(ServiceUnreachable, match="node 3"):
+                admin.log_dirs(3)
+            with pytest.raises(ServiceUnreachable, match="node 3"):
+                admin.topic_ids_known(3, [to_text(uuid.uuid4().bytes)])
+            assert admin.log_dir_served(3, str(cluster.node(3).log_dirs[0])) is None
         # The others are none the worse for it.
         assert len(admin.log_dirs(1)) == len(admin.log_dirs(2)) == 2
     wait_until(lambda: 3 not in cluster.live_nodes(), 60, "the controller gives node 3 up")
@@ -237,10 +236,8 @@ def test_mutual_tls(kafka: Callable[..., KafkaNode], tls: Certificates) -> None:
 def assert_names_the_causes(admin: AdminReader) -> None:
     """One clear error, in time, with nothing left behind."""
     before = threading.active_count()
-    began = time.monotonic()
-    with pytest.raises(ServiceUnreachable) as caught:
+    with within(20, "it has one second"), pytest.raises(ServiceUnreachable) as caught:
         admin.cluster_id()
-    assert time.monotonic() - began < 6
     for cause in ("nothing is listening", "sasl.jaas.config", "ssl.truststore.location", "security.protocol"):
         assert cause in str(caught.value)
     assert caught.value.hint is not None

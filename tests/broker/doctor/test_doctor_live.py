@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import pytest
 from tests.broker.rig.jars import JVM_FLAGS, kafka_jars
 from tests.disk.doctor_host import Diagnosis, DoctorHost
 from tests.private_host import private_host
+from tests.waiting import wait_until
 
 VERSION = "3.9.1"
 CONFLUENT = "7.9.1-ccs"
@@ -146,10 +146,12 @@ class LiveHost(DoctorHost):
         """The broker, started by the layout's own script and serving; its process number inside."""
         options = [f"--inh-caps=+{capability}", f"--ambient-caps=+{capability}"] if capability else []
         with self.process(layout.script, layout.config, *arguments, user="kafka", options=options, log=log) as pid:
-            deadline = time.monotonic() + 180
-            while not re.search(r"Kafka Server started \(", log.read_text()):
-                assert self.path(f"/proc/{pid}").exists() and time.monotonic() < deadline, log.read_text()[-3000:]
-                time.sleep(0.05)
+
+            def started() -> object:
+                assert self.path(f"/proc/{pid}").exists(), log.read_text()[-3000:]
+                return re.search(r"Kafka Server started \(", log.read_text())
+
+            wait_until(started, f"the broker starts: {log}", 600)
             yield pid
 
     def name(self, layout: Layout) -> None:

@@ -21,6 +21,7 @@ from tests.broker.rig.ports import Ports
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.quorum import FETCH_TIMEOUT_MS, OBSERVER, Quorum, wait_leader
 from tests.long_form import long_form, versions
+from tests.waiting import pause
 
 VERSIONS = versions("4.3.1", "4.4.0", "3.5.2")
 SETTLED_MS = 60_000
@@ -91,7 +92,7 @@ def test_what_an_isolated_leader_removed_is_held_back(quorum: Quorum) -> None:
             vouches_for_nothing_since(quorum, removed_ms)
 
     quorum.controllers[leader].kill()
-    time.sleep(max(0.0, removed_ms / 1000 + SETTLED_MS / 1000 + 1 - time.time()))
+    pause(max(0.0, removed_ms / 1000 + SETTLED_MS / 1000 + 1 - time.time()), "what was read before has settled")
     quorum.isolate_again(leader)
     # From 3.9 on the observer hears where the leader says that it is, and so gets no further either.
     farthest = quorum.controllers[leader] if quorum.tells_its_place else broker

@@ -5,7 +5,6 @@ The clusters are their own, as brokers are stopped.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tests.broker.evidence.test_orphans_live import RECORDS, logagent, orphans
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.process import wait_until
 from tests.long_form import versions
+from tests.waiting import holds
 
 
 @pytest.mark.parametrize("version", versions("4.4.0", "4.3.1", "3.9.1"))
@@ -70,10 +70,7 @@ def test_the_only_records_stay_after_an_unclean_election_and_a_reassignment(
     three.start()
     cluster.wait_ready()
     assert "the leader (node" in uncovered(cleanup(), strays["only"].name)["fact"]
-    until = time.monotonic() + 2 * 1.5  # two checks of retention
-    while time.monotonic() < until:
-        assert three.offline_dirs() == []
-        time.sleep(0.5)
+    holds(lambda: three.offline_dirs() == [], 2 * 1.5, "two checks of retention find nothing", interval=0.5)
     three.restart()
     cluster.wait_ready()
     assert uncovered(cleanup(), strays["only"].name)

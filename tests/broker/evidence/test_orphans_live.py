@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.forked import run_forked
 from tests.long_form import versions
+from tests.waiting import holds
 
 ZERO_AGES = {
     "LOGAGENT_CLEANUP__SIGHTINGS": "2",
@@ -173,10 +173,7 @@ def test_strays_that_a_live_broker_holds_open_give_their_space_back_at_once(
     assert os.stat(log_file).st_blocks == 0
 
     # Background tasks of a second each go over it; then a clean stop and the next start.
-    until = time.monotonic() + 5
-    while time.monotonic() < until:
-        assert two.offline_dirs() == []
-        time.sleep(0.5)
+    holds(lambda: two.offline_dirs() == [], 5, "no background task finds anything", interval=0.5)
     assert two.stop() in (0, 143)
     two.start()
     cluster.wait_ready()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.broker.rig.process import wait_until
 from tests.hosts import HEX
 from tests.long_form import versions
 from tests.metadata_writer import batch
+from tests.waiting import holds
 
 # A second or two of a broker's recovery, which reads it whole.
 STRAY_BYTES = 768 << 20
@@ -74,20 +74,21 @@ def test_a_stray_stays_until_its_broker_says_that_it_serves(
     removed = answer_until(lambda: cleanup(unasked), lambda answer: bool(answer["actions"]), 60)
     assert [(a["name"], a["outcome"]) for a in removed["actions"]] == [(stray.name, "done")], removed["refusals"]
     assert not stray.exists()
-    until = time.monotonic() + 2 * 1.5  # two checks of retention
-    while time.monotonic() < until:
-        assert node.offline_dirs() == []
-        time.sleep(0.5)
+    holds(lambda: node.offline_dirs() == [], 2 * 1.5, "two checks of retention find nothing", interval=0.5)
     node.restart()
     assert node.offline_dirs() == [] and len(node.read_all("kept")) == RECORDS
 
 
 def answer_until(ask: Callable[[], Any], good: Callable[[Any], bool], seconds: float) -> Any:
-    """The first good answer, or the last one."""
-    deadline = time.monotonic() + seconds
-    while not good(answer := ask()) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    return answer
+    """The first good answer."""
+    answers = []
+
+    def asked() -> bool:
+        answers.append(ask())
+        return good(answers[-1])
+
+    wait_until(asked, seconds, "a good answer", interval=0.5)
+    return answers[-1]
 
 
 def lengthen(log: Path) -> None:

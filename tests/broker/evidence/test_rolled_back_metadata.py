@@ -19,6 +19,7 @@ from tests.broker.evidence.test_orphans_live import logagent, orphans, verdicts
 from tests.broker.rig.kafka import KafkaNode, KraftNode, ZooKeeperNode
 from tests.broker.rig.process import wait_until
 from tests.long_form import long_form, versions
+from tests.waiting import pause
 
 RECORDS = 100
 CHECK_MS = 500
@@ -41,9 +42,9 @@ def where(node: KafkaNode, name: str) -> Path:
 
 def all_records_after_a_restart_and_two_retention_checks(node: KafkaNode, *partitions: tuple[str, int]) -> None:
     node.start()
-    time.sleep(2 * CHECK_MS / 1000 + 0.5)
+    pause(2 * CHECK_MS / 1000 + 0.5, "two checks of retention")
     node.restart()
-    time.sleep(2 * CHECK_MS / 1000 + 0.5)
+    pause(2 * CHECK_MS / 1000 + 0.5, "two checks of retention")
     assert node.offline_dirs() == []
     assert {(t, p): len(node.read_all(t, p)) for t, p in partitions} == dict.fromkeys(partitions, RECORDS)
     node.stop()

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
+from tests import waiting
+
 # PR_SET_PDEATHSIG is bound to the thread that forked, so one thread that lives as long as the test run forks them all.
 _SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-rig-spawner")
 
@@ -23,11 +25,7 @@ class ServerDied(AssertionError):
 
 def wait_until(condition: Callable[[], bool], timeout: float, what: str, interval: float = 0.02) -> None:
     """Return as soon as `condition()` holds; after `timeout` seconds fail, saying `what` did not happen."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:g} s: {what}")
-        time.sleep(interval)
+    waiting.wait_until(condition, what, timeout, interval=interval)
 
 
 class ServerProcess:

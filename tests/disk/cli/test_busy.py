@@ -12,9 +12,10 @@ from pathlib import Path
 from logagent.errors import Busy
 from logagent.host.state.executor_lock import ExecutorLock, waits_for_disk
 from tests.disk.conftest import LoopFs
-from tests.disk.failing import frozen, hanging_fs, wait_until
+from tests.disk.failing import frozen, hanging_fs
 from tests.host import ALL_DUE, NO_LIMITS, Host
 from tests.host_files import bulk_partition, format_log_dir
+from tests.waiting import wait_until
 
 
 def test_whoever_is_refused_learns_the_log_dir_and_the_process(tmp_path: Path) -> None:

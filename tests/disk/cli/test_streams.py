@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import Ran
-from tests.disk.failing import wait_until
 from tests.forked import run_forked
 from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 from tests.terminal import on_a_terminal, plain
+from tests.waiting import wait_until
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from logagent.agent.status import SOCKET_NAME, ask_status
 from logagent.errors import Exit, ServiceUnreachable
 from tests.host import Host
+from tests.waiting import pause
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eevil"
 LOG_DIR = {"path": "/d1", "health": "online", "reason": None, "since": None, "probe_ms": 1.0, "watch": "inotify",
@@ -109,7 +109,7 @@ def test_an_answer_that_does_not_end_is_given_up(host: Host) -> None:
     def drip(connection: socket.socket) -> None:
         while True:
             connection.sendall(b" ")
-            time.sleep(0.05)
+            pause(0.05, "now and then")
 
     with answering(host.state, drip), pytest.raises(ServiceUnreachable, match=r"timed out|did not end in time"):
         ask_status(str(host.state), timeout=0.5)  # without a limit for all of them, for ever

@@ -12,6 +12,7 @@ import pytest
 from logagent.errors import Exit
 from logagent.host.state.executor_lock import ExecutorLock
 from tests.host import Host
+from tests.waiting import wait_until
 
 # 2 to the power of 60 ways to fail.
 SLOW = "(a+)+b"
@@ -30,9 +31,12 @@ def test_an_expression_that_backtracks_holds_no_lock_and_ends(host: Host) -> Non
     command = [sys.executable, "-m", "logagent", *host.arguments("delete", "--topic", SLOW, "--execute")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
         lock = ExecutorLock(str(host.state), "a test", wait_seconds=0, monotonic=time.monotonic, sleep=time.sleep)
-        while running.poll() is None:
+
+        def takes_the_lock() -> bool:
             with lock:
-                time.sleep(0.05)
+                return running.poll() is not None
+
+        wait_until(takes_the_lock, "it gives up", interval=0.05)
         assert running.stderr is not None
         said = running.stderr.read()
         assert running.returncode == Exit.USAGE, said

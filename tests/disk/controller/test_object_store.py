@@ -4,7 +4,6 @@ directories."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from logagent.store.shared import init_store
 from tests import object_servers
 from tests.disk.controller.small_fleet import CLUSTER, NODES, TOPIC_ID, SmallFleet
 from tests.object_servers import BUCKET
+from tests.waiting import pause
 
 
 class StoredFleet(SmallFleet):
@@ -34,7 +34,7 @@ class StoredFleet(SmallFleet):
         pass
 
     def minute(self, *nodes: int) -> None:
-        time.sleep(1.1)  # the times of objects are whole seconds
+        pause(1.1, "the times of objects are whole seconds")
         self.now = datetime.now(UTC)
         for node in nodes or NODES:
             self.agent(node)

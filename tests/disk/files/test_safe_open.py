@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +56,6 @@ def test_refuse_what_is_no_plain_small_file(tmp_path: Path, name: str) -> None:
     make, says = HOSTILE[name]
     file = tmp_path / "f"
     make(file)
-    started = time.monotonic()
     tracemalloc.start()
     try:
         with pytest.raises(UnreadableError) as refused:
@@ -66,7 +64,6 @@ def test_refuse_what_is_no_plain_small_file(tmp_path: Path, name: str) -> None:
     finally:
         tracemalloc.stop()
     assert str(refused.value) == f"{file} {says}"
-    assert time.monotonic() - started < 30
     assert peak < 10_000_000
 
 

@@ -16,8 +16,8 @@ from logagent.fleet.ingest import ingest_lock
 from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.ingest.ingest_lock import NAME, IngestLock, machine
 from logagent.fleet.tables.store import Store
-from tests.daemon_process import wait_until
 from tests.spark.hand_made import AT
+from tests.waiting import wait_until
 
 
 @pytest.fixture

@@ -9,10 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from logagent.agent import status as status_module
+from logagent.agent.metrics import metrics_server
 from logagent.agent.metrics.metrics import Metrics
 from logagent.agent.metrics.metrics_server import MetricsServer
 from logagent.agent.status import SOCKET_NAME, StatusServer, ask_status
@@ -21,9 +24,10 @@ from logagent.host.log_dir import bounded_calls
 from logagent.host.log_dir.calls import Stop
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.model.records import Health
-from tests.disk.failing import open_below, wait_until
+from tests.disk.failing import open_below
 from tests.disk.sessions import FailingHost
 from tests.host_files import DIRECTORY_IDS, format_log_dir
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 def test_one_bad_answer_is_not_the_end_of_the_status_socket(tmp_path: Path) -> None:
@@ -45,27 +49,33 @@ def test_one_bad_answer_is_not_the_end_of_the_status_socket(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("what", ["status", "metrics"])
-def test_without_descriptors_nobody_spins(what: str, tmp_path: Path) -> None:
+def test_without_descriptors_nobody_spins(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection waits, and `accept` fails at once again: each time it pauses."""
+    paused, go_on = threading.Event(), threading.Event()
+
+    def pause(seconds: float) -> None:
+        assert seconds > 0
+        paused.set()
+        go_on.wait(PATIENCE_SECONDS)
+
+    for module in (status_module, metrics_server):
+        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic))
     status, metrics = StatusServer(str(tmp_path), dict), MetricsServer(Metrics(), "127.0.0.1:0")
     kinds = {"status": socket.AF_UNIX, "metrics": socket.AF_INET}
     clients = [socket.socket(kinds[what], socket.SOCK_STREAM) for _ in range(3)]
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held: list[int] = []
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 8, limits[1]))
-        with pytest.raises(OSError):
-            while True:
-                held.append(os.open("/dev/null", os.O_RDONLY))
+        # None is left, not even the one that an answered client gives back.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        with pytest.raises(OSError, match="Too many open files"):
+            os.open("/dev/null", os.O_RDONLY)
         for client in clients:
             address: Any = ("127.0.0.1", int(metrics.address.rpartition(":")[2]))
             client.connect(f"{tmp_path}/{SOCKET_NAME}" if what == "status" else address)
-        before = time.process_time()
-        time.sleep(1)
-        assert time.process_time() - before < 0.2
+        assert paused.wait(PATIENCE_SECONDS), "it does not pause"
     finally:
-        for fd in held:
-            os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        go_on.set()
         for client in clients:
             client.close()
         status.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.disk.doctor_host import D1, D2, DISK, PROPERTIES, STATE, TOML, UNIT, DoctorHost, doctor_host
 from tests.private_host import KAFKA_UID
+from tests.waiting import wait_until
 
 UNIT_FILE = "/usr/lib/systemd/system/logagent.service"
 OVERRIDE = "/etc/systemd/system/logagent.service.d/override.conf"
@@ -125,10 +125,7 @@ def test_a_port_that_is_taken_far_away_or_too_low(host: DoctorHost) -> None:
 
 
 def wait_for_daemon(host: DoctorHost) -> None:
-    deadline = time.monotonic() + 60
-    while host.logagent("status", user="kafka").status:
-        assert time.monotonic() < deadline, "the daemon does not answer"
-        time.sleep(0.05)
+    wait_until(lambda: not host.logagent("status", user="kafka").status, "the daemon answers")
 
 
 def test_a_daemon_that_runs_hangs_and_was_killed(host: DoctorHost, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.scan_rows import log_dir_rows
 from logagent.model.naming.dir_names import delete_name
-from tests.disk.failing import wait_until
 from tests.disk.sessions import SETTINGS, FailingHost
 from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 from tests.hosts import HEX
+from tests.waiting import wait_until
 
 MIB = 1 << 20
 INDEXES = ("index", "timeindex")

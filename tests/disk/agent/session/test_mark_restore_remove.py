@@ -6,7 +6,6 @@ import gc
 import os
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,6 +32,7 @@ from logagent.settings import CleanupSettings, DeleteSettings, KafkaSettings, Se
 from tests.disk.killed import HEX, LONG, deleting, in_process, lay_out, under_strace
 from tests.host_files import image_of, whole_partition
 from tests.needs import need_command, need_root
+from tests.waiting import pause
 
 Spawn = Callable[..., Any]
 ORDERS = TopicPartition("orders", 0)
@@ -239,10 +239,10 @@ def test_a_batch_is_one_fsync(tmp_path: Path) -> None:
 
 
 def come(holder: Any) -> None:
-    """The broker takes its lock now; longer than a look is good for passes until we go on."""
+    """The broker takes its lock now."""
     holder.tell("now")
     assert holder.line() == "locked"
-    time.sleep(0.003)
+    pause(0.003, "longer than a look is good for")
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])

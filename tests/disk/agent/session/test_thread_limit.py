@@ -9,7 +9,6 @@ import resource
 import signal
 import tempfile
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,10 +32,11 @@ from logagent.host.removal.remove import remove_dir
 from logagent.host.removal.unlink import SEGMENTS_PER_WORKER
 from logagent.host.removal.work_control import WorkControl
 from logagent.model.records import Health, Identity
-from tests.disk.failing import open_below, wait_until
+from tests.disk.failing import open_below
 from tests.disk.sessions import SETTINGS, FailingHost
 from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 from tests.needs import need_root
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 # What the user may not reach: Python's own files may be root's.
@@ -239,7 +239,7 @@ def test_a_child_that_hangs_keeps_no_lock_of_ours(tmp_path: Path) -> None:
     with host.session():
         child = os.fork()
         if child == 0:
-            time.sleep(120)
+            signal.pause()
             os._exit(0)
     try:
         with host.session() as session:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
 from logagent.broker.process.version import _CALLED, version_beside
 from tests.host import FREELY, NO_LIMITS, Host
+from tests.waiting import within_cpu
 
 
 @pytest.fixture
@@ -56,8 +56,6 @@ def test_a_client_library_is_no_broker(host: Host) -> None:
 
 
 def test_a_start_script_that_is_one_long_path_is_read_at_once() -> None:
-    before = time.process_time()
-    assert _CALLED.findall(b"/a" * 100_000 + b" exec /opt/kafka/bin/kafka-server-start.sh") == [
-        b"/opt/kafka/bin/kafka-server-start.sh"
-    ]
-    assert time.process_time() - before < 5
+    with within_cpu(5, "any local user can have such a script"):
+        found = _CALLED.findall(b"/a" * 100_000 + b" exec /opt/kafka/bin/kafka-server-start.sh")
+    assert found == [b"/opt/kafka/bin/kafka-server-start.sh"]

@@ -29,7 +29,6 @@ from tests import metadata_writer as writer
 from tests.command_line import Ran, run_here
 from tests.disk.conftest import LoopFs
 from tests.disk.doctor_host import DISK, STATE, TOML, doctor_host
-from tests.disk.failing import wait_until
 from tests.disk.killed import in_process, under_strace
 from tests.disk.messes import (
     SORTS,
@@ -50,6 +49,7 @@ from tests.host import NO_LIMITS, Host
 from tests.kafka_disks import metadata_dir
 from tests.long_form import FULL
 from tests.needs import need_command
+from tests.waiting import wait_until
 
 MIB = 1 << 20
 # Less than this is noise of a file system's own books.

@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from logagent.store.answers import DirectoryAnswer
 from logagent.store.requests import RequestedDirectory
 from tests.disk.controller.small_fleet import CLUSTER, KEY, NODES, TOPIC_ID, SmallFleet
+from tests.waiting import wait_until
 
 PATIENCE = 240.0
 
@@ -60,9 +60,8 @@ class Reading:
 
     def until(self, what: str) -> str:
         """What came up to and with `what`, which is then forgotten."""
-        deadline = time.monotonic() + PATIENCE
-        while what not in self.text:
-            assert time.monotonic() < deadline, f"no {what!r} in {self.text!r}"
+
+        def arrived() -> bool:
             if select.select([self.fd], [], [], 0.1)[0]:
                 try:
                     read = os.read(self.fd, 65536)
@@ -70,6 +69,9 @@ class Reading:
                     read = b""
                 assert read, f"it ended without {what!r}: {self.text!r}"
                 self.text += read.decode()
+            return what in self.text
+
+        wait_until(lambda: what in self.text or arrived(), f"{what!r} after {self.text!r}", PATIENCE)
         before, _, self.text = self.text.partition(what)
         return before + what
 

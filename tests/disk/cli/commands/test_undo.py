@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.disk.failing import wait_until
 from tests.host import FREELY, NO_LIMITS, Host, delete
+from tests.waiting import wait_until
 
 
 @pytest.fixture

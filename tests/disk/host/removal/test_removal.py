@@ -505,15 +505,15 @@ def test_a_broker_that_starts_ends_a_wait_of_minutes(
     path = partition(log_dir_path, segments=0 if files == "big" else 3)
     if files == "big":
         big_file(path / f"{0:020d}.log", 66 << 20)
-    time = Time()
+    fake = Time()
     log_dir = open_log_dir(log_dir_path)
 
     def sleep(seconds: float) -> None:
-        if not time.slept:
+        if not fake.slept:
             spawn(LOCK, log_dir_path / ".lock")
-        time.sleep(seconds)
+        fake.sleep(seconds)
 
-    budget = ByteBudget(1024, monotonic=time.monotonic, sleep=sleep)
+    budget = ByteBudget(1024, monotonic=fake.monotonic, sleep=sleep)
     assert budget.take(1 << 20, lambda: False)
     os.utime(path, (1, 1))
     (seen,) = scan_log_dir(log_dir).dirs
@@ -526,10 +526,10 @@ def test_a_broker_that_starts_ends_a_wait_of_minutes(
             control=WorkControl(budget=budget),
             seen=seen if files == "seen" else None,
         )
-    assert time.now < 1
+    assert fake.now < 1
     # What was not freed is not paid for: the next one waits for the first step only.
     assert budget.take(1, lambda: False)
-    assert time.now == pytest.approx(1024, abs=1)
+    assert fake.now == pytest.approx(1024, abs=1)
 
 
 def test_chunks_follow_the_rate() -> None:

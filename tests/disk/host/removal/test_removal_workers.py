@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from logagent.host.removal.remove import remove_dir
 from logagent.host.removal.unlink import SEGMENTS_PER_WORKER
 from logagent.host.removal.work_control import WorkControl
 from logagent.model.records import Identity
+from tests.waiting import holds
 
 MARKED = "orders-0.0123456789abcdef0123456789abcdef-delete"
 SUFFIXES = (".log", ".index", ".timeindex")
@@ -137,9 +137,7 @@ def test_a_broker_stops_all_of_them(
     assert 100 <= done <= 103
     assert "partition.metadata" in os.listdir(partition)
     before = sorted(os.listdir(partition))
-    deadline = time.monotonic() + 0.2
-    while time.monotonic() < deadline:
-        assert sorted(os.listdir(partition)) == before
+    holds(lambda: sorted(os.listdir(partition)) == before, 0.2, "no worker goes on")
 
 
 def test_one_failure_stops_all_and_is_the_one_that_is_raised(

@@ -22,12 +22,13 @@ from logagent.host.state.journal import Journal
 from logagent.model.planning.proposals import rename_away
 from logagent.model.records import Health, Outcome
 from tests.disk.conftest import LoopFs
-from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below, wait_until
+from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below
 from tests.disk.sessions import HANGS, FailingHost, outcomes
 from tests.disk.sleeper import HANG_AFTER
 from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 from tests.hosts import facts
 from tests.needs import need_command
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[4]
 MARKED = "orders-0." + "a" * 32 + "-delete"

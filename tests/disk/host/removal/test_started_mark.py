@@ -6,13 +6,13 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from logagent.host.log_dir.started_mark import mark_started
 from tests.needs import need_command, need_root
+from tests.waiting import wait_until
 
 MARK = """
 import os, sys
@@ -43,10 +43,7 @@ def test_where_the_file_system_does_not_keep_it_nothing_is_removed(tmp_path: Pat
     point.mkdir()
     with subprocess.Popen(["bindfs", "-f", "--chmod-ignore", str(source), str(point)]) as server:
         try:
-            until = time.monotonic() + 30
-            while not (point / "orders-0").exists():
-                assert time.monotonic() < until and server.poll() is None
-                time.sleep(0.05)
+            wait_until(lambda: (point / "orders-0").exists() or server.poll() is not None, "it is mounted")
             fd = os.open(point / "orders-0", os.O_RDONLY)
             with pytest.raises(OSError, match="cannot store the mark"):
                 mark_started(fd, lambda: None)

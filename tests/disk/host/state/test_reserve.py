@@ -17,8 +17,8 @@ from logagent.host.state.journal import Intent, Journal
 from logagent.host.state.reserve import ENOUGH_BYTES, RESERVE_BYTES, RESERVE_NAME, keep_reserve
 from logagent.model.records import ActionKind, Identity, Outcome
 from tests.disk.conftest import LoopFs
-from tests.disk.failing import wait_until
 from tests.disk.messes import fill_all_but, fill_bytes, fill_inodes
+from tests.waiting import wait_until
 
 FILL: dict[str, Callable[[Path], Path]] = {"bytes": fill_bytes, "inodes": fill_inodes}
 # Few inodes, so that they are used up soon.

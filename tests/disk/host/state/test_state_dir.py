@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from logagent.errors import Exit, JournalError, LogAgentError
 from logagent.host.state.executor_lock import LOCK_NAME, ExecutorLock
 from logagent.host.state.state_dir import default_state_dir, prepare_state_dir, stat_directory
 from tests.disk.failing import hanging_fs
+from tests.waiting import wait_until
 
 HERE = Path(__file__).parents[4]
 Spawn = Callable[..., Any]
@@ -140,10 +140,9 @@ def test_two_commands_never_act_at_once(tmp_path: Path, spawn: Spawn) -> None:
         [sys.executable, "-m", "logagent", *arguments, "--state-dir", str(tmp_path / "state")],
         cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 30
-    while not _waits_for(command.pid, tmp_path / "state" / LOCK_NAME):
-        assert time.monotonic() < deadline and command.poll() is None
-        time.sleep(0.02)
+    lock = tmp_path / "state" / LOCK_NAME
+    wait_until(lambda: _waits_for(command.pid, lock) or command.poll() is not None, "it waits for the lock")
+    assert command.poll() is None
     assert not (tmp_path / "state" / "journal.db").exists()
     holder.tell("release")
     out, err = command.communicate(timeout=60)

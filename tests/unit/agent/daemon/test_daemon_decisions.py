@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -24,13 +22,7 @@ from logagent.settings import CleanupSettings
 from tests.fake_time import DAY_MS, HOUR_MS
 from tests.hosts import HEX, directory
 from tests.unit.agent.daemon.test_daemon import MINUTE_MS, Life, config
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+from tests.waiting import wait_until
 
 
 def test_a_reload_that_is_asked_for_during_another_one_is_not_lost() -> None:
@@ -50,8 +42,8 @@ def test_a_reload_that_is_asked_for_during_another_one_is_not_lost() -> None:
     for _ in range(3):
         life.daemon.reload()
     go_on.set()
-    wait_until(lambda: life.daemon.config.settings.cleanup.interval == 2 * HOUR_MS)
-    wait_until(lambda: len(life.said("reloaded")) == 2)
+    wait_until(lambda: life.daemon.config.settings.cleanup.interval == 2 * HOUR_MS, "the second edit is in force")
+    wait_until(lambda: len(life.said("reloaded")) == 2, "both are logged")
     assert len(life.said("reload-queued")) == 1
 
 
@@ -59,10 +51,10 @@ def test_a_bug_in_a_reload_is_logged_and_the_next_reload_works() -> None:
     answers = iter((lambda: 1 / 0, config))
     life = Life(load=lambda: next(answers)())  # type: ignore[arg-type,return-value]
     life.daemon.reload()
-    wait_until(lambda: bool(life.said("internal-error")))
-    wait_until(lambda: not life.daemon.reloading)
+    wait_until(lambda: life.said("internal-error"), "the bug is logged")
+    wait_until(lambda: not life.daemon.reloading, "the reload ends")
     life.daemon.reload()
-    wait_until(lambda: bool(life.said("reloaded")))
+    wait_until(lambda: life.said("reloaded"), "the next one works")
 
 
 def test_a_scheduler_that_died_is_silence() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
 
 from logagent.host.inventory.scan import ALONE_SECONDS, STUCK_SECONDS, TURN_SECONDS, ScanTurn, ScanTurns
+from tests.waiting import wait_until
 
 LIMIT = 60.0
 
@@ -53,21 +54,13 @@ class Hosts:
         thread = threading.Thread(target=scan)
         thread.start()
         try:
-            until(lambda: has_it.is_set() or bool(self.turns._waiting))
+            wait_until(lambda: has_it.is_set() or self.turns._waiting, "it has its turn or waits for it")
             yield has_it
         finally:
             may_end.set()
             while thread.is_alive():
                 self.clocks.wait_for_disk(STUCK_SECONDS * 1.1)
                 thread.join(0.01)
-
-
-def until(true: Callable[[], bool]) -> None:
-    for _ in range(round(LIMIT / 0.001)):
-        if true():
-            return
-        threading.Event().wait(0.001)
-    pytest.fail(f"not within {LIMIT:g} s")
 
 
 @pytest.fixture
