@@ -88,6 +88,7 @@ LONG = {
     "tests/package/test_build.py": Long("packed with xz, and built twice for both architectures"),
     "tests/package/test_first_plan.py": Long("three brokers beside an installed package"),
     "tests/page/test_browser.py": Long("10,000 hosts"),
+    "tests/page/test_copied_commands.py": Long("a place that needs no quotes, beside one that needs all"),
     "tests/page/test_links.py": Long("a fleet whose figures nobody can count by eye"),
     "tests/page/test_render.py": Long("10,000 hosts"),
     "tests/page/test_ten_tasks.py": Long("ten tasks on a page of 2,000 hosts"),
@@ -98,7 +99,9 @@ LONG = {
     "tests/spark/report/test_from_landing.py": Long("the demo's fleet too"),
     "tests/spark/report/test_reference.py": Long("100 drawn clusters instead of 24"),
     "tests/spark/report/test_replicas.py": Long("twenty nights instead of ten"),
-    "tests/spark/report/test_same_result.py": Long("seven partitions, adaptive, with generated code"),
+    "tests/spark/report/test_same_result.py": Long(
+        "seven partitions, adaptive, with generated code; everything ingested again"
+    ),
     "tests/spark/test_cluster.py": Long("ingest through spark-submit, and local-cluster"),
     "tests/unit/test_kafka_suites.py": Long("forty rows broken on purpose, each in a copy of the tree"),
 }

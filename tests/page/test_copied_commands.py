@@ -25,6 +25,7 @@ from logagent.fleet.page import text as units
 from logagent.fleet.page.first_screen import place_of
 from logagent.fleet.report import answers
 from logagent.store.shared import init_store
+from tests.long_form import one_in
 from tests.page.conftest import Open
 from tests.page.fleet import Row
 from tests.page.sample import is_asked, places_of, sample
@@ -125,7 +126,7 @@ def keys(rows: Iterable[Row]) -> list[KEY]:
     return sorted((row["node_id"], row["log_dir"], row["name"]) for row in rows)
 
 
-@pytest.fixture(params=["plain", "it's $(here) & a\\b\\n"])
+@pytest.fixture(params=one_in(2, ["it's $(here) & a\\b\\n", "plain"]))
 def reported(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reported]:
     """Two topics whose names an unquoted dot would take for each other; a row without a topic id."""
     report, tables = sample(hosts=6, orphans=60)

@@ -35,11 +35,10 @@ DAY = AT.date()
 AFTERWARDS = AT + timedelta(days=9)
 KEY = PrivateKey("ops", b"\x01" * 32)
 """Who may ask for deletions."""
-"""Who may ask for deletions."""
 
 # The small fleets of these tests live in the compilers: the interpreter and C1 take a third of the time. The cluster
 # tests, the demo and the benchmarks run with what everybody else gets. Hadoop starts `chmod` for each folder: without
-# the helper that Java starts first, that is half the work.
+# the helper that Java starts first, that is half the work. One task each: `test_same_result.py` has several.
 QUICK = {
     "spark.driver.memory": "2g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
@@ -47,6 +46,8 @@ QUICK = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
 }
 
 
@@ -152,7 +153,7 @@ def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Plai
     folder = tmp_path_factory.mktemp("plain")
     untouched, path = folder / "untouched", folder / "store"
     untouched.mkdir()
-    fleet = Fleet(at=AT + timedelta(minutes=15), clusters=2, hosts=6, partitions=150, days=2, seed=99, sick=0.03)
+    fleet = Fleet(at=AT + timedelta(minutes=15), clusters=2, hosts=6, partitions=80, days=2, seed=99, sick=0.03)
     generate(untouched, fleet)
     shutil.copytree(untouched, path)
     store = Store.open(spark, str(path))

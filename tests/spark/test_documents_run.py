@@ -43,7 +43,9 @@ def test_the_commands_of_the_pages_make_their_reports(
     """Each line once: a page shows those that another one shows, and others after them."""
     store = tmp_path / "store"
     store.mkdir()
-    generate(store, Fleet(at=datetime.now(UTC) - timedelta(hours=1), hosts=6, partitions=200, days=1, broken=0.0))
+    generate(
+        store, Fleet(at=datetime.now(UTC) - timedelta(hours=1), clusters=1, hosts=3, partitions=60, days=1, broken=0.0)
+    )
     monkeypatch.chdir(tmp_path)
     for line in dict.fromkeys(line for shown in lines().values() for line in shown):
         assert run(shlex.split(line.replace(STORE, str(store)))[1:]) == 0, line
