@@ -11,6 +11,7 @@ import pytest
 
 from logagent.host.linux.syscalls import only_strangers
 from tests.disk.doctor_host import D1, D2, STATE, DoctorHost, doctor_host
+from tests.waiting import wait_until
 
 LOCKS = """
 import fcntl, os, sys, time
@@ -20,7 +21,7 @@ print("ready", flush=True)
 time.sleep(600)
 """
 # What has the lock then is a child; the process that /proc/locks names is no more.
-LOCKS_AND_ENDS = LOCKS.replace('print("ready"', 'os.fork() and os._exit(0)\nprint("ready"')
+LOCKS_AND_ENDS = LOCKS.replace('print("ready"', 'os.fork() and os._exit(0)\nprint("ready", os.getpid()')
 EXCLUSIVE, SHARED = "2", "1"
 # One of us, for as long as it acts.
 ACTS = """
@@ -94,7 +95,12 @@ def test_one_that_cannot_be_seen_is_not_called_a_logagent(host: DoctorHost) -> N
     """In a PID namespace the kernel names no process that has ended; on a host it does, and that is a stranger."""
     held = host.write("/tmp/held", "", 0o666)
     become = "setpriv --reuid=mallory --regid=mallory --clear-groups"
-    run = f'{become} "$@" >{held} 2>&1 & while ! grep -q ready {held}; do sleep 0.05; done'
+    # Whoever took it has ended, and was waited for: else it is a name that the kernel still has.
+    run = f'{become} "$@" >{held} 2>&1 & wait $!; while ! grep -q ready {held}; do sleep 0.05; done'
     host.run("sh", "-c", run, "sh", sys.executable, "-c", LOCKS_AND_ENDS, EXCLUSIVE, D1)
-    ran = host.logagent("prestart", "--budget=20s", user="kafka")
-    assert f"{D1} is locked (flock) by a process that cannot be seen from here" in ran.err, ran.err
+    try:
+        ran = host.logagent("prestart", "--budget=20s", user="kafka")
+        assert f"{D1} is locked (flock) by a process that cannot be seen from here" in ran.err, ran.err
+    finally:
+        host.run("kill", "-KILL", host.path("/tmp/held").read_text().split()[1])
+        wait_until(lambda: not host.run("flock", "-n", D1, "true", check=False).returncode, "the log dir is free")
