@@ -158,6 +158,7 @@ def test_a_guard_refuses_what_no_other_one_would(case: Case) -> None:
     assert refusal.guard == case.guard.__name__.replace("_", "-")
     assert case.says in refusal.fact
     assert refusal.hint
+    assert "None" not in refusal.fact, refusal.fact
     without = [g for g in GUARDS if g is not case.guard]
     assert assemble([case.proposal], [], case.facts, without, WIDE).actions == (case.proposal,)
 
