@@ -72,6 +72,14 @@ def test_what_may_go(
     assert decided.hint == (None if goes or not needs_cover(ruling) else "set it")
 
 
+@pytest.mark.parametrize(
+    ("ruling", "whose"), [(ASSIGNED, "its partition is assigned to this node"), (MOVED, "not-a-replica")]
+)
+def test_what_stays_is_said_to_be_assigned_here_or_elsewhere(ruling: Ruling, whose: str) -> None:
+    decided = decide_stray(ruling, proof=None, own=OWN, answers=(SHORTER,))
+    assert decided.detail.startswith(f"{whose}, and no copy is known to cover it: ")
+
+
 def test_a_name_that_was_cut_is_the_living_topics_of_its_id() -> None:
     long = "t" * 249
     stray = directory(stray_name(long, 0, HEX))

@@ -62,6 +62,14 @@ def test_marked_directories_due_or_waiting() -> None:
     ]
 
 
+@pytest.mark.parametrize(("files", "reason"), [(5, "removal begun"), (4, "marked by broker")])
+def test_what_is_half_removed_is_called_so(files: int, reason: str) -> None:
+    found = directory(MARKED, removal_started=True, segments=0)
+    begun = {found.key: [RemovalIntent(files=files, bytes=1000)]}
+    (due,), _ = removals(build_queue([found], {}, {}, begun, delay_ms=0, leftover_grace_ms=0), NOW)
+    assert due.reason == reason
+
+
 def test_before_the_host_is_counted_only_what_adds_nothing_to_the_blast_radius_goes() -> None:
     """A single directory may, but not one after the other all day."""
     counted, approved, *new = (proposal(ActionKind.REMOVE, directory(f"orders-{n}", inode=n)) for n in range(4))
@@ -179,6 +187,8 @@ def test_an_orphan_is_set_aside_only_when_seen_often_and_long_enough(count: int,
     if proposals:
         assert proposals[0].action is ActionKind.QUARANTINE
         assert (proposals[0].sightings, proposals[0].reason) == (count, "topic-absent")
+    else:
+        assert waiting[0].rule == ("sightings" if count < 3 or age < 0 else "min_age")
 
 
 def test_an_orphan_never_seen_before_waits() -> None:

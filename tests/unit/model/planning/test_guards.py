@@ -189,26 +189,6 @@ def test_an_unknown_quarantine_directory_permits_nothing() -> None:
     assert {"online", "lock"} <= refusing
 
 
-SEEN = [
-    (guards.inside, mark(), Claim.SAME_DIRECTORY),
-    (guards.online, mark(), Claim.ONLINE),
-    (guards.cluster, mark(), Claim.OUR_BROKER),
-    (guards.lock, mark(), Claim.HOLDER_KNOWN),
-    (guards.in_use, mark(), Claim.NOT_OPEN),
-    (guards.version, quarantine(), Claim.VERSION),
-    (guards.version, quarantine(new_dir=OTHER), Claim.VERSION),
-    (guards.window, mark(), Claim.STOPPED),
-]
-
-
-@pytest.mark.parametrize(("guard", "asked", "claim"), SEEN, ids=lambda value: getattr(value, "__name__", None))
-def test_what_was_seen_more_than_ten_seconds_ago_permits_nothing(guard: Guard, asked: Proposal, claim: Claim) -> None:
-    seen = replace(ORPHAN, log_dirs={**ORPHAN.log_dirs, OTHER: log_dir(OTHER)})
-    assert guard(asked, replace(seen, age_ms=10_000)) is None
-    refusal = guard(asked, replace(seen, age_ms=10_001))
-    assert refusal is not None and refusal.claim is claim and "does not count any more" in refusal.fact
-
-
 TOPICS = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._]{0,20}", fullmatch=True)
 GOOD = st.sampled_from(
     [ActionKind.MARK, ActionKind.QUARANTINE, ActionKind.RESTORE, ActionKind.REMOVE],

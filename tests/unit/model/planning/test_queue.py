@@ -12,6 +12,7 @@ from logagent.model.planning.queue import (
     BACKOFF_MOST_MS,
     NO_REMOVALS,
     Attempts,
+    Contents,
     Mark,
     QueueEntry,
     RemovalIntent,
@@ -20,6 +21,7 @@ from logagent.model.planning.queue import (
     build_queue,
     full_topic,
     marked_at_ms,
+    why_not_whole,
 )
 from logagent.model.records import DirKey, PartitionDir
 from tests.hosts import HEX, LOG_DIR, NOW, directory
@@ -110,3 +112,14 @@ def test_the_queue_is_in_order_and_complete(marked: list[tuple[int, bool, int, b
     assert ready == {e.dir.key for e in entries if e.due_at_ms <= now and e.marked_at_ms <= now}
     for e in entries:
         assert DirKey(LOG_DIR, e.dir.name) in started or e.due_at_ms >= e.marked_at_ms + delay
+
+
+def test_why_it_is_not_whole_is_said_in_numbers() -> None:
+    found = directory(NAME, files=4, segments=1, bytes=900, removal_started=True)
+    several = [RemovalIntent(files=7, bytes=1000, segments=2), RemovalIntent(files=9, bytes=1000, segments=3)]
+    begun = why_not_whole(found, {found.key: several}, None)
+    assert begun is not None and begun.fact == "its removal has started: 4 of 9 files are left"
+    had = Mark(NOW, "orders", had=Contents(files=9, bytes=2000, segments=2, log_bytes=1900))
+    short = why_not_whole(found, NO_REMOVALS, had)
+    assert short is not None
+    assert short.fact == "it had 2 segments with 1900 bytes when it was set aside, and has 1 with 900: some was removed"

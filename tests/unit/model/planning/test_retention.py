@@ -47,3 +47,11 @@ def test_a_directory_that_is_there_keeps_its_whole_story() -> None:
     assert forgettable([*story, other], {7}, {"/d1"}, NOW) == [9]
     assert forgettable([*story, other], set(), {"/d1"}, NOW) == [0, 9, 1, 2]
     assert forgettable([*story, other], set(), {"/d2"}, NOW) == []
+
+
+def test_a_day_and_the_time_that_rows_are_kept_end_to_the_millisecond() -> None:
+    def goes(at_ms: int, most: int) -> bool:
+        return forgettable([SettledAction(1, at_ms, ("/d1",), 7)], set(), {"/d1"}, NOW, most_rows=most) == [1]
+
+    assert [goes(NOW - DAY_MS - more, 0) for more in (0, 1)] == [False, True]
+    assert [goes(NOW - KEEP_MS - more, 1) for more in (0, 1)] == [False, True]
