@@ -7,7 +7,7 @@
 # outside is pinned by hash (requirements.txt, build-requirements.txt), times are SOURCE_DATE_EPOCH (default: that of the
 # last commit). RELEASE=2 builds the same version again as a newer package. MAINTAINER="NAME <ADDRESS>" and HOMEPAGE=URL
 # name who answers for it; without them no address is in it. COMPRESSION=gzip and PAIRS=amd64:x86_64 make less, in a
-# quarter of the time, for those who only look at it.
+# quarter of the time, for those who only look at it; KEPT=DIRECTORY keeps what comes from PyPI for the next build.
 set -euo pipefail
 umask 022
 cd "$(dirname "$0")/.."
@@ -28,11 +28,16 @@ export VERSION RELEASE COMPRESSION="${COMPRESSION:-xz}"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-step "logagent $VERSION-$RELEASE into $out; first the tools, from PyPI"
-"${PYTHON:-python3}" -m venv "$work/tools"
-python=$work/tools/bin/python
-"$python" -m pip install -q --disable-pip-version-check --require-hashes -r packaging/build-requirements.txt
-"$python" -m pip install -q --disable-pip-version-check --no-compile --require-hashes --only-binary :all: -r packaging/requirements.txt
+kept=${KEPT:-$work}
+python=$kept/tools/bin/python
+step "logagent $VERSION-$RELEASE into $out"
+if [ ! -e "$kept/tools/whole" ]; then
+    step "the tools, from PyPI"
+    "${PYTHON:-python3}" -m venv "$kept/tools"
+    "$python" -m pip install -q --disable-pip-version-check --require-hashes -r packaging/build-requirements.txt
+    "$python" -m pip install -q --disable-pip-version-check --no-compile --require-hashes --only-binary :all: -r packaging/requirements.txt
+    touch "$kept/tools/whole"
+fi
 
 export ARCH STAGING="$work/staging"
 for pair in ${PAIRS:-amd64:x86_64 arm64:aarch64}; do
@@ -40,12 +45,12 @@ for pair in ${PAIRS:-amd64:x86_64 arm64:aarch64}; do
     rm -rf "$STAGING"
     mkdir "$STAGING"
     step "$ARCH: wheels, documentation, manual"
-    "$python" packaging/tree.py "${pair#*:}" "$STAGING" "$work/wheels"
+    "$python" packaging/tree.py "${pair#*:}" "$STAGING" "$kept/wheels"
     step "$ARCH: .deb and .rpm"
     # nfpm takes the modes of files from the disk, and its own times from SOURCE_DATE_EPOCH.
-    "$work/tools/bin/nfpm" package --config "$STAGING/nfpm.yaml" --packager deb --target "$out" >/dev/null &
+    "$kept/tools/bin/nfpm" package --config "$STAGING/nfpm.yaml" --packager deb --target "$out" >/dev/null &
     deb=$!
-    "$work/tools/bin/nfpm" package --config "$STAGING/nfpm.yaml" --packager rpm --target "$out" >/dev/null
+    "$kept/tools/bin/nfpm" package --config "$STAGING/nfpm.yaml" --packager rpm --target "$out" >/dev/null
     wait "$deb"
 done
 

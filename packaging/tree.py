@@ -34,8 +34,11 @@ def vendor(architecture: str, to: Path, wheels: Path) -> None:
     found: dict[str, list[str]] = {}
     for python in PYTHONS:
         into = wheels / architecture / python
-        options = ("--require-hashes",)
-        fetch(HERE / "requirements.txt", python, architecture, into, *options)
+        # What is there is whole: it gets its name last.
+        if not into.exists():
+            part = into.with_suffix(into.suffix + ".part")
+            fetch(HERE / "requirements.txt", python, architecture, part, "--require-hashes")
+            part.rename(into)
         for wheel in into.glob("*.whl"):
             found.setdefault(wheel.name, []).append(python)
     for name, pythons in sorted(found.items()):

@@ -85,7 +85,7 @@ LONG = {
     "tests/disk/files/test_whole_file.py": Long("EIO beside ENOSPC and kills"),
     "tests/disk/host/inventory/test_scan.py": Long("100,000 partitions instead of 25,000"),
     "tests/disk/host/removal/test_removal.py": Long("ext4 and xfs"),
-    "tests/package/test_build.py": Long("packed with xz, and built twice for both architectures"),
+    "tests/package/test_build.py": Long("packed with xz, fetched and built twice for both architectures, both linted"),
     "tests/package/test_first_plan.py": Long("three brokers beside an installed package"),
     "tests/page/test_browser.py": Long("10,000 hosts"),
     "tests/page/test_copied_commands.py": Long("a place that needs no quotes, beside one that needs all"),

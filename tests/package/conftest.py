@@ -1,7 +1,7 @@
 """Packages for the tests of this folder: built once, twice over, from two copies of the checkout.
 
 In the long form as they are released. Otherwise packed with gzip, as xz takes half of the time, and the
-second time for this machine alone.
+second time for this machine alone, of what the first one had from PyPI.
 """
 
 from __future__ import annotations
@@ -32,22 +32,25 @@ class Builds:
 @pytest.fixture(scope="session")
 def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
     base = tmp_path_factory.mktemp("builds")
-    running = []
+    running: list[subprocess.Popen[bytes]] = []
+    logs: list[Path] = []
     for name, umask, zone in (("first", "0022", "UTC"), ("second in another place", "0077", "Asia/Tokyo")):
         checkout = base / name / "checkout"
         checkout.parent.mkdir()
         shutil.copytree(ROOT, checkout, ignore=_only_what_is_ours)
         environment = {**os.environ, "SOURCE_DATE_EPOCH": "1790000000", "TZ": zone}
         if not FULL:
-            environment |= {"COMPRESSION": "gzip"} | ({} if name == "first" else {"PAIRS": OURS})
+            environment |= {"COMPRESSION": "gzip", "KEPT": str(base)} | ({} if name == "first" else {"PAIRS": OURS})
         # A shell of its own sets the umask: the build must not depend on it.
         command = ["sh", "-c", f'umask {umask}; exec packaging/build.sh "$1"', "sh", str(base / name / "out")]
-        log = (base / f"{name}.log").open("wb")
-        running.append((subprocess.Popen(command, cwd=checkout, env=environment, stdout=log, stderr=log), log))
-    for process, log in running:
+        logs.append(base / f"{name}.log")
+        with logs[-1].open("wb") as log:
+            running.append(subprocess.Popen(command, cwd=checkout, env=environment, stdout=log, stderr=log))
+        if not FULL:
+            running[-1].wait(timeout=900)
+    for process, said in zip(running, logs, strict=True):
         process.wait(timeout=900)
-        log.close()
-        assert process.returncode == 0, Path(log.name).read_text()[-4000:]
+        assert process.returncode == 0, said.read_text()[-4000:]
     return Builds(base / "first/out", base / "second in another place/out")
 
 

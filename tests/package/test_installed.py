@@ -99,7 +99,9 @@ def test_a_life_with_dpkg(copy: Copy, deb: str) -> None:
     assert copy.sh(LISTING) in before
 
 
-def test_purging_keeps_the_journal_as_long_as_it_can_be_needed(copy: Copy, deb: str) -> None:
+def test_purging_keeps_what_can_be_needed_and_takes_nothing_by_a_pattern(copy: Copy, deb: str) -> None:
+    """The journal, as long as what it could give back is there; an administrator's backup, a log dir in a state dir, a
+    directory of a name that looks like ours, a symlink where a state dir would be."""
     copy.sh(f"{deb}; logagent setup --execute")
     _set_aside(copy)
     before = copy.sh(LISTING)
@@ -112,34 +114,25 @@ def test_purging_keeps_the_journal_as_long_as_it_can_be_needed(copy: Copy, deb: 
 
     copy.sh(f"mv /elsewhere /data; {deb}")
     assert "orders-0" in copy.sh("logagent history --json"), "installed again, it knows what it did"
-    copy.sh(f"rm -r {LOG_DIR}/*-stray; dpkg -P logagent")
-    assert copy.sh("ls -d /var/lib/logagent* /etc/logagent /usr/lib/logagent 2>/dev/null || true") == ""
-
-
-def test_purging_takes_the_state_dirs_of_known_instances_and_nothing_by_a_pattern(copy: Copy, deb: str) -> None:
-    """An administrator's backup, a directory of a name that looks like ours, a symlink where a state dir would be."""
-    copy.sh(f"{deb}; logagent setup --execute")
-    copy.sh("cp /etc/kafka/ours.toml /etc/logagent/one.toml; logagent setup one --execute")
+    copy.sh("logagent setup --execute; cp /etc/kafka/ours.toml /etc/logagent/one.toml; logagent setup one --execute")
     copy.sh("cp /etc/kafka/ours.toml /etc/logagent/linked.toml; mkdir /root/precious; touch /root/precious/kept")
     copy.sh("ln -s /root/precious /var/lib/logagent-linked; mkdir /var/lib/logagent-backup /var/lib/logagent-2025")
     copy.sh("touch /var/lib/logagent-backup/journal.db /etc/systemd/system/logagent.service.d/ours.conf")
     copy.sh("touch '/etc/logagent/a b.toml'; mkdir '/var/lib/logagent-a b' /var/lib/logagent-a")
+    copy.sh(f"touch /etc/logagent/two.toml; mkdir /var/lib/logagent-two; cp -a {LOG_DIR} /var/lib/logagent-two/kafka")
     assert copy.sh("stat -c %U /var/lib/logagent /var/lib/logagent-one") == "broker\nbroker\n"
-    copy.sh("dpkg -P logagent")
+    said = copy.sh(f"rm -r {LOG_DIR}/*-stray; dpkg -P logagent")
+    assert "/var/lib/logagent-two stays: there is a Kafka log dir in it" in said
+    assert said.count(" stays: ") == 1
     assert copy.sh("cd /var/lib; ls -d logagent*").splitlines() == [
-        "logagent-2025", "logagent-a", "logagent-a b", "logagent-backup", "logagent-linked",
+        "logagent-2025", "logagent-a", "logagent-a b", "logagent-backup", "logagent-linked", "logagent-two",
     ]  # fmt: skip
     assert copy.sh("ls /root/precious /var/lib/logagent-backup").split() == [
         "/root/precious:", "kept", "/var/lib/logagent-backup:", "journal.db",
     ]  # fmt: skip
+    assert copy.sh("cd /var/lib/logagent-two/kafka; cat *-stray/*.log") == "x\n"
+    assert copy.sh("ls -d /etc/logagent /usr/lib/logagent 2>/dev/null || true") == ""
     assert copy.sh("cd /etc/systemd/system; find logagent* -type f") == "logagent.service.d/ours.conf\n"
-
-
-def test_purging_takes_no_log_dir_even_where_none_should_be(copy: Copy, deb: str) -> None:
-    copy.sh(f"{deb}; logagent setup --execute")
-    copy.sh(f"mv {LOG_DIR} /var/lib/logagent/kafka")
-    assert "there is a Kafka log dir in it" in copy.sh("dpkg -P logagent")
-    copy.sh("test -e /var/lib/logagent/kafka/orders-0/00000000000000000000.log")
 
 
 def test_a_life_with_rpm(copy: Copy, builds: Builds) -> None:
