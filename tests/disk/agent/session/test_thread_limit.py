@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import pytest
 
+from logagent.agent.clock import SystemClock
 from logagent.agent.daemon.daemon import Reloader
 from logagent.agent.events import Events
 from logagent.agent.requests.box import bounded
@@ -34,6 +35,7 @@ from logagent.host.removal.work_control import WorkControl
 from logagent.model.records import Health, Identity
 from tests.disk.failing import open_below
 from tests.disk.sessions import SETTINGS, FailingHost
+from tests.fake_time import HurriedClock
 from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 from tests.needs import need_root
 from tests.waiting import wait_until
@@ -252,10 +254,11 @@ def test_a_child_that_hangs_keeps_no_lock_of_ours(tmp_path: Path) -> None:
 def test_a_lock_of_this_process_itself_is_no_other_logagent(tmp_path: Path) -> None:
     """Or it would be waited for politely, for ever."""
     host = host_in(tmp_path)
+    hurried = HurriedClock(SystemClock(), 2.0)
     with OpenLogDir(str(tmp_path / "first"), LogDirFailures()) as left:
         import fcntl
 
         fcntl.flock(left.fd, fcntl.LOCK_EX)
-        with pytest.raises(ItemFailed, match="this process itself") as raised, host.session():
+        with pytest.raises(ItemFailed, match="this process itself") as raised, host.session(clock=hurried):
             pass
         assert not isinstance(raised.value, Busy) and raised.value.hint

@@ -425,7 +425,8 @@ def test_space_that_was_only_allocated_goes_step_by_step_too(
         os.ftruncate(file.fileno(), 1 << 40)
     blocks: list[int] = []
     watch = calls(lambda _: blocks.append(big.stat().st_blocks * 512 if big.exists() else 0))
-    control = WorkControl(budget=ByteBudget(80 << 20))
+    time = Time()
+    control = WorkControl(budget=ByteBudget(80 << 20, monotonic=time.monotonic, sleep=time.sleep))
     remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), watch, control=control)
     assert max(before - after for before, after in pairwise(blocks) if after >= 64 << 20) <= control.chunk + 8192
     # Above, there is nothing but a hole.
