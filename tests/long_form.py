@@ -87,13 +87,16 @@ LONG = {
     "tests/disk/host/removal/test_removal.py": Long("ext4 and xfs"),
     "tests/package/test_build.py": Long("packed with xz, fetched and built twice for both architectures, both linted"),
     "tests/package/test_first_plan.py": Long("three brokers beside an installed package"),
+    "tests/page/test_accessibility.py": Long("each theme in each width, instead of each once"),
     "tests/page/test_browser.py": Long("10,000 hosts"),
     "tests/page/test_copied_commands.py": Long("a place that needs no quotes, beside one that needs all"),
     "tests/page/test_links.py": Long("a fleet whose figures nobody can count by eye"),
     "tests/page/test_render.py": Long("10,000 hosts"),
     "tests/page/test_ten_tasks.py": Long("ten tasks on a page of 2,000 hosts"),
     "tests/spark/ingest/test_delta_log.py": Long("reading with another Spark"),
-    "tests/spark/ingest/test_killed.py": Long("each write instead of two of a kind, reports before and after a trim"),
+    "tests/spark/ingest/test_killed.py": Long(
+        "each write instead of two of a kind, reports after a killed report and around a trim"
+    ),
     "tests/spark/ingest/test_object_store.py": Long("S3: Hadoop's connector is fetched"),
     "tests/spark/ingest/test_skew.py": Long("a topic that has nearly all of 24,000 directories"),
     "tests/spark/report/test_from_landing.py": Long("the demo's fleet too"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -129,6 +130,9 @@ def test_a_report_that_is_killed_leaves_the_last_good_one(
         with pytest.raises(Killed):
             report(Job(store, str(out), NOW + timedelta(minutes=3)))
     assert (out / "latest").resolve().name == good["run_id"]
+    unnamed = out / ".latest.7"
+    unnamed.symlink_to("nowhere")
+    os.utime(unnamed, (0, 0), follow_symlinks=False)
     newest = report(Job(store, str(out), NOW + timedelta(days=2)))
     assert (out / "latest").resolve().name == newest["run_id"]
     whole = {path.name for path in out.iterdir() if (path / "report.json").exists()}
