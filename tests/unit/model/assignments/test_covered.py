@@ -189,3 +189,33 @@ def test_a_log_whose_end_is_unknown_reaches_no_further_than_its_last_segment() -
     torn = LogExtent(0, None, last_segment=10)
     assert (torn.emptied_by(10), torn.emptied_by(11)) == (False, True)
     assert not LogExtent(5, 5).emptied_by(9)  # nothing is there to be lost
+
+
+@pytest.mark.parametrize(
+    ("own", "answer", "says"),
+    [
+        (OWN, leader(3, 99, 0, committed=10), "leader ends it at 99"),
+        (OWN, leader(3, 250, 0, committed=99), "leader ends it at 250, but only what is below 99 is committed"),
+        (OWN, replace(leader(3, 250, 0), high_watermark=None), "leader ends it at 250, but only nothing is committed"),
+        (LogExtent(0, 100), leader(3, 250, 0), "cannot tell where its own log ends (it has no leader epochs)"),
+        (LogExtent(0, None, (), "torn tail"), leader(3, 250, 0), "cannot tell where its own log ends (torn tail)"),
+    ],
+)
+def test_why_it_is_not_covered_ends_with_the_figure_that_matters(own: LogExtent, answer: EpochEnd, says: str) -> None:
+    assert why_not_covered(own, (answer,)).rpartition("; ")[2] == says
+
+
+def test_how_far_a_log_reaches() -> None:
+    assert [OWN.reaches(offset) for offset in (100, 101)] == [True, False]
+    unknown = LogExtent(0, None, last_segment=50)
+    assert [unknown.reaches(offset) for offset in (50, 51)] == [True, None]
+    assert [LogExtent(0, None).reaches(offset) for offset in (0, 1)] == [True, None]
+
+
+def test_a_gap_below_the_start_of_what_goes_is_none() -> None:
+    gap = replace(leader(3, 250, 0), gaps=((5, 10),))
+    assert gap.lacks(OWN) == (5, 10) and gap.lacks(replace(OWN, log_start=10)) is None
+
+
+def test_the_answer_of_a_copy_on_this_host_is_known_to_be_from_here() -> None:
+    assert end_of_epoch("another log dir", OWN, 3).here

@@ -144,3 +144,17 @@ def test_the_newest_record_and_the_topic_ids_of_this_host_are_remembered() -> No
     assert remember(first, LogPoint(40, 4, 44), {"new"}, {"new"}) == Remembered(
         LogPoint(40, 4, 44), frozenset({"new"}), file="f"
     )
+
+
+def test_the_newest_committed_record_is_that_of_the_first_batch_or_of_the_snapshot_before_it() -> None:
+    assert [history(LOG).newest(committed) for committed in (9, 10, 19)] == [
+        None,
+        LogPoint(10, 1, 11),
+        LogPoint(10, 1, 11),
+    ]
+    assert [history(LOG[1:], 1, 1).newest(committed) for committed in (19, 20)] == [LogPoint(1, 1), LogPoint(20, 1, 22)]
+
+
+def test_the_last_record_that_a_snapshot_covers_is_looked_up_beneath_it() -> None:
+    found = replace(history([(30, 2, 99), (40, 4, 44)], 30, 2), beneath=LogPoint(30, 2, 33))
+    assert found.has(LogPoint(30, 2, 33)) and not found.has(LogPoint(30, 2, 99))

@@ -8,7 +8,7 @@ import pytest
 
 from logagent.model.assignments.covered import EpochEnd, LogExtent
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
-from logagent.model.assignments.strays import before_stray, contradicted, decide_stray, needs_cover
+from logagent.model.assignments.strays import before_stray, contradicted, decide_stray, needs_cover, stray_verdict
 from logagent.model.facts import Ruling
 from logagent.model.naming.dir_names import stray_name
 from logagent.model.records import Kind, Verdict
@@ -78,6 +78,9 @@ def test_what_may_go(
 def test_what_stays_is_said_to_be_assigned_here_or_elsewhere(ruling: Ruling, whose: str) -> None:
     decided = decide_stray(ruling, proof=None, own=OWN, answers=(SHORTER,))
     assert decided.detail.startswith(f"{whose}, and no copy is known to cover it: ")
+    assert decided.covered == "no"
+    for own, answers in ((OWN, ()), (None, (COVERS,))):
+        assert decide_stray(ruling, proof=None, own=own, answers=answers).covered == "unknown"
 
 
 def test_a_name_that_was_cut_is_the_living_topics_of_its_id() -> None:
@@ -112,3 +115,10 @@ def test_a_proof_does_not_count_against_an_image_in_which_the_topic_lives() -> N
     assert not contradicted(stray, set_aside_ms, [], [image(999)])
     other = image(2_000, "OtherOtherOtherOtherOA")
     assert not contradicted(stray, set_aside_ms, [other], [other])
+
+
+def test_a_proof_of_the_journal_decides_only_where_nothing_is_known_now() -> None:
+    rests = stray_verdict(STALE, "topic-absent")
+    assert (rests.verdict, rests.reason) == (Verdict.ORPHAN, "topic-absent")
+    for ruling, proof in ((STALE, None), (STALE, "not-a-replica"), (MOVED, "topic-absent"), (ASSIGNED, "topic-absent")):
+        assert stray_verdict(ruling, proof) is ruling

@@ -18,7 +18,7 @@ from logagent.model.assignments.image import (
 )
 from logagent.model.assignments.levels import NEWEST_METADATA_VERSION
 from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, Reason, combine, contradict, decide
-from logagent.model.claims import Claim
+from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
 from tests import verdict_table
@@ -377,3 +377,21 @@ def test_what_is_no_orphan_stays_what_it_is() -> None:
         proven = ruled(directory(name, topic_id), image())
         one = directory(name, topic_id)
         assert contradict(one, proven, HOST, proof=[image()], doubted=[doubted], now_ms=NOW) == proven
+
+
+@pytest.mark.parametrize(
+    ("topic", "topic_id", "changes", "absent", "proof"),
+    [
+        ("gone", GONE, {}, None, Held(Claim.TOPIC_ABSENT, Witness.KRAFT_LOG, NOW - 900)),
+        ("gone", GONE, {}, {NEW}, Held(Claim.TOPIC_ABSENT, Witness.KRAFT_LOG, NOW - 900)),
+        ("gone", GONE, {}, {GONE}, Held(Claim.TOPIC_ABSENT, Witness.ADMIN, NOW - 900)),
+        ("gone", GONE, {"gone_ids": frozenset({GONE})}, None, Held(Claim.TOPIC_ABSENT, Witness.KRAFT_LOG, NOW - 900)),
+        ("gone", GONE, {"gone_ids": frozenset()}, None, Held(Claim.TOPIC_ABSENT, Witness.NEVER_SHOWN, NOW - 900)),
+        ("moved", MOVED, {}, None, Held(Claim.NOT_A_REPLICA, Witness.KRAFT_LOG, NOW - 500)),
+    ],
+)
+def test_a_removal_is_proven_as_of_when_the_image_is_complete_and_what_can_change_as_of_its_time(
+    topic: str, topic_id: str, changes: dict[str, Any], absent: set[str] | None, proof: Held
+) -> None:
+    ruling = ruled(directory(topic, topic_id), image(known_until_ms=NOW - 900, **changes), absent_by_id=absent)
+    assert ruling.proof == (proof,)
