@@ -3,7 +3,7 @@ publishes to a store and takes signed requests, by its operator on another machi
 
 It is a long form: Spark is started three times. The default run has the lines of the fleet in
 tests/spark/test_documents_run.py. The other ```bash blocks are listed in tests/disk/cli/test_documents_run.py, with the
-reason why they are not run.
+reason why they are not run. The broker is its own, as it runs on a private host.
 """
 
 from __future__ import annotations

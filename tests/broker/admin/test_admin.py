@@ -42,7 +42,7 @@ KINDS = [("4.4.0", "kraft"), ("2.5.1", "zookeeper"), *([("3.5.2", "zookeeper"), 
 
 @pytest.mark.parametrize(("version", "mode"), KINDS)
 def test_one_broker_of_each_kind(request: pytest.FixtureRequest, version: str, mode: str) -> None:
-    """What nobody else asks is not kept running: with its ZooKeeper it costs more idle than its start."""
+    """2.5.1 is a broker of its own, as nobody else asks it: with its ZooKeeper it costs more idle than its start."""
     node: KafkaNode
     if mode == "kraft":
         node = request.getfixturevalue("shared_node")(version)
@@ -167,6 +167,7 @@ USERS = {"agent": 's"3\\cret', "other": "x"}
 def test_sasl_and_tls_with_acls(
     kafka: Callable[..., KafkaNode], tls: Certificates, version: str, mode: str, mechanism: str
 ) -> None:
+    """A broker of its own, as nothing may be allowed there but what the test allows."""
     listener = SecureListener(mechanism, USERS, tls)
     node = kafka(version, mode=mode, listener=listener, props=acl_properties(mode)).start()
     if mechanism.startswith("SCRAM"):
@@ -212,6 +213,7 @@ def test_sasl_and_tls_with_acls(
 
 
 def test_mutual_tls(kafka: Callable[..., KafkaNode], tls: Certificates) -> None:
+    """A broker of its own, as it has to ask for certificates."""
     listener = SecureListener(None, {}, tls, client_auth=True)
     node = kafka("4.3.1", listener=listener).start()
     node.create_topic("orders")
@@ -247,6 +249,7 @@ def assert_names_the_causes(admin: AdminReader) -> None:
 def test_what_looks_unreachable(
     kafka: Callable[..., KafkaNode], tls: Certificates, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """A broker of its own, as it is paused."""
     listener = SecureListener("PLAIN", USERS, tls)
     node = kafka("4.3.1", listener=listener).start()
     assert node.secure_bootstrap is not None

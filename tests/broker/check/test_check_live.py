@@ -1,6 +1,6 @@
 """What `check` warns of and no start shows: what real brokers do to such directories while they run.
 
-Who does harm to a log dir has a broker of its own.
+Whoever does harm to a log dir has a broker of its own, as that broker gives the log dir up or is stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The levels of features in a real metadata log: what we read is what Kafka's own classes make of it."""
+"""The levels of features in a real metadata log: what we read is what Kafka's own classes make of it.
+
+The nodes are their own, as their levels are raised and lowered.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A log dir is emptied by the JSON of `check --leave` with Kafka's own tool and leaves `log.dirs`: nothing is lost."""
+"""A log dir is emptied by the JSON of `check --leave` with Kafka's own tool and leaves `log.dirs`: nothing is lost.
+
+The broker is its own, as a log dir is taken from it.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The topics live on all the time, and every record of each is counted after each test; at the end once more, after every
 broker was started again and has looked twice for what its retention deletes.
+
+The cluster is its own, as its brokers are stopped and killed.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The two sides of KAFKA-15489, in the long form: four servers that wait for a minute. What the log on a disk proves by
 then, without any: tests/unit/model/assignments and tests/disk/broker/metadata_log.
+
+The quorum is its own, as its majority is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The metadata log of a broker that runs, changes, drops old segments, and is killed, while we read it."""
+"""The metadata log of a broker that runs, changes, drops old segments, and is killed, while we read it.
+
+The brokers are their own, as they drop segments and snapshots every few moments, and are stopped or killed.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,6 @@ def told_by_log(image: MetadataImage) -> dict[str, tuple[str | None, dict[int, l
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_beside_a_live_broker(kafka: Callable[..., KraftNode], version: str) -> None:
-    """A broker of its own: it is killed in the end."""
     node = kafka(version, props=CHURN).start()
     # The names that live after each step; an image must be one of these, and never an earlier one than before.
     steps: list[frozenset[str]] = [frozenset()]

@@ -1,4 +1,7 @@
-"""One scenario on each release, and what is said of every directory afterwards: the same."""
+"""One scenario on each release, and what is said of every directory afterwards: the same.
+
+The clusters are their own, as brokers are stopped.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The rig proves itself: brokers of every mode start, serve, stop, die and come back with what they had.
 
-The default run takes one broker; every other test takes more.
+The default run takes one broker; every other test takes more. The brokers are their own, as they are stopped and
+killed.
 """
 
 from __future__ import annotations
