@@ -31,7 +31,7 @@ DAY_MS = 86_400_000
 NEVER_MS = 3_600_000
 DRAWN = 20 if FULL else 3
 # From before the topics are written: when retention is reached that is reached soon.
-SOON_MS = 90_000 if FULL else 45_000
+SOON_MS = 90_000 if FULL else 25_000
 UNTIMED = -1
 KINDS = ["old", "untimed-old", "soon", "new", "untimed", "future"]
 WRITING = {
