@@ -12,6 +12,8 @@ All is one process in which the tests are collected and the product is imported 
 notes which statements each reaches, also in commands that it starts; then, one fork per mutant, the code of the broken
 function is exchanged. Of the outer tests, the cheapest of each function come first, and the first failure ends them;
 the inner ones all run, so that it is known which of them alone kills a mutant.
+
+Takes about two seconds of one core per mutant.
 """
 
 from __future__ import annotations
@@ -307,7 +309,7 @@ def main() -> None:
     parser.add_argument("subject", choices=SUBJECTS)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--seconds", type=float, default=4, help="of tests per mutant and kind")
+    parser.add_argument("--seconds", type=float, default=1, help="of tests per mutant and kind")
     parser.add_argument("--survivors", action="store_true", help="at the end, what both kinds leave alive once more")
     options = parser.parse_args()
     subject = SUBJECTS[options.subject]
