@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Self
 
+_CITED = 80
+
 
 class Exit(IntEnum):
     """Exit statuses of every command, each with its meaning."""
@@ -194,3 +196,9 @@ class Halted(LogAgentError):
 
     slug = "halted"
     exit_status = Exit.HALTED
+
+
+def cited(text: str) -> str:
+    """What a damaged file has in a line, in quotes: of a long one only how it begins. A message is a sentence, also
+    where the file is 16 MiB of zeros."""
+    return repr(text) if len(text) <= _CITED else f"{text[:_CITED]!r}… ({len(text)} characters)"

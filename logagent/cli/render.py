@@ -289,6 +289,8 @@ def _widths(
         if words and kind.startswith("text"):
             long = (_width(word) for row in cells for word in row[i].split())
             least[i] = max([least[i], *(width for width in long if width <= _LONGEST_WORD)])
+    # One step at a time from there on: a cell can be as long as a file.
+    fit = [max(low, min(width, room)) for low, width in zip(least, fit, strict=True)]
     for _ in range(sum(fit) + _BETWEEN * (len(fit) - 1) + _EDGES - room):
         spare = [i for i in range(len(fit)) if fit[i] > least[i]]
         if not spare:

@@ -121,7 +121,7 @@ def bytes_of_a_topic(hand: Hand) -> None:
     hand.write(row["topic"])
     hand.press("Enter")
     hits = hand.page.locator(".hits", has_text="Topics").locator("li", has_text=row["topic"]).first
-    expect(hits).to_contain_text(f"Bytes {units.size(row['bytes'])}")
+    expect(hits).to_contain_text(f"Allocated {units.size(row['allocated'])}")
 
 
 def sick_log_dirs(hand: Hand) -> None:

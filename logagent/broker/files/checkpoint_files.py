@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
-from logagent.errors import UnreadableError
+from logagent.errors import UnreadableError, cited
 from logagent.files.safe_open import CHECKPOINT, NOWHERE, leads_nowhere, opened_regular, read_open
 from logagent.files.whole_file import replacement
 from logagent.model.naming.dir_names import parse_int, parse_long
@@ -205,7 +205,7 @@ def _int(line: bytes, number: int) -> int:
     try:
         return parse_int(line.decode())
     except ValueError:
-        raise UnreadableError(f"line {number}: malformed: {line.decode()!r}") from None
+        raise UnreadableError(f"line {number}: malformed: {cited(line.decode())}") from None
 
 
 def _entry(line: bytes, number: int) -> tuple[TopicPartition, int]:
@@ -233,7 +233,7 @@ def _fields(line: bytes, number: int, count: int) -> list[bytes]:
     if line[:1] and line[:1] in _JAVA_BLANKS:
         fields.insert(0, b"")
     if len(fields) != count:
-        raise UnreadableError(f"line {number}: malformed: {line.decode()!r}")
+        raise UnreadableError(f"line {number}: malformed: {cited(line.decode())}")
     return fields
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from logagent.broker.files.java_properties import parse_properties, trim
-from logagent.errors import NotAsPlanned, UnreadableError
+from logagent.errors import NotAsPlanned, UnreadableError, cited
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import read_regular
 from logagent.model.assignments.identity import MetaRead
@@ -183,5 +183,5 @@ def _value(line: bytes) -> str:
     while parts and not parts[-1]:
         parts.pop()
     if len(parts) != 2:
-        raise ValueError(f"malformed line {line.decode()!r}")
+        raise ValueError(f"malformed line {cited(line.decode())}")
     return parts[1]

@@ -60,14 +60,14 @@ def _parse(text: str, low: int, high: int) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
     # Java reads UTF-16 units: a digit above U+FFFF is two surrogates to it, not a digit.
     if not digits.isdecimal() or (not digits.isascii() and max(digits) > "\uffff"):
-        raise ValueError(f'For input string: "{text}"')
+        raise ValueError(f'For input string: "{text if len(text) <= 80 else text[:80] + "…"}"')
     if len(digits) > _SIGNIFICANT and any(int(digit) for digit in digits[:-_SIGNIFICANT]):
-        raise ValueError(f'For input string: "{text}"')
+        raise ValueError(f'For input string: "{text if len(text) <= 80 else text[:80] + "…"}"')
     value = int(digits[-_SIGNIFICANT:])
     if text[0] == "-":
         value = -value
     if not low <= value <= high:
-        raise ValueError(f'For input string: "{text}"')
+        raise ValueError(f'For input string: "{text if len(text) <= 80 else text[:80] + "…"}"')
     return value
 
 

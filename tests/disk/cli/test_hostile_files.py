@@ -41,7 +41,7 @@ _STATUSES = {int(status) for status in Exit}
 _COMMANDS = None if FULL else 1
 # What each file is replaced by, whatever opens it: what hangs, never ends, is no file, is too much, or is no text. The
 # rest is for the first file of each reader, and in the long form for all.
-_EACH = ("unreadable", "fifo", "directory", "device", "sparse", "garbage", "deep")
+_EACH = ("unreadable", "fifo", "directory", "device", "sparse", "large", "garbage", "deep")
 
 
 def host_with(path: Path, name: str, file: Opened) -> Host:

@@ -74,3 +74,10 @@ def test_a_topic_with_a_blank_is_never_written(blank: str) -> None:
 def test_refusals_name_the_line(data: bytes, says: str) -> None:
     with pytest.raises(UnreadableError, match=says):
         parse_checkpoint(data)
+
+
+@pytest.mark.parametrize("data", [b"\0" * 1_000_000, b"0\n1\na 0 " + b"9" * 1_000_000, b"0\n1\n" + b"a" * 1_000_000])
+def test_a_refusal_is_a_sentence_however_long_the_line(data: bytes) -> None:
+    with pytest.raises(UnreadableError) as refused:
+        parse_checkpoint(data)
+    assert len(str(refused.value)) < 500, len(str(refused.value))
