@@ -29,11 +29,19 @@ from tests.waiting import wait_until
 REPOSITORY = Path(__file__).resolve().parents[1]
 _SETUP = r"""
 set -e
+scratch=$1
+shift
 mount --make-rprivate /
-mount -t tmpfs -o mode=755 tmpfs "$1"
-mkdir "$1/upper" "$1/work" "$1/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
-cd "$1/root"
+mount -t tmpfs -o mode=755 tmpfs "$scratch"
+number=0
+# An overlay of a directory has nothing of what is mounted below it.
+for point in / "$@"; do
+    number=$((number + 1))
+    own=$scratch/$number
+    mkdir -p "$own/upper" "$own/work" "$scratch/root$point"
+    mount -t overlay overlay -o "lowerdir=$point,upperdir=$own/upper,workdir=$own/work" "$scratch/root$point"
+done
+cd "$scratch/root"
 mount -t proc proc proc
 mount --rbind /dev dev
 mount -t tmpfs -o mode=755 tmpfs run
@@ -208,6 +216,13 @@ def _status(pid: int, key: str) -> str:
     return next(line.partition(":")[2] for line in lines if line.startswith(f"{key}:"))
 
 
+def _mount_points() -> list[str]:
+    """Of the file systems that the tests and Python are on, but for that of `/`."""
+    needed = (REPOSITORY, Path(sys.prefix), Path(sys.executable).resolve())
+    found = {str(next(above for above in (path, *path.parents) if above.is_mount())) for path in needed}
+    return sorted(found - {"/"})
+
+
 _Host = TypeVar("_Host", bound=PrivateHost)
 _MAIN = "from logagent.cli.main import main\nmain()"
 
@@ -232,6 +247,7 @@ def private_host(scratch: Path, kind: type[_Host]) -> Iterator[_Host]:
         _SETUP,
         "sh",
         str(scratch),
+        *_mount_points(),
     ]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as outer:
         try:
