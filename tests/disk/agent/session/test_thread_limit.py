@@ -42,7 +42,13 @@ from tests.waiting import wait_until
 
 T = TypeVar("T")
 # What the user may not reach: Python's own files may be root's.
-_IMPORTED_LATER = ("_strptime", "watchdog.events", "watchdog.observers", "watchdog.observers.inotify")
+_IMPORTED_LATER = (
+    "_strptime",
+    "encodings.latin_1",
+    "watchdog.events",
+    "watchdog.observers",
+    "watchdog.observers.inotify",
+)
 NOBODY_ELSE = 54_871  # a user without another process: the limit counts all of a user's
 
 
