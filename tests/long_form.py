@@ -35,11 +35,10 @@ LONG = {
     "tests/broker/admin/test_admin.py": Long("other releases, and ZooKeeper mode"),
     "tests/broker/admin/test_leader_answers.py": Long(_RELEASES),
     "tests/broker/check/test_check_live.py": Long(_RELEASES),
-    "tests/broker/check/test_check_real.py": Long("each case on each release with a known outcome"),
+    "tests/broker/check/test_damages.py": Long("each damage on each release, each cure by itself"),
     "tests/broker/check/test_features_live.py": Long("raised and lowered levels on three releases"),
     "tests/broker/check/test_leave_live.py": Long("four releases, with two starts each, and a forgotten cordon"),
     "tests/broker/check/test_other_release.py": Long("each pair of releases"),
-    "tests/broker/check/test_start_corpus.py": Long("each damage on each release, each cure by itself"),
     "tests/broker/controller/test_requests_withstand_live.py": Long("three brokers with an agent beside each", 9.0),
     "tests/broker/controller/test_topic_deletion_live.py": Long("other releases, and ZooKeeper mode"),
     "tests/broker/daemon/test_daemon_live.py": Long(_RELEASES),
@@ -77,6 +76,7 @@ LONG = {
     "tests/disk/agent/execute/test_killed.py": Long(_EACH_POINT),
     "tests/disk/broker/metadata_log/test_damage.py": Long("five to eight times as many places to cut or flip", 1.5),
     "tests/disk/cli/commands/test_rescue.py": Long("ten drawn messes on each file system instead of three"),
+    "tests/disk/cli/test_damages.py": Long("of damages that are alike everywhere, each release and kind of node"),
     "tests/disk/cli/test_hostile_files.py": Long(
         "each command that reads a file, and each thing in place of every one, not only of one of its kind"
     ),

@@ -1,7 +1,7 @@
 """Files of a partition directory that a broker fails on when it loads the log, whatever the records are.
 
 Mirrors `LogLoader.load`, `LogSegment.sanityCheck`, `FileLogInputStream.nextBatch` and `ProducerStateManager`. What each
-release makes of them was seen on real brokers (tests/broker/check/corpus.py).
+release makes of them was seen on real brokers (tests/damages/files.py).
 """
 
 from __future__ import annotations

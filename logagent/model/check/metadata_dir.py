@@ -1,6 +1,6 @@
 """Start-up problems of a KRaft node's metadata log: where it is, and the files beside it that a start reads.
 
-What each release makes of them was seen on real nodes (tests/broker/check/corpus.py).
+What each release makes of them was seen on real nodes (tests/damages/metadata.py).
 """
 
 from __future__ import annotations

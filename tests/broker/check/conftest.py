@@ -8,7 +8,8 @@ from functools import cache
 
 import pytest
 
-from tests.broker.check.starts import Kind, Prepared, reachable_root
+from tests.broker.check.starts import Prepared, reachable_root
+from tests.damages.row import Kind
 from tests.needs import need_command, need_root
 
 Preparer = Callable[..., Prepared]
@@ -21,23 +22,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preparer]:
 
         @cache
         def made(version: str, kind: Kind = "combined", trimmed: bool = False) -> Prepared:
-            one = Prepared(tmp_path_factory.mktemp(f"{kind}-{version}"), version, kind, trimmed=trimmed)
-            stack.callback(one.close)
-            return one
-
-        yield made
-
-
-@pytest.fixture(scope="session")
-def prepared_as_nobody() -> Iterator[Preparer]:
-    """The same for a broker that runs as a user without privileges."""
-    with ExitStack() as stack:
-
-        @cache
-        def made(version: str) -> Prepared:
-            need_root()
-            need_command("setpriv")
-            one = Prepared(stack.enter_context(reachable_root()), version, "combined", as_nobody=True)
+            if kind == "unprivileged":
+                need_root()
+                need_command("setpriv")
+                root = stack.enter_context(reachable_root())
+            else:
+                root = tmp_path_factory.mktemp(f"{kind}-{version}")
+            one = Prepared(root, version, kind, trimmed=trimmed)
             stack.callback(one.close)
             return one
 

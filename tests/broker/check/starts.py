@@ -1,6 +1,6 @@
 """Real brokers that start on prepared disks: one formatted disk per version, put back before each start.
 
-`Disk` is what a test damages; `outcome` starts the broker on it and says what became of the start.
+`RealDisk` is what a test damages; `outcome` starts the broker on it and says what became of the start.
 """
 
 from __future__ import annotations
@@ -9,138 +9,31 @@ import contextlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
-from typing import Literal
 
 from tests.broker.rig.client import KafkaClient
 from tests.broker.rig.jars import HERE, Jars, kafka_jars
 from tests.broker.rig.kafka import KafkaNode, KraftNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Rig, archive_classes
-from tests.disk.conftest import run, unmount
+from tests.damages.disk import METADATA_LOG, NOBODY, RECORDS, TOPIC, Disk
+from tests.damages.row import Kind, Outcome
+from tests.disk.conftest import run
 
-UUID = "0123456789abcdef0123456789abcdef"
-OTHER_UUID = "f123456789abcdef0123456789abcdef"
-OTHER_TOPIC_ID = "Xs6gS0pIR5yNqcAe2bBqwQ"
-TOPIC = "orders"
-RECORDS = 5
-NOBODY = 65534
 CONTROLLER_ID = 100
-METADATA_LOG = "__cluster_metadata-0"
 
-Kind = Literal["combined", "broker", "controller", "zookeeper", "dynamic"]
 # So that every disk has a metadata snapshot of its own.
 OFTEN = {"metadata.log.max.record.bytes.between.snapshots": "500"}
 
 
-class Outcome(StrEnum):
-    """REFUSES: it ends before it serves. OFFLINE: it serves without the damaged log dir, or ends for want of it.
-    UNSERVED: it serves, but not every partition. STARTS: it serves everything, all records are there. HANGS: it neither
-    serves nor ends."""
+class RealDisk(Disk):
+    """The disk of one stopped node that can be started."""
 
-    REFUSES = "refuses"
-    OFFLINE = "offline"
-    UNSERVED = "unserved"
-    STARTS = "starts"
-    HANGS = "hangs"
-
-
-class Disk:
-    """The disks of one stopped broker: `d1` and `d2`, and `meta` in KRaft mode. `undo` is run after the test."""
-
-    def __init__(self, node: KafkaNode, undo: ExitStack) -> None:
-        self.node = node
-        self.undo = undo
-        self.root = node.root
-        self.d1, self.d2 = node.log_dirs[0], node.log_dirs[1]
-        self.kraft = metadata_dir(node) is not None
-
-    @property
-    def meta(self) -> Path:
-        found = metadata_dir(self.node)
-        assert found is not None
-        return found
-
-    @property
-    def metadata_log(self) -> Path:
-        return self.meta / METADATA_LOG
-
-    def snapshots(self) -> list[Path]:
-        """The metadata snapshots, the newest last."""
-        return sorted(self.metadata_log.glob("*.checkpoint"))
-
-    def partition(self, name: str = f"{TOPIC}-0") -> Path:
-        """Where a partition directory lies."""
-        return next(d / name for d in (self.d1, self.d2) if (d / name).is_dir())
-
-    def other(self, partition: Path) -> Path:
-        """The log dir in which it does not lie."""
-        return self.d2 if partition.parent == self.d1 else self.d1
-
-    def make(self, name: str, where: Path | None = None) -> Path:
-        made = (where or self.d1) / name
-        made.mkdir()
-        return made
-
-    def log_dirs(self, *paths: Path | str) -> None:
-        self.node.configure({"log.dirs": ",".join(map(str, paths))})
-
-    def edit(self, path: Path, pattern: str, replacement: str) -> None:
-        before = path.read_text()
-        after = re.sub(pattern, replacement, before)
-        assert before != after, before
-        path.write_text(after)
-
-    def mount(self, options: str, path: Path | None = None) -> None:
-        """Put `path` (d1) on a tmpfs of its own, with its content."""
-        self._mount(path or self.d1, "-t", "tmpfs", "-o", options, "tmpfs")
-
-    def mount_image(self, kind: str) -> None:
-        """The same with a file system in a file: one that can be shut down."""
-        image = self.root / "d1.img"
-        with image.open("wb") as file:
-            file.truncate(400 << 20)
-        run(f"mkfs.{kind}", "-q", image)
-        self._mount(self.d1, "-o", "loop", str(image))
-
-    def _mount(self, path: Path, *what: str) -> None:
-        aside = self.root / "aside"
-        shutil.move(path, aside)
-        path.mkdir()
-        run("mount", *what, path)
-        self.undo.callback(unmount, path)
-        run("cp", "-a", f"{aside}/.", path)
-        shutil.rmtree(aside)
-
-    def fill(self, path: Path | None = None) -> None:
-        fd = os.open((path or self.d1) / "ballast", os.O_WRONLY | os.O_CREAT)
-        with contextlib.suppress(OSError):
-            while True:
-                os.write(fd, b"x" * 4096)
-        os.close(fd)
-
-    def hold_lock(self, exclusive: bool) -> None:
-        """Another process locks d1/.lock."""
-        source = (
-            "import fcntl, sys\n"
-            "file = open(sys.argv[1], 'r+' if sys.argv[2] == 'x' else 'r')\n"
-            "fcntl.lockf(file, fcntl.LOCK_EX if sys.argv[2] == 'x' else fcntl.LOCK_SH)\n"
-            "print('ready', flush=True)\n"
-            "sys.stdin.read()\n"
-        )
-        (self.d1 / ".lock").touch()
-        arguments = [sys.executable, "-c", source, str(self.d1 / ".lock"), "x" if exclusive else "s"]
-        child = self.undo.enter_context(
-            subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        )
-        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    node: KafkaNode
 
 
 class Prepared:
@@ -150,7 +43,7 @@ class Prepared:
     `trimmed`: the metadata log begins at a snapshot; what was before it is gone.
     """
 
-    def __init__(self, root: Path, version: str, kind: Kind, *, as_nobody: bool = False, trimmed: bool = False) -> None:
+    def __init__(self, root: Path, version: str, kind: Kind, *, trimmed: bool = False) -> None:
         self.rig = Rig(root)
         self.kind = kind
         self.kept = root / "kept"
@@ -167,10 +60,10 @@ class Prepared:
         if trimmed:
             assert meta is not None
             self._trim(meta)
-        if as_nobody:
+        if kind == "unprivileged":
             run_as_nobody(self.node, root)
         self._dirs = [*self.node.log_dirs, *([meta] if meta is not None else [])]
-        self._properties = dict(self.node._properties_file)
+        self._properties = dict(self.node.properties)
         self.kept.mkdir()
         for directory in self._dirs:
             run("cp", "-a", "--sparse=always", directory, self.kept)
@@ -178,7 +71,7 @@ class Prepared:
     def _made(self, root: Path, version: str) -> KafkaNode:
         if self.kind == "zookeeper":
             return self.rig.kafka(version, log_dirs=2, mode="zookeeper")
-        if self.kind == "combined":
+        if self.kind in ("combined", "unprivileged"):
             return self.rig.kafka(version, log_dirs=2, props=OFTEN)
         archive_classes(version)
         if self.kind == "dynamic":
@@ -225,12 +118,12 @@ class Prepared:
         self.node.stop()
 
     @contextlib.contextmanager
-    def disk(self) -> Iterator[Disk]:
+    def disk(self) -> Iterator[RealDisk]:
         """The disk as it was; the broker is ended and everything undone afterwards."""
         with ExitStack() as undo:
             self._put_back()
             try:
-                yield Disk(self.node, undo)
+                yield RealDisk(self.node, undo)
             finally:
                 self._end()
 
@@ -241,7 +134,7 @@ class Prepared:
                 run("rm", "-rf", entry)
         for directory in self._dirs:
             run("cp", "-a", "--sparse=always", self.kept / directory.name, directory)
-        self.node._properties_file = dict(self._properties)
+        self.node.properties = dict(self._properties)
         self.node.configure({})
 
     def _end(self) -> None:
@@ -292,7 +185,7 @@ def reachable_root() -> Iterator[Path]:
         shutil.rmtree(root)
 
 
-def outcome(disk: Disk, patience: float = 0, *, write: bool = False, timeout: float = 90) -> Outcome:
+def outcome(disk: RealDisk, patience: float = 0, *, write: bool = False, timeout: float = 90) -> Outcome:
     """Start the broker on `disk` and see what comes of it; one that serves is watched for `patience` seconds more,
     and with `write` records are written to it meanwhile."""
     node = disk.node
@@ -308,7 +201,7 @@ def outcome(disk: Disk, patience: float = 0, *, write: bool = False, timeout: fl
         return Outcome.OFFLINE if given_up else Outcome.REFUSES
     if _took_another_id(node):
         return Outcome.UNSERVED
-    if node._properties_file.get("process.roles") == "controller":
+    if node.properties.get("process.roles") == "controller":
         return _of_controller(node)
     if write:
         _write(node)

@@ -19,9 +19,9 @@ from logagent.agent.target import resolve_target
 from logagent.cli.main import run as logagent
 from logagent.model.records import Health
 from logagent.settings import KafkaSettings, Settings
-from tests.broker.check.starts import UUID
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.damages.disk import UUID
 from tests.disk.conftest import run, unmount
 from tests.fake_time import SetClock
 from tests.hosts import OF_PLACES

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from logagent.broker.metadata_log.features import read_start_levels
-from tests.broker.check.starts import METADATA_LOG
 from tests.broker.check.test_other_release import OFTEN, format_node, wait_for_snapshot
 from tests.broker.rig.jars import QUICK_FLAGS, kafka_jars
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.rig import Rig
+from tests.damages.disk import METADATA_LOG
 from tests.long_form import long_form
 from tests.needs import need_command
 

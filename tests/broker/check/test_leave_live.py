@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.broker.check.starts import TOPIC, Outcome, Prepared, outcome
+from tests.broker.check.starts import Prepared, outcome
 from tests.broker.check.tried import checked
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent
 from tests.broker.rig.jars import kafka_jars, run_configs, version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
+from tests.damages.disk import TOPIC
+from tests.damages.row import Outcome
 from tests.long_form import FULL, long_form, versions
 
 NOT_APPLIED = "could not be applied"

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.check.starts import CONTROLLER_ID, METADATA_LOG, RECORDS, TOPIC, Disk, Outcome, outcome
+from tests.broker.check.starts import CONTROLLER_ID, RealDisk, outcome
 from tests.broker.check.tried import checked
 from tests.broker.rig.jars import version_tuple
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Rig
+from tests.damages.disk import METADATA_LOG, RECORDS, TOPIC
+from tests.damages.row import Outcome
 from tests.long_form import FULL
 
 OFTEN = "metadata.log.max.snapshot.interval.ms"
@@ -147,7 +149,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 def test_a_release_starts_where_check_says_so(rig: Rig, change: Change) -> None:
     node = _prepared(rig, change)
     with ExitStack() as undo:
-        disk = Disk(node, undo)
+        disk = RealDisk(node, undo)
         findings = checked(disk, change.new)
         node.use_version(change.new)
         came = outcome(disk) if change.started else _starts(node)

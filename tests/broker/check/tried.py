@@ -9,71 +9,85 @@ from dataclasses import dataclass
 from typing import Any
 
 from logagent.cli.main import run as logagent
-from tests.broker.check.corpus import Damage
-from tests.broker.check.starts import Disk, Outcome, Prepared, outcome
+from tests.broker.check.starts import Prepared, RealDisk, outcome
+from tests.damages.disk import NOBODY, Disk
+from tests.damages.row import Answer, Damage, Outcome, findings
+from tests.long_form import FULL
 
-# Longer than any start that goes well.
-_HUNG_SECONDS = 45
+# Longer than any start that goes well. The long form has many that hang, and nothing beside it.
+_HUNG_SECONDS = 45 if FULL else 120
 
 
 @dataclass(frozen=True)
 class Tried:
-    """`fatal`: the codes of the fatal findings. `cured`: what a start made of the disk after the cure, if one was
-    tried. `log`: the end of the broker's output."""
+    """`came`: of a start, and what check had said before it. `cured`: what a start made of the disk after the cure, if
+    one was tried. `log`: the end of the broker's output."""
 
     damage: Damage
-    outcome: Outcome
-    fatal: tuple[str, ...]
-    findings: tuple[dict[str, Any], ...]
+    came: Answer
     cured: Outcome | None
     log: str
 
     @property
     def agrees(self) -> bool:
-        """Nothing fatal that starts, nothing fine that does not; told by the right finding, with the right remedy."""
-        if self.outcome is Outcome.STARTS:
-            return not self.fatal
-        told = bool(self.fatal) and set(self.fatal) <= set(self.damage.codes)
-        return told and self.cured in (None, Outcome.STARTS)
+        """Nothing fatal that starts, nothing fine that does not, and the right remedy. (A log dir that is not there is
+        for the table to say: a broker in ZooKeeper mode makes it.)"""
+        return (self.came.outcome is Outcome.STARTS) != bool(self.came.fatal) and self.cured in (None, Outcome.STARTS)
+
+    def differs(self, answer: Answer | None) -> list[str]:
+        """What is otherwise than the table says (None: nothing yet), or than check says."""
+        told = []
+        if answer is not None and self.came.found != answer.found:
+            told.append(f"check found {words(self.came.found)} instead of {words(answer.found)}")
+        if answer is not None and not as_written(self.came.outcome, answer.outcome):
+            told.append(f"the start {self.came.outcome} where it {answer.outcome}")
+        if not self.agrees:
+            cured = f", after its cure {self.cured}" if self.cured is not None else ""
+            told.append(f"the start {self.came.outcome}{cured}, and check found {words(self.came.found)}")
+        return told
 
 
-def try_damage(
-    prepared: Prepared, damage: Damage, version: str, *, cures: bool = True, known: tuple[str, str | None] | None = None
-) -> Tried:
-    """`known`: what starts made of it before, with and without the cure; then nothing is started."""
+def words(found: tuple[str, ...]) -> str:
+    return " ".join(found) or "nothing"
+
+
+def as_written(came: Outcome, written: Outcome) -> bool:
+    return came is written or (written is Outcome.FAILS and came is not Outcome.STARTS)
+
+
+def try_damage(prepared: Prepared, damage: Damage, version: str, *, cures: bool = True) -> Tried:
     with prepared.disk() as disk:
         damage.do(disk)
-        findings = checked(disk, version)
-        came = Outcome(known[0]) if known is not None else _came(disk, damage)
+        found = findings(checked(disk, version, unprivileged=prepared.kind == "unprivileged"))
+        came = _came(disk, damage)
         log = disk.node.log_text()
-    cured = Outcome(known[1]) if known is not None and known[1] is not None else None
-    if known is None and cures and came is not Outcome.STARTS and damage.cure is not None:
+    cured = None
+    if cures and came is not Outcome.STARTS and damage.cure is not None:
         with prepared.disk() as disk:
             damage.do(disk)
             damage.cure(disk)
             cured = outcome(disk, timeout=_HUNG_SECONDS)
-    fatal = tuple(dict.fromkeys(f["code"] for f in findings if f["severity"] == "fatal"))
-    return Tried(damage, came, fatal, findings, cured, log)
+    return Tried(damage, Answer(came, found), cured, log)
 
 
-def _came(disk: Disk, damage: Damage) -> Outcome:
+def _came(disk: RealDisk, damage: Damage) -> Outcome:
     """What comes of a start; of the last one, if what the first did shows only then."""
-    came = outcome(disk, damage.patience, write=damage.write, timeout=_HUNG_SECONDS + damage.patience)
     for _ in range(damage.starts - 1):
+        outcome(disk, damage.patience, write=damage.write, timeout=_HUNG_SECONDS + damage.patience)
         disk.node.stop()
-        came = outcome(disk, damage.patience, write=damage.write, timeout=_HUNG_SECONDS + damage.patience)
-    return came
+    return outcome(disk, damage.patience, write=damage.write, timeout=_HUNG_SECONDS + damage.patience)
 
 
-def checked(disk: Disk, version: str) -> tuple[dict[str, Any], ...]:
+def checked(disk: Disk, version: str, *, unprivileged: bool = False) -> tuple[dict[str, Any], ...]:
     """The findings of `logagent check` for the node of `disk`."""
     # A disk under many tests at once may be slow, and these are not about slow disks.
     config = disk.root.parent / "logagent.toml"
     config.write_text('[health]\nprobe_timeout = "5m"\n')
     arguments = ["check", "--json", "--kafka-config", str(disk.node.config), "--config", str(config)]
     arguments += ["--state-dir", str(disk.root.parent / "state"), "--kafka-version", version]
+    arguments += ["--broker-user", str(NOBODY)] if unprivileged else []
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         logagent(arguments)
-    findings: list[dict[str, Any]] = json.loads(output.getvalue())["findings"]
-    return tuple(findings)
+    found: list[dict[str, Any]] = json.loads(output.getvalue())["findings"]
+    return tuple(found)

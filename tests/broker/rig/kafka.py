@@ -92,7 +92,7 @@ class KafkaNode(ServerProcess, KafkaClient):
             log_dir.mkdir(parents=True, exist_ok=True)
         self.config = root / "server.properties"
         self.jvm_flags: tuple[str, ...] = ()
-        self._properties_file = {
+        self.properties = {
             **COMMON_PROPERTIES,
             "log.dirs": ",".join(str(log_dir) for log_dir in self.log_dirs),
             "listeners": f"PLAINTEXT://{self.bootstrap}",
@@ -103,12 +103,12 @@ class KafkaNode(ServerProcess, KafkaClient):
         if listener is not None:
             self.secure_bootstrap = f"localhost:{ports.take()}"
             self._add_listener(listener.name, self.secure_bootstrap, listener.protocol)
-            self._properties_file.update(listener.broker_properties())
+            self.properties.update(listener.broker_properties())
         self._wanted = dict(props or {})
 
     def _add_listener(self, name: str, address: str, protocol: str) -> None:
-        self._properties_file["listeners"] += f",{name}://{address}"
-        self._properties_file["listener.security.protocol.map"] += f",{name}:{protocol}"
+        self.properties["listeners"] += f",{name}://{address}"
+        self.properties["listener.security.protocol.map"] += f",{name}:{protocol}"
 
     @property
     def version(self) -> str:
@@ -124,10 +124,10 @@ class KafkaNode(ServerProcess, KafkaClient):
         """Change `server.properties` (None removes a key); takes effect at the next start."""
         for key, value in changes.items():
             if value is None:
-                self._properties_file.pop(key, None)
+                self.properties.pop(key, None)
             else:
-                self._properties_file[key] = value
-        lines = (f"{key}={value}\n" for key, value in self._properties_file.items())
+                self.properties[key] = value
+        lines = (f"{key}={value}\n" for key, value in self.properties.items())
         self.config.write_text("".join(lines).replace("\\", "\\\\"))
         return self
 
@@ -201,10 +201,10 @@ class KraftNode(KafkaNode):
         }
         if "controller" in roles:
             # Kafka 3.x refuses a controller listener among the advertised ones and so needs them spelt out.
-            settings["advertised.listeners"] = self._properties_file["listeners"]
+            settings["advertised.listeners"] = self.properties["listeners"]
             self._add_listener("CONTROLLER", f"127.0.0.1:{self.controller[1]}", "PLAINTEXT")
         else:
-            self._properties_file["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
+            self.properties["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
         if metadata_dir:
             settings["metadata.log.dir"] = str(self.metadata_dir)
         self.configure({**settings, **self._wanted})

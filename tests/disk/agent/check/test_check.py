@@ -509,7 +509,7 @@ def test_kafkas_own_answers_on_whole_log_dirs(tmp_path: Path, row: dict[str, Any
     refused = "error" in row or row["dir_marked_offline"]
     fatal = {f["code"] for f in document["findings"] if f["severity"] == "fatal"}
     assert (status == 6) is bool(fatal)
-    # This one loads, and goes wrong as soon as the copy has caught up (tests/broker/check/test_check_real.py).
+    # This one loads, and goes wrong as soon as the copy has caught up (tests/broker/check/test_damages.py).
     assert bool(fatal - {"future-beside-current"}) is refused, document["findings"]
 
 

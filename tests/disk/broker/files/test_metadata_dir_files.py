@@ -1,6 +1,6 @@
 """The files that a KRaft node reads from its metadata log dir when it starts: which of them it cannot read.
 
-What real nodes make of each is in tests/broker/check/corpus.py.
+What real nodes make of each is in tests/damages/metadata.py.
 """
 
 from __future__ import annotations
