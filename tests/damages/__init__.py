@@ -1,10 +1,10 @@
 """Damages of a node's disk: one table, and three runners that take its rows.
 
 A row is a `Damage` (`row.py`): what is done to the disk of a stopped node (`files`, `directories`, `log_dirs`,
-`metadata`), and in `answers.tsv` by kind of node and release what `logagent check` says to it and what a broker then
-does. The model's runner (tests/unit/model/check/test_damages.py) has check's rules decide from facts, the runner on
-disk (tests/disk/cli/test_damages.py) runs `logagent check` on the disks of tests/fixtures, and the one on real brokers
-(tests/broker/check/test_damages.py) starts them.
+`metadata`), the facts that it gives (`facts`), and in `answers.tsv` by kind of node and release what `logagent check`
+says to it and what a broker then does. The model's runner (tests/unit/model/check/test_damages.py) has check's rules
+decide from the facts, the runner on disk (tests/disk/cli/test_damages.py) runs `logagent check` on the disks of
+tests/fixtures, and the one on real brokers (tests/broker/check/test_damages.py) starts them.
 """
 
 from tests.damages.directories import OF_DIRECTORIES

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
+from tests.broker.rig.jars import version_tuple
 from tests.damages.disk import Disk
 from tests.hosts import OF_PLACES
 
@@ -110,10 +111,6 @@ def write_answers(rows: Mapping[tuple[str, Kind], Mapping[str, Answer]]) -> None
         )
     )
     answers.cache_clear()
-
-
-def version_tuple(release: str) -> tuple[int, ...]:
-    return tuple(map(int, release.split(".")))
 
 
 # Not of the damage: where a test's disks are, and how full that one is.

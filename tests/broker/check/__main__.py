@@ -18,8 +18,9 @@ from pathlib import Path
 
 from tests.broker.check.starts import Prepared
 from tests.broker.check.tried import Tried, try_damage, words
+from tests.broker.rig.jars import version_tuple
 from tests.damages import DAMAGES
-from tests.damages.row import Answer, Damage, Kind, answers, version_tuple, write_answers
+from tests.damages.row import Answer, Damage, Kind, answers, write_answers
 
 _WHY = re.compile(r"^.*(?: ERROR | FATAL |Exception|Caused by).*$", re.MULTILINE)
 

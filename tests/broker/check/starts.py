@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from logagent.broker.metadata_log.log import read_metadata_log
 from tests.broker.rig.client import KafkaClient
-from tests.broker.rig.jars import HERE, Jars, kafka_jars
+from tests.broker.rig.jars import HERE, Jars, kafka_jars, version_tuple
 from tests.broker.rig.kafka import KafkaNode, KraftNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Rig, archive_classes
@@ -56,6 +57,8 @@ class Prepared:
         meta = metadata_dir(self.node)
         if meta is not None:
             self._wait_for_snapshot(meta)
+            if kind != "controller" and version_tuple(version) >= (3, 7):
+                wait_until(lambda: self._places_known(meta), 60, "the metadata log says where the partitions are")
         self.node.stop()
         if trimmed:
             assert meta is not None
@@ -107,6 +110,13 @@ class Prepared:
             return any(int(found.name[:20]) > 0 for found in (meta / METADATA_LOG).glob("*.checkpoint"))
 
         wait_until(written, 60, "a metadata snapshot is written")
+
+    def _places_known(self, meta: Path) -> bool:
+        """A broker tells its controller some time after it made the directories, up to seconds in 3.7 and 3.8."""
+        log = read_metadata_log(str(meta / METADATA_LOG), node_id=self.node.node_id, cluster_id=None, now_ms=0)
+        topic = log.assignments.by_name.get(TOPIC)
+        partitions = topic.partitions.values() if topic is not None else ()
+        return [p.directory_of(self.node.node_id) is not None for p in partitions] == [True, True]
 
     def _trim(self, meta: Path) -> None:
         """A log that ends before its newest snapshot is truncated to it when it is loaded."""

@@ -9,7 +9,7 @@ from logagent.model.check.start_facts import Mode, StartFacts, StartLogDirFacts,
 from logagent.model.finding import Severity
 from logagent.model.kafka_version import Version
 from logagent.model.records import DirKey, Health, Holder, HolderState
-from tests.unit.model.check.test_check import directory, meta, seen
+from tests.damages.facts import directory, meta, seen
 
 LONG, GOES = "l" * 214 + "-0", "g" * 213 + "-0"
 BROKER = Holder(HolderState.HELD, 7)
