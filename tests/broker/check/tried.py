@@ -10,7 +10,7 @@ from typing import Any
 
 from logagent.cli.main import run as logagent
 from tests.broker.check.starts import Prepared, RealDisk, outcome
-from tests.damages.disk import NOBODY, Disk
+from tests.damages.disk import CONFIGURATION, NOBODY, Disk
 from tests.damages.row import Answer, Damage, Outcome, findings
 from tests.long_form import FULL
 
@@ -80,9 +80,8 @@ def _came(disk: RealDisk, damage: Damage) -> Outcome:
 
 def checked(disk: Disk, version: str, *, unprivileged: bool = False) -> tuple[dict[str, Any], ...]:
     """The findings of `logagent check` for the node of `disk`."""
-    # A disk under many tests at once may be slow, and these are not about slow disks.
     config = disk.root.parent / "logagent.toml"
-    config.write_text('[health]\nprobe_timeout = "5m"\n')
+    config.write_text(CONFIGURATION)
     arguments = ["check", "--json", "--kafka-config", str(disk.node.config), "--config", str(config)]
     arguments += ["--state-dir", str(disk.root.parent / "state"), "--kafka-version", version]
     arguments += ["--broker-user", str(NOBODY)] if unprivileged else []

@@ -10,7 +10,7 @@ import pytest
 
 from tests.command_line import run_here
 from tests.damages import DAMAGES
-from tests.damages.disk import NOBODY, Disk, StoppedNode
+from tests.damages.disk import CONFIGURATION, NOBODY, Disk, StoppedNode
 from tests.damages.row import Damage, Kind, answers, findings
 from tests.disk.conftest import run
 from tests.long_form import FULL
@@ -25,7 +25,6 @@ FIXTURES: dict[Kind, tuple[str, ...]] = {
     "zookeeper": ("3.5.2",),
     "unprivileged": ("4.4.0", "3.9.1"),
 }
-_CONFIG = '[health]\nprobe_timeout = "5m"\n'
 
 
 def rows() -> Iterator[tuple[Damage, Kind, str]]:
@@ -63,7 +62,7 @@ def test_check_finds_what_the_table_says(
         options = ["--broker-user", str(NOBODY)]
     disk = Disk(node, undo)
     damage.do(disk)
-    (tmp_path / "logagent.toml").write_text(_CONFIG)
+    (tmp_path / "logagent.toml").write_text(CONFIGURATION)
     options += ["--kafka-config", str(node.config), "--config", str(tmp_path / "logagent.toml")]
     ran = run_here("check", "--json", "--kafka-version", release, "--state-dir", str(tmp_path / "state"), *options)
     answer = damage.answers(kind)[release]
