@@ -22,7 +22,7 @@ from logagent.model.naming.dir_names import classify
 from logagent.model.outside import OtherLogDir, Outside, PlaceKind, Whose, whose
 from logagent.model.planning.queue import full_topic
 from logagent.model.records import DirKey, Health, Kind, PartitionDir
-from logagent.model.retention.reasons import Group, Reason
+from logagent.model.retention.reasons import Group, RetentionReason
 from logagent.model.retention.settings import NotConsidered, Setting
 from logagent.model.times import rfc3339, rfc3339_or_none
 
@@ -42,34 +42,34 @@ if TYPE_CHECKING:
 Role = Literal["leader", "follower"]
 
 IN_WORDS: Final = {
-    Reason.DUE: "past its retention",
-    Reason.RETENTION: "retention not reached",
-    Reason.ACTIVE: "active segment",
-    Reason.OLDER_SEGMENT: "behind an older segment",
-    Reason.FUTURE_TIMESTAMPS: "timestamps in the future",
-    Reason.SIZE: "retention.bytes not reached",
-    Reason.UNLIMITED: "kept for ever",
-    Reason.COMPACTED: "compacted",
-    Reason.NOT_YET_COMPACTED: "not yet compacted",
-    Reason.BELOW_LOG_START: "below the log start offset",
-    Reason.ABOVE_HIGH_WATERMARK: "above the high watermark",
-    Reason.NOT_YET_TIERED: "local retention",
-    Reason.COPY_DELAYED: "copy to remote storage delayed",
-    Reason.SETTINGS_UNKNOWN: "settings unknown",
-    Reason.UNREADABLE: "unreadable",
-    Reason.DELETED_FILES: "deleted segments' files",
-    Reason.ACTIVE_INDEXES: "active segment's indexes",
-    Reason.PARTITION_FILES: "other files of partitions",
-    Reason.ORPHAN: "orphan",
-    Reason.STRAY: "stray",
-    Reason.MARKED: "marked for deletion",
-    Reason.MOVE: "move between log dirs",
-    Reason.METADATA_LOG: "KRaft metadata log",
-    Reason.INDEX_CACHE: "remote index cache",
-    Reason.NOT_A_LOG: "not a partition",
-    Reason.LOG_DIR_FILES: "files beside partitions",
-    Reason.OPEN_REMOVED: "removed but open files",
-    Reason.UNEXPLAINED: "outside the log dirs",
+    RetentionReason.DUE: "past its retention",
+    RetentionReason.RETENTION: "retention not reached",
+    RetentionReason.ACTIVE: "active segment",
+    RetentionReason.OLDER_SEGMENT: "behind an older segment",
+    RetentionReason.FUTURE_TIMESTAMPS: "timestamps in the future",
+    RetentionReason.SIZE: "retention.bytes not reached",
+    RetentionReason.UNLIMITED: "kept for ever",
+    RetentionReason.COMPACTED: "compacted",
+    RetentionReason.NOT_YET_COMPACTED: "not yet compacted",
+    RetentionReason.BELOW_LOG_START: "below the log start offset",
+    RetentionReason.ABOVE_HIGH_WATERMARK: "above the high watermark",
+    RetentionReason.NOT_YET_TIERED: "local retention",
+    RetentionReason.COPY_DELAYED: "copy to remote storage delayed",
+    RetentionReason.SETTINGS_UNKNOWN: "settings unknown",
+    RetentionReason.UNREADABLE: "unreadable",
+    RetentionReason.DELETED_FILES: "deleted segments' files",
+    RetentionReason.ACTIVE_INDEXES: "active segment's indexes",
+    RetentionReason.PARTITION_FILES: "other files of partitions",
+    RetentionReason.ORPHAN: "orphan",
+    RetentionReason.STRAY: "stray",
+    RetentionReason.MARKED: "marked for deletion",
+    RetentionReason.MOVE: "move between log dirs",
+    RetentionReason.METADATA_LOG: "KRaft metadata log",
+    RetentionReason.INDEX_CACHE: "remote index cache",
+    RetentionReason.NOT_A_LOG: "not a partition",
+    RetentionReason.LOG_DIR_FILES: "files beside partitions",
+    RetentionReason.OPEN_REMOVED: "removed but open files",
+    RetentionReason.UNEXPLAINED: "outside the log dirs",
 }
 
 
@@ -370,7 +370,7 @@ def _show_dirs(call: Call, dirs: Iterable[Explained], now_ms: int) -> None:
         table(title, columns, rows, color=call.color)
 
 
-def _why(reason: Reason, setting: Setting | None) -> str:
+def _why(reason: RetentionReason, setting: Setting | None) -> str:
     return IN_WORDS[reason] if setting is None else f"{IN_WORDS[reason]}: {setting}"
 
 

@@ -98,7 +98,7 @@ class PartitionStateMachine:
 _R, _P = ReplicaState, PartitionState
 
 
-class Reason(NamedTuple):
+class MissingReason(NamedTuple):
     """Why a replica is not done, and the next step: what ends it, or who has to do what."""
 
     why: str
@@ -114,7 +114,7 @@ class Missing(NamedTuple):
     partition: int
     node_id: int
     state: ReplicaState
-    reason: Reason
+    reason: MissingReason
     log_dir: str | None = None
     name: str | None = None
 
@@ -151,7 +151,7 @@ class _ReplicaState(NamedTuple):
     known (None, None: nothing of it is there)."""
 
     live: frozenset[int] | None = frozenset()
-    reason: Reason | None = None
+    reason: MissingReason | None = None
 
 
 @dataclass(slots=True)
@@ -222,11 +222,11 @@ class TopicDeletionManager:
             progress.result, progress.waits = settled.result, settled.why or None
             begins = False
         if not begins:
-            self._everywhere(progress, replicas, Reason(progress.waits or "nothing is decided", None), ())
+            self._everywhere(progress, replicas, MissingReason(progress.waits or "nothing is decided", None), ())
             return progress
         if settled is None and not self.is_deleted(asked.topic_id):
             progress.waits = self._waits_for_cluster(asked.topic_id)
-            self._everywhere(progress, replicas, Reason(progress.waits), (_R.OFFLINE,))
+            self._everywhere(progress, replicas, MissingReason(progress.waits), (_R.OFFLINE,))
             return progress
         progress.result = "deleted"
         self._hosts(progress, replicas, filed, answers)
@@ -275,7 +275,11 @@ class TopicDeletionManager:
         return f"; down is broker {words}, which the ZooKeeper generation waits for" if down else ""
 
     def _everywhere(
-        self, progress: TopicProgress, replicas: Mapping[int, set[int]], reason: Reason, path: tuple[ReplicaState, ...]
+        self,
+        progress: TopicProgress,
+        replicas: Mapping[int, set[int]],
+        reason: MissingReason,
+        path: tuple[ReplicaState, ...],
     ) -> None:
         """Every replica after the same steps."""
         state = ReplicaStateMachine.state_after(_R.ONLINE, *path)
@@ -310,7 +314,9 @@ class TopicDeletionManager:
                 state = ReplicaStateMachine.state_after(_R.ONLINE, *path)
                 progress.states[state] += 1
                 left[partition] += 1
-                progress.missing.append(Missing(partition, node, state, host.reason or Reason("it is being deleted")))
+                progress.missing.append(
+                    Missing(partition, node, state, host.reason or MissingReason("it is being deleted"))
+                )
         numbers = {p for each in replicas.values() for p in each}
         done = not left
         if done:
@@ -333,7 +339,7 @@ class TopicDeletionManager:
         another = logs is not None and logs.ids.get(topic.topic, topic.topic_id) != topic.topic_id
         if listed and not another:
             return _ReplicaState(
-                frozenset(listed), Reason(f"broker {node} still has it", "it deletes its own; look again")
+                frozenset(listed), MissingReason(f"broker {node} still has it", "it deletes its own; look again")
             )
         if answer is not None:
             if answer.live == 0:
@@ -341,14 +347,14 @@ class TopicDeletionManager:
             where = self._offline(node) if answer.live is None else None
             if answer.live is None:
                 is_unread = where is None and answer.unread > 0
-                reason = Reason(where or answer.words or "not every log dir could be read",
+                reason = MissingReason(where or answer.words or "not every log dir could be read",
                                 _UNREAD if is_unread else "repair the log dir, or take it out of log.dirs",
                                 "online")  # fmt: skip
                 return _ReplicaState(None, reason)
             words = answer.words or f"{answer.live} directories of it are there"
             # Its agent answers although its broker is stopped, and then nothing goes on until that is back.
             down = f"broker {node} is down: " if self._is_down(node) else ""
-            return _ReplicaState(None, Reason(down + words, None, next_try_at=answer.next_try_at))
+            return _ReplicaState(None, MissingReason(down + words, None, next_try_at=answer.next_try_at))
         if logs is not None and not logs.offline and not listed:
             return _ReplicaState()
         snapshot = hosts.snapshot if hosts is not None else None
@@ -360,10 +366,10 @@ class TopicDeletionManager:
         if snapshot is not None and snapshot.taken_at > decided_at:
             if node in self._shown.get(topic.topic_id, {}):
                 hint = "its broker deletes or renames it when it starts"
-                return _ReplicaState(None, Reason(f"it was there at {instant(snapshot.taken_at)}", hint))
+                return _ReplicaState(None, MissingReason(f"it was there at {instant(snapshot.taken_at)}", hint))
             if topic.topic in snapshot.unread:
                 fact = f"the topic id of a directory of its name could not be read at {instant(snapshot.taken_at)}"
-                return _ReplicaState(None, Reason(fact, _UNREAD))
+                return _ReplicaState(None, MissingReason(fact, _UNREAD))
             if not snapshot.offline:
                 return _ReplicaState()
         return _ReplicaState(None, self._unknown(node, logs))
@@ -372,15 +378,15 @@ class TopicDeletionManager:
         live = self.seen.cluster.live_brokers
         return live is not None and node not in live
 
-    def _two_hosts(self, node: int) -> Reason | None:
+    def _two_hosts(self, node: int) -> MissingReason | None:
         hosts = sorted(self.seen.hosts[node].hosts) if node in self.seen.hosts else []
         if len(hosts) < 2:
             return None
-        return Reason(
+        return MissingReason(
             f"two hosts claim node id {node}: {' and '.join(hosts[:2])}", "stop the one that is not the broker's"
         )
 
-    def _disowned(self, filed: Filed, node: int, snapshot: SnapshotSeen | None = None) -> Reason | None:
+    def _disowned(self, filed: Filed, node: int, snapshot: SnapshotSeen | None = None) -> MissingReason | None:
         """Why nothing in the store counts of this node: its answers, or the snapshot, are somebody else's."""
         assert filed.request is not None
         why = self.seen.disowned.get((filed.request_id, node))
@@ -394,7 +400,7 @@ class TopicDeletionManager:
             if topics
             else "see whose agent that is; request it again from a report of today"
         )
-        return Reason(why, hint, "owner")
+        return MissingReason(why, hint, "owner")
 
     def _offline(self, node: int) -> str | None:
         agent_seen = self.seen.agents.get(node)
@@ -404,13 +410,15 @@ class TopicDeletionManager:
         since = f" since {dirs.since}" if dirs.since else ""
         return f"log dir {', '.join(dirs.offline[:5])} is offline{since}"
 
-    def _unknown(self, node: int, logs: BrokerLogs | None) -> Reason:
+    def _unknown(self, node: int, logs: BrokerLogs | None) -> MissingReason:
         """Why it is not known whether a node has a replica, since when, and what ends it."""
         offline = self._offline(node)
         if offline is None and logs is not None and logs.offline:
             offline = f"log dir {', '.join(logs.offline[:5])} is offline"
         if offline is not None:
-            return Reason(offline, "repair the log dir and restart its broker, or take it out of log.dirs", "online")
+            return MissingReason(
+                offline, "repair the log dir and restart its broker, or take it out of log.dirs", "online"
+            )
         host = self.seen.hosts.get(node)
         at = host.heard_at if host is not None else None
         silent = at is None or at < self.seen.at - self.silent_after
@@ -418,13 +426,13 @@ class TopicDeletionManager:
         since = None if at is None else instant(at)
         if self._is_down(node):
             down = f"broker {node} is down" + (f", and {heard}" if silent else "")
-            return Reason(down, "it is asked again when the broker or its agent is back", None, since)
+            return MissingReason(down, "it is asked again when the broker or its agent is back", None, since)
         if silent:
-            return Reason(heard, "start its agent, or name its cluster with --bootstrap-server", None, since)
+            return MissingReason(heard, "start its agent, or name its cluster with --bootstrap-server", None, since)
         refuses = self.seen.agents[node].seen.refuses if node in self.seen.agents else ""
         if refuses:
-            return Reason(f"its agent carries nothing out: {refuses}", "set orders.accept = true there")
-        return Reason("no agent has looked at it since the decision", "it is seen by the next look or snapshot")
+            return MissingReason(f"its agent carries nothing out: {refuses}", "set orders.accept = true there")
+        return MissingReason("no agent has looked at it since the decision", "it is seen by the next look or snapshot")
 
     # Directories
 
@@ -460,11 +468,11 @@ class TopicDeletionManager:
 
     def _directory(
         self, filed: Filed, d: RequestedDirectory, answer: DirectoryAnswer | None
-    ) -> tuple[ReplicaState, Reason]:
+    ) -> tuple[ReplicaState, MissingReason]:
         if answer is not None:
             path = (_R.OFFLINE, _R.INELIGIBLE) if answer.state == "refused" else (_R.OFFLINE,)
             why = answer.fact or answer.claim or "its agent does not say why"
-            reason = Reason(why, answer.hint, answer.claim, next_try_at=answer.next_try_at)
+            reason = MissingReason(why, answer.hint, answer.claim, next_try_at=answer.next_try_at)
             return ReplicaStateMachine.state_after(_R.ONLINE, *path), reason
         agent_seen = self.seen.agents.get(d.node_id)
         held = self._two_hosts(d.node_id) or self._disowned(filed, d.node_id)
@@ -472,11 +480,13 @@ class TopicDeletionManager:
             return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), held
         if agent_seen is not None and agent_seen.written >= self.seen.at - self.silent_after:
             if agent_seen.seen.refuses:
-                reason = Reason(
+                reason = MissingReason(
                     f"its agent carries nothing out: {agent_seen.seen.refuses}", "see [orders] on that host"
                 )
                 return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), reason
             took = filed.request_id in agent_seen.seen.open
             why = "its agent has taken the request" if took else "its agent has not read the request yet"
-            return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE), Reason(why, "it is done at its next look")
+            return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE), MissingReason(
+                why, "it is done at its next look"
+            )
         return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), self._unknown(d.node_id, None)

@@ -8,11 +8,11 @@ from pydantic import ConfigDict, with_config
 
 from logagent.documents.base import AsOf, Size, Time, TypedDict, strict
 from logagent.model.assignments.image import Source
-from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.verdict import VerdictReason
 from logagent.model.claims import Claim, Witness
 from logagent.model.outside import PlaceKind, Whose
 from logagent.model.records import Health, HolderState, Kind, Verdict
-from logagent.model.retention.reasons import Reason as WhyStill
+from logagent.model.retention.reasons import RetentionReason
 from logagent.model.retention.settings import Source as SetWhere
 
 
@@ -109,7 +109,7 @@ class DirDoc(TypedDict):
     first_seen: Time | None
     in_use: bool | None
     verdict: Verdict | None
-    reason: Reason | None
+    reason: VerdictReason | None
     claim: NotRequired[Claim | None]
     witness: NotRequired[Witness | None]
     error: str | None
@@ -191,7 +191,7 @@ class GroupDoc(TypedDict):
     `allocated`: on disk, with the segments' other files. `at`: when the first of them go, at the earliest, `last_at`
     the last; null if no date is known. `first`: what must happen before."""
 
-    reason: WhyStill
+    reason: RetentionReason
     bytes: Size
     allocated: Size
     segments: Size
@@ -216,7 +216,7 @@ class ExplainedDirDoc(TypedDict):
     role: Literal["leader", "follower"] | None
     allocated: Size
     verdict: Verdict | None
-    reason: Reason | None
+    reason: VerdictReason | None
     claim: Claim | None
     witness: Witness | None
     groups: list[GroupDoc]
@@ -228,7 +228,7 @@ class ReasonSumDoc(TypedDict):
     `unexplained`. `first`: null also where it differs between directories. `largest`: the path of the directory that
     has most of them."""
 
-    reason: WhyStill
+    reason: RetentionReason
     bytes: Size
     allocated: int
     segments: Size

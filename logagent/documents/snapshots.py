@@ -11,7 +11,7 @@ from pydantic import Field
 
 from logagent.documents.base import Size, Time, TypedDict, strict
 from logagent.documents.inventory import AssignmentsUsed, LogDirDoc
-from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.verdict import VerdictReason
 from logagent.model.records import Kind, Verdict
 
 Millis = int
@@ -138,7 +138,7 @@ class SnapshotDir(TypedDict, total=False):
     first_seen: Millis
     in_use: bool
     verdict: Verdict
-    reason: Reason
+    reason: VerdictReason
     claim: str
     witness: str
     error: str

@@ -45,7 +45,7 @@ from logagent.host.log_dir.start_inspection import (
     read_meta_file,
     room_of,
 )
-from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.verdict import VerdictReason
 from logagent.model.assignments.without_directory import Missing
 from logagent.model.check.linter import check
 from logagent.model.check.log_dirs import check_disk
@@ -238,7 +238,7 @@ def _start_facts(
 ) -> StartFacts:
     rulings = facts.rulings
     orphans = {key for key, ruling in rulings.items() if ruling.verdict is Verdict.ORPHAN}
-    wrong = {k: r.detail or "another one" for k, r in rulings.items() if r.reason == Reason.WRONG_DIRECTORY}
+    wrong = {k: r.detail or "another one" for k, r in rulings.items() if r.reason == VerdictReason.WRONG_DIRECTORY}
     missing = session.missing(facts)
     return StartFacts(
         server=_server(session, seen),

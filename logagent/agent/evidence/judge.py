@@ -32,7 +32,7 @@ from logagent.model.assignments.answerer import StoppedBroker, why_live, why_not
 from logagent.model.assignments.commitment import QuorumRead, quorum_known_until_ms, why_not_our_log
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import AssignmentImage, Source
-from logagent.model.assignments.verdict import Host, Reason, combine, contradict, decide
+from logagent.model.assignments.verdict import Host, VerdictReason, combine, contradict, decide
 from logagent.model.check.releases import oldest_release
 from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
@@ -330,13 +330,13 @@ def rule(
     if ruling is not None and ruling.verdict is not Verdict.UNKNOWN and not assignments.usable:
         # What is wrong with such a source need not be anything that `decide` looks at: a file that is of a clone.
         why = "; ".join(assignments.problems) or "no source of assignments is usable"
-        return Ruling(Verdict.UNKNOWN, Reason.NO_ASSIGNMENTS, why)
+        return Ruling(Verdict.UNKNOWN, VerdictReason.NO_ASSIGNMENTS, why)
     return ruling
 
 
 def _cannot_say(image: AssignmentImage | None, answer: Ruling | None) -> bool:
     untested = image is not None and image.untested_because is not None
-    return untested and answer is not None and answer.reason == Reason.NO_ASSIGNMENTS
+    return untested and answer is not None and answer.reason == VerdictReason.NO_ASSIGNMENTS
 
 
 def gather_versions(

@@ -28,7 +28,7 @@ from logagent.model.assignments.strays import (
     needs_cover,
     stray_verdict,
 )
-from logagent.model.assignments.verdict import Host, Reason
+from logagent.model.assignments.verdict import Host, VerdictReason
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.planning.queue import Mark
 from logagent.model.records import DirKey, PartitionDir, TopicPartition, Verdict
@@ -70,7 +70,7 @@ class StrayQuestions:
         # What else lies here of a partition that this node is no replica of is an orphan, too, and covers nothing.
         here = frozenset(key for key, d in named.items() if is_assigned_here(self._rule(d)))
         answers = self._answers([*named.values()], logs, here) | self._which_copies(
-            [named[d.key] for d in living if rulings[d.key].reason == Reason.COPY_OF], logs
+            [named[d.key] for d in living if rulings[d.key].reason == VerdictReason.COPY_OF], logs
         )
         nobody = self._nobody_to_ask()
         decided = {

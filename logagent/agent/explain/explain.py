@@ -28,7 +28,15 @@ from logagent.model.outside import Outside
 from logagent.model.planning.queue import Mark, marked_at_ms
 from logagent.model.records import DirKey, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.model.retention import settings as names
-from logagent.model.retention.reasons import GOING, Group, Offsets, Reason, TopicSettings, explain_log, settings_of
+from logagent.model.retention.reasons import (
+    GOING,
+    Group,
+    Offsets,
+    RetentionReason,
+    TopicSettings,
+    explain_log,
+    settings_of,
+)
 from logagent.model.retention.settings import Layers, Setting
 
 BROKER_RUNS = "the broker runs"
@@ -53,7 +61,7 @@ class Sum:
     """The bytes of many directories that stay for the same reason, by the same setting. `first`: None also where it is
     not the same for all. `largest`: the directory that has most of them, `largest_bytes` of it."""
 
-    reason: Reason
+    reason: RetentionReason
     setting: Setting | None
     first: str | None
     bytes: int = 0
@@ -159,7 +167,7 @@ class Explainer:
             fs.sums = _merged(fs.sums)
             rest = fs.used - sum(s.allocated for s in fs.sums)
             # Other directories, the file system's own, and what changed meanwhile: it may be negative.
-            fs.sums.append(Sum(Reason.UNEXPLAINED, None, None, 0, rest))
+            fs.sums.append(Sum(RetentionReason.UNEXPLAINED, None, None, 0, rest))
             fs.sums.sort(key=lambda s: -s.allocated)
         return sorted(by_device.values(), key=lambda fs: (-fs.used, fs.log_dirs))
 
@@ -167,13 +175,15 @@ class Explainer:
         """What is beside the directories in a log dir."""
         other = self.session.inventories[path].other_allocated
         files = other - sum(d.allocated for d in dirs if d.kind in OTHER_KINDS)
-        yield Sum(Reason.LOG_DIR_FILES, None, None, 0, files)
+        yield Sum(RetentionReason.LOG_DIR_FILES, None, None, 0, files)
         if where.open_removed_bytes:
             first = "the processes that have them open close them"
-            yield Sum(Reason.OPEN_REMOVED, None, first, 0, where.open_removed_bytes)
+            yield Sum(RetentionReason.OPEN_REMOVED, None, first, 0, where.open_removed_bytes)
 
-    def _summed(self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> dict[tuple[Reason, Setting | None], Sum]:
-        found: dict[tuple[Reason, Setting | None], Sum] = {}
+    def _summed(
+        self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir]
+    ) -> dict[tuple[RetentionReason, Setting | None], Sum]:
+        found: dict[tuple[RetentionReason, Setting | None], Sum] = {}
         for explained in self._explained(log_dir, dirs, edges_only=True):
             key = explained.dir.key
             for group in explained.groups:
@@ -232,7 +242,7 @@ class Explainer:
             if log_dir.offline() is not None:
                 raise
             return [_unread(d, str(error))]
-        due = (Reason.DUE, Reason.BELOW_LOG_START)
+        due = (RetentionReason.DUE, RetentionReason.BELOW_LOG_START)
         groups = [g._replace(first=waits) if g.reason in due and waits is not None else g for g in groups]
         return [*groups, *self._beside_segments(topic, files, waits)]
 
@@ -249,31 +259,33 @@ class Explainer:
             if waits is None and delay is not None and files.deleted_ms + delay > self.facts.now_ms:
                 at_ms = files.deleted_ms + delay
             first = None if at_ms is not None else _AFTER_LOADING
-            yield Group(Reason.DELETED_FILES, files.deleted_bytes, files.deleted, 0, None, at_ms, at_ms, setting, first)
+            yield Group(
+                RetentionReason.DELETED_FILES, files.deleted_bytes, files.deleted, 0, None, at_ms, at_ms, setting, first
+            )
         if files.indexes or files.indexes_bytes:
             first = "the active segment is rolled, which trims them"
-            yield Group(Reason.ACTIVE_INDEXES, files.indexes_bytes, files.indexes, first=first)
-        yield Group(Reason.PARTITION_FILES, files.others_bytes, files.others, first="the partition is deleted")
+            yield Group(RetentionReason.ACTIVE_INDEXES, files.indexes_bytes, files.indexes, first=first)
+        yield Group(RetentionReason.PARTITION_FILES, files.others_bytes, files.others, first="the partition is deleted")
 
     def _whole(self, d: PartitionDir, ruling: Ruling | None) -> Group:
         """A directory that goes, or stays, as a whole."""
         at_ms: int | None = None
         if d.kind is Kind.DELETE:
-            reason, first, at_ms = Reason.MARKED, None, self._due.get(d.key)
+            reason, first, at_ms = RetentionReason.MARKED, None, self._due.get(d.key)
         elif d.kind is Kind.STRAY:
             marked = marked_at_ms(d, self._marks.get(d.key), self.session.clock_watch.corrected)
             at_ms = marked + self.session.settings.cleanup.stray_retention
-            reason, first = Reason.STRAY, "logagent cleanup removes it (a broker never does)"
+            reason, first = RetentionReason.STRAY, "logagent cleanup removes it (a broker never does)"
         elif d.kind is Kind.FUTURE:
-            reason, first = Reason.MOVE, "its move between log dirs is finished"
+            reason, first = RetentionReason.MOVE, "its move between log dirs is finished"
         elif d.kind is Kind.METADATA:
-            reason, first = Reason.METADATA_LOG, "newer snapshots make older segments superfluous"
+            reason, first = RetentionReason.METADATA_LOG, "newer snapshots make older segments superfluous"
         elif d.kind is Kind.CACHE:
-            reason, first = Reason.INDEX_CACHE, "the broker evicts them"
+            reason, first = RetentionReason.INDEX_CACHE, "the broker evicts them"
         elif d.kind is Kind.INVALID:
-            reason, first = Reason.NOT_A_LOG, "somebody moves it away"
+            reason, first = RetentionReason.NOT_A_LOG, "somebody moves it away"
         else:
-            reason, first = Reason.ORPHAN, "logagent cleanup sets it aside"
+            reason, first = RetentionReason.ORPHAN, "logagent cleanup sets it aside"
             if ruling is not None and ruling.reason is not None:
                 first = f"{first} ({ruling.reason})"
         return Group(reason, d.bytes, d.allocated, d.segments, d.first_offset, at_ms, at_ms, None, first)
@@ -287,7 +299,9 @@ def _or_unread(answer: list[Explained] | LogAgentError | None, dirs: Sequence[Pa
 
 
 def _unread(d: PartitionDir, why: str) -> Group:
-    return Group(Reason.UNREADABLE, d.bytes, d.allocated, d.segments, d.first_offset, first=f"it can be read: {why}")
+    return Group(
+        RetentionReason.UNREADABLE, d.bytes, d.allocated, d.segments, d.first_offset, first=f"it can be read: {why}"
+    )
 
 
 def _entries(log_dir: OpenLogDir, name: str) -> Entries:
@@ -305,7 +319,7 @@ def _entries(log_dir: OpenLogDir, name: str) -> Entries:
 
 def _merged(sums: Iterable[Sum]) -> list[Sum]:
     """One for each reason and setting."""
-    found: dict[tuple[Reason, Setting | None], Sum] = {}
+    found: dict[tuple[RetentionReason, Setting | None], Sum] = {}
     for s in sums:
         known = found.get((s.reason, s.setting))
         if known is None:

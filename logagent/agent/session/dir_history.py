@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from logagent.host.state.journal import Entry, Journal
 from logagent.model.assignments.sightings import Sighting
-from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.verdict import VerdictReason
 from logagent.model.naming.dir_names import classify, is_unique
 from logagent.model.planning.queue import NO_REMOVALS, Contents, Mark, RemovalIntent, RemovalIntents
 from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir
@@ -179,7 +179,7 @@ def proven_absent(sightings: Iterable[Sighting], cleanup: CleanupSettings) -> fr
         s.topic_id
         for s in sightings
         if s.topic_id is not None
-        and s.reason in (Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED)
+        and s.reason in (VerdictReason.TOPIC_ABSENT, VerdictReason.TOPIC_RECREATED)
         and s.count >= cleanup.sightings
         and s.last_ms - s.first_ms >= cleanup.min_age
     )

@@ -16,7 +16,7 @@ from logagent.cli.host_session import note_health, read_assignments, say_where_t
 from logagent.cli.options import Call, common, gathered, reads_assignments
 from logagent.cli.render import dump_line, dump_rows, human_bytes, show_line, table
 from logagent.model.assignments.strays import needs_cover
-from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.verdict import VerdictReason
 from logagent.model.assignments.without_directory import LeftLogDir, Missing, as_told, named
 from logagent.model.facts import Facts, Ruling
 from logagent.model.planning.rescue_steps import at_risk
@@ -140,7 +140,7 @@ def _details(session: Session, facts: Facts, strays: Mapping[DirKey, Ruling]) ->
     asked = [d for d in session.of_kind(Kind.STRAY) if needs_cover(strays[d.key])]
     covered = session.rule_on_strays(asked, facts.now_ms)
     found = {key: {"detail": covered.get(key, r).detail} for key, r in strays.items()}
-    return found | {key: {"detail": r.detail} for key, r in facts.rulings.items() if r.reason == Reason.COPY_OF}
+    return found | {key: {"detail": r.detail} for key, r in facts.rulings.items() if r.reason == VerdictReason.COPY_OF}
 
 
 def _show_totals(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from logagent.model.assignments.covered import LogExtent, covers, end_of_epoch, why_not_covered
-from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.verdict import VerdictReason
 from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Facts, StrayRuling
 from logagent.model.naming.dir_names import current_name
@@ -155,9 +155,9 @@ def as_loaded(log: LogExtent, log_start: int) -> LogExtent:
 
 def _is_known(d: PartitionDir, facts: Facts) -> bool:
     ruling = facts.ruling(d)
-    return ruling.verdict is Verdict.ASSIGNED or ruling.reason == Reason.WRONG_DIRECTORY
+    return ruling.verdict is Verdict.ASSIGNED or ruling.reason == VerdictReason.WRONG_DIRECTORY
 
 
 def _rank(d: PartitionDir, facts: Facts, log: LogExtent, free: Mapping[str, int]) -> tuple[bool, int, int, DirKey]:
-    rightly_here = facts.ruling(d).reason != Reason.WRONG_DIRECTORY
+    rightly_here = facts.ruling(d).reason != VerdictReason.WRONG_DIRECTORY
     return rightly_here, free.get(d.log_dir, 0), log.log_end or 0, d.key

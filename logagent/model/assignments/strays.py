@@ -12,12 +12,12 @@ from typing import Literal
 
 from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, what_it_has, why_not_covered
 from logagent.model.assignments.image import AssignmentImage
-from logagent.model.assignments.verdict import GONE_FOR_GOOD, Reason
+from logagent.model.assignments.verdict import GONE_FOR_GOOD, VerdictReason
 from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Ruling, StrayRuling
 from logagent.model.records import Kind, PartitionDir, Verdict
 
-SILENT = frozenset({Reason.NO_ASSIGNMENTS, Reason.STALE_ASSIGNMENTS})
+SILENT = frozenset({VerdictReason.NO_ASSIGNMENTS, VerdictReason.STALE_ASSIGNMENTS})
 """Reasons that mean that nothing is known now. Any other unknown means that the topic may live, or that the assignments
 are of another cluster."""
 
@@ -38,7 +38,7 @@ def before_stray(stray: PartitionDir, full_topic: str | None, image: AssignmentI
 
 def is_assigned_here(ruling: Ruling) -> bool:
     """Whether this node is a replica of the stray's topic id and partition: then it is removed only if covered."""
-    return ruling.verdict is Verdict.ASSIGNED or ruling.reason == Reason.WRONG_DIRECTORY
+    return ruling.verdict is Verdict.ASSIGNED or ruling.reason == VerdictReason.WRONG_DIRECTORY
 
 
 def needs_cover(ruling: Ruling) -> bool:

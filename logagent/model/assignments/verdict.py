@@ -68,7 +68,7 @@ from logagent.model.records import Kind, PartitionDir, Verdict
 from logagent.model.times import rfc3339
 
 
-class Reason(StrEnum):
+class VerdictReason(StrEnum):
     """Those of `ORPHAN_REASONS` are reasons for `orphan`, all others for `unknown`."""
 
     TOPIC_ABSENT = "topic-absent"
@@ -86,15 +86,15 @@ class Reason(StrEnum):
     SOURCES_DISAGREE = "sources-disagree"
 
 
-ORPHAN_REASONS: Final[Mapping[Reason, str]] = {
-    Reason.TOPIC_ABSENT: "its topic id is not in the cluster",
-    Reason.TOPIC_RECREATED: "a topic of this name has another id",
-    Reason.NOT_A_REPLICA: "this broker holds none of the partition's replicas",
-    Reason.COPY_OF: "made by hand from a living partition, under another name",
+ORPHAN_REASONS: Final[Mapping[VerdictReason, str]] = {
+    VerdictReason.TOPIC_ABSENT: "its topic id is not in the cluster",
+    VerdictReason.TOPIC_RECREATED: "a topic of this name has another id",
+    VerdictReason.NOT_A_REPLICA: "this broker holds none of the partition's replicas",
+    VerdictReason.COPY_OF: "made by hand from a living partition, under another name",
 }
 """What each says of a directory, on a host and across the fleet."""
 
-GONE_FOR_GOOD: Final = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED})
+GONE_FOR_GOOD: Final = frozenset({VerdictReason.TOPIC_ABSENT, VerdictReason.TOPIC_RECREATED})
 """Those that stay true once proven, because topic ids are never reused. (A reassignment can end `not-a-replica`.)"""
 
 
@@ -151,7 +151,7 @@ def _proof(
         elif image.never_showed(topic_id):
             witness = Witness.NEVER_SHOWN
         return (Held(claim, witness, image.known_until_ms),)
-    if ruling.verdict is Verdict.ASSIGNED or ruling.reason == Reason.WRONG_DIRECTORY:
+    if ruling.verdict is Verdict.ASSIGNED or ruling.reason == VerdictReason.WRONG_DIRECTORY:
         lives = Held(Claim.LIVES_HERE, witness, image.at_ms)
         return (lives, Held(Claim.OTHERS_IN_SYNC, witness, image.at_ms)) if ruling.last_copy is False else (lives,)
     return ()
@@ -174,10 +174,10 @@ def _decide(
         return unusable
     assert image is not None and host.node_id is not None
     if directory.topic is None or directory.partition is None or directory.topic == METADATA_TOPIC:
-        return _unknown(Reason.INTERNAL, "this is Kafka's own metadata log")
+        return _unknown(VerdictReason.INTERNAL, "this is Kafka's own metadata log")
     topic_id = directory.topic_id
     if topic_id is None or topic_id == ZERO_ID:
-        return _unknown(Reason.NO_TOPIC_ID, directory.error or "it has no topic id (partition.metadata)")
+        return _unknown(VerdictReason.NO_TOPIC_ID, directory.error or "it has no topic id (partition.metadata)")
     topic = image.by_id.get(topic_id)
     if topic is not None:
         ruling = _of_living_topic(directory, topic, image, host.node_id, directory_id)
@@ -186,7 +186,7 @@ def _decide(
     if ruling.verdict is not Verdict.ORPHAN:
         return ruling
     if directory.topic in INTERNAL_TOPICS and not internal:
-        return _unknown(Reason.INTERNAL, f"{directory.topic} is an internal topic; else {_in_words(ruling)}")
+        return _unknown(VerdictReason.INTERNAL, f"{directory.topic} is an internal topic; else {_in_words(ruling)}")
     # A broker applies only committed records: if it says that the topic is gone, its removal is committed.
     settled = absent_by_id is not None and topic is None and topic_id in absent_by_id
     return _held_back(directory, image, ruling, settled)
@@ -202,13 +202,15 @@ def combine(primary: Ruling, secondary: Ruling | None) -> Ruling:
     """
     if secondary is None or primary.verdict is Verdict.UNKNOWN:
         return primary
-    if primary.reason == Reason.COPY_OF and secondary.reason == Reason.NO_ASSIGNMENTS:
+    if primary.reason == VerdictReason.COPY_OF and secondary.reason == VerdictReason.NO_ASSIGNMENTS:
         return primary
     if (primary.verdict, primary.reason) == (secondary.verdict, secondary.reason):
         return primary
     if primary.verdict is Verdict.ASSIGNED and secondary.verdict is not Verdict.ORPHAN:
         return primary
-    return _unknown(Reason.SOURCES_DISAGREE, f"one source says {_in_words(primary)}, the other {_in_words(secondary)}")
+    return _unknown(
+        VerdictReason.SOURCES_DISAGREE, f"one source says {_in_words(primary)}, the other {_in_words(secondary)}"
+    )
 
 
 def contradict(
@@ -234,9 +236,9 @@ def contradict(
     for image in doubted:
         if image.at_ms < proven_until:
             continue
-        if ruling.reason == Reason.COPY_OF:
+        if ruling.reason == VerdictReason.COPY_OF:
             says = f"a topic {directory.topic} exists" if directory.topic in image.by_name else None
-        elif ruling.reason != Reason.NOT_A_REPLICA:
+        elif ruling.reason != VerdictReason.NOT_A_REPLICA:
             says = "the topic id exists" if directory.topic_id in image.by_id else None
         else:
             partition = image.partition(directory.topic_id, directory.partition)
@@ -245,7 +247,7 @@ def contradict(
         if says is not None:
             proven = rfc3339(proven_until)
             return _unknown(
-                Reason.SOURCES_DISAGREE,
+                VerdictReason.SOURCES_DISAGREE,
                 f"{_in_words(ruling)} as of {proven}; but {says} as of {rfc3339(image.at_ms)}, says a source that alone"
                 f" decides nothing here ({image.source}: {image.origin})",
             )
@@ -254,25 +256,25 @@ def contradict(
 
 def _image_problem(image: AssignmentImage | None, host: Host, now_ms: int) -> Ruling | None:
     if image is None:
-        return _unknown(Reason.NO_ASSIGNMENTS, "no assignments were read")
+        return _unknown(VerdictReason.NO_ASSIGNMENTS, "no assignments were read")
     if not image.by_name:
-        return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)} has no topics")
+        return _unknown(VerdictReason.NO_ASSIGNMENTS, f"{_origin(image)} has no topics")
     if host.node_id is None or host.cluster_id is None:
         what = "cluster id of this log dir is" if host.node_id is not None else "ids of this host's log dirs are"
-        return _unknown(Reason.FOREIGN_CLUSTER, f"the {what} unknown")
+        return _unknown(VerdictReason.FOREIGN_CLUSTER, f"the {what} unknown")
     if image.cluster_id != host.cluster_id:
         return _unknown(
-            Reason.FOREIGN_CLUSTER, f"{_origin(image)} is of cluster {image.cluster_id}, not {host.cluster_id}"
+            VerdictReason.FOREIGN_CLUSTER, f"{_origin(image)} is of cluster {image.cluster_id}, not {host.cluster_id}"
         )
     age_ms = image.age_ms(now_ms)
     if age_ms > host.max_age_ms or age_ms < -CLOCK_TOLERANCE_MS:
         what = f"{age_ms / 1000:.0f} s old, at most {host.max_age_ms / 1000:.0f} s are allowed"
         if age_ms < 0:
             what = f"from {-age_ms / 1000:.0f} s in the future"
-        return _unknown(Reason.STALE_ASSIGNMENTS, f"{_origin(image)} is {what}")
+        return _unknown(VerdictReason.STALE_ASSIGNMENTS, f"{_origin(image)} is {what}")
     # A drained broker has no replicas, but a complete image still lists it.
     if host.node_id not in image.nodes and not (image.complete and host.node_id in image.brokers):
-        return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)} does not know node {host.node_id}")
+        return _unknown(VerdictReason.NO_ASSIGNMENTS, f"{_origin(image)} does not know node {host.node_id}")
     return None
 
 
@@ -284,13 +286,13 @@ def _of_living_topic(
     assert directory.partition is not None
     partition = topic.partitions.get(directory.partition)
     if partition is None:
-        return _unknown(Reason.NO_ASSIGNMENTS, f"the topic exists, but has no partition {directory.partition}")
+        return _unknown(VerdictReason.NO_ASSIGNMENTS, f"the topic exists, but has no partition {directory.partition}")
     if node_id in partition.replicas:
         return _of_living_replica(directory, partition, image, node_id, directory_id)
     replicas = ", ".join(map(str, partition.replicas))
     if partition.reassigning:
-        return _unknown(Reason.REASSIGNING, f"it is being reassigned; its replicas are {replicas}")
-    return Ruling(Verdict.ORPHAN, Reason.NOT_A_REPLICA, f"its replicas are {replicas}; this node is {node_id}")
+        return _unknown(VerdictReason.REASSIGNING, f"it is being reassigned; its replicas are {replicas}")
+    return Ruling(Verdict.ORPHAN, VerdictReason.NOT_A_REPLICA, f"its replicas are {replicas}; this node is {node_id}")
 
 
 def _of_another_name(directory: PartitionDir, topic: Topic, image: AssignmentImage) -> Ruling:
@@ -299,14 +301,16 @@ def _of_another_name(directory: PartitionDir, topic: Topic, image: AssignmentIma
     whose = f"its topic id {topic.topic_id} is that of topic {topic.name}"
     moving = directory.kind is Kind.FUTURE
     if moving or directory.topic in image.by_name or directory.partition not in topic.partitions:
-        return _unknown(Reason.SOURCES_DISAGREE, whose)
+        return _unknown(VerdictReason.SOURCES_DISAGREE, whose)
     if not image.complete:
         return _unknown(
-            Reason.NO_ASSIGNMENTS,
+            VerdictReason.NO_ASSIGNMENTS,
             f"{whose}; {_origin(image)} does not list a topic {directory.topic}, which proves nothing",
         )
     by_name = "by its name " if len(topic.partitions) > 1 else ""  # no file of it says of which partition
-    return Ruling(Verdict.ORPHAN, Reason.COPY_OF, f"{by_name}a copy of {topic.name}-{directory.partition}: {whose}")
+    return Ruling(
+        Verdict.ORPHAN, VerdictReason.COPY_OF, f"{by_name}a copy of {topic.name}-{directory.partition}: {whose}"
+    )
 
 
 def _of_living_replica(
@@ -322,10 +326,10 @@ def _of_living_replica(
     if elsewhere and directory.kind is Kind.CURRENT:
         if (untested := image.untested_because) is not None:
             there = f"{untested}; else in directory {assigned_directory}"
-            return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)}: {there}")
+            return _unknown(VerdictReason.NO_ASSIGNMENTS, f"{_origin(image)}: {there}")
         return Ruling(
             Verdict.UNKNOWN,
-            Reason.WRONG_DIRECTORY,
+            VerdictReason.WRONG_DIRECTORY,
             f"the cluster has this replica in directory {assigned_directory}; this is {directory_id}",
             last_copy,
         )
@@ -348,17 +352,17 @@ def _of_gone_topic(
     assert directory.topic is not None
     namesake = image.by_name.get(directory.topic)
     if namesake is not None and namesake.topic_id is None:
-        return _unknown(Reason.NO_TOPIC_ID, f"{_origin(image)} has no topic ids")
+        return _unknown(VerdictReason.NO_TOPIC_ID, f"{_origin(image)} has no topic ids")
     if not image.complete and (absent_by_id is None or topic_id not in absent_by_id):
         return _unknown(
-            Reason.NO_ASSIGNMENTS, f"{_origin(image)} does not list topic id {topic_id}, which proves nothing"
+            VerdictReason.NO_ASSIGNMENTS, f"{_origin(image)} does not list topic id {topic_id}, which proves nothing"
         )
     if namesake is not None:
         return Ruling(
-            Verdict.ORPHAN, Reason.TOPIC_RECREATED, f"the topic of this name now has the id {namesake.topic_id}"
+            Verdict.ORPHAN, VerdictReason.TOPIC_RECREATED, f"the topic of this name now has the id {namesake.topic_id}"
         )
     never = ", and none here ever had it" if image.never_showed(topic_id) else ""
-    return Ruling(Verdict.ORPHAN, Reason.TOPIC_ABSENT, f"no topic has the id {topic_id}{never}")
+    return Ruling(Verdict.ORPHAN, VerdictReason.TOPIC_ABSENT, f"no topic has the id {topic_id}{never}")
 
 
 def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling, settled: bool) -> Ruling:
@@ -369,15 +373,19 @@ def _held_back(directory: PartitionDir, image: AssignmentImage, orphan: Ruling, 
     if orphan.reason not in GONE_FOR_GOOD:
         doubt = doubt or image.untested_because
     if doubt is not None:
-        return _unknown(Reason.NO_ASSIGNMENTS, f"{_origin(image)}: {doubt}; else {_in_words(orphan)}")
+        return _unknown(VerdictReason.NO_ASSIGNMENTS, f"{_origin(image)}: {doubt}; else {_in_words(orphan)}")
     if not settled and not image.uncommitted.isdisjoint(
         (directory.topic_id, (directory.topic_id, directory.partition))
     ):
-        return _unknown(Reason.UNCOMMITTED, f"the removal is not known to be committed; else {_in_words(orphan)}")
+        return _unknown(
+            VerdictReason.UNCOMMITTED, f"the removal is not known to be committed; else {_in_words(orphan)}"
+        )
     # The directory was created no later than the older of the two times: a rename renews ctime, a new file mtime.
     newest_possible_ms = min(directory.ctime_ns, directory.mtime_ns) // 1_000_000
     if newest_possible_ms > image.known_until_ms:
-        return _unknown(Reason.STALE_ASSIGNMENTS, f"{_too_young(newest_possible_ms, image)}; else {_in_words(orphan)}")
+        return _unknown(
+            VerdictReason.STALE_ASSIGNMENTS, f"{_too_young(newest_possible_ms, image)}; else {_in_words(orphan)}"
+        )
     return orphan
 
 
@@ -391,7 +399,7 @@ def _too_young(newest_possible_ms: int, image: AssignmentImage) -> str:
     return f"the directory may be {late:.0f} s younger than {_origin(image)}, {until}{tells}"
 
 
-def _unknown(reason: Reason, detail: str) -> Ruling:
+def _unknown(reason: VerdictReason, detail: str) -> Ruling:
     return Ruling(Verdict.UNKNOWN, reason, detail)
 
 

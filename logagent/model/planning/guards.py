@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logagent.model.assignments.strays import needs_cover
-from logagent.model.assignments.verdict import Reason
+from logagent.model.assignments.verdict import VerdictReason
 from logagent.model.claims import JUST, Act, Claim, Unmet, Witness, met
 from logagent.model.facts import Facts, LogDirFacts
 from logagent.model.kafka_version import STRAY_SINCE, version_text
@@ -194,7 +194,7 @@ def _stray(p: Proposal, facts: Facts, unmet: Unmet) -> Refusal:
         )
     fact = "nobody checked who owns its partition" if ruling is None else ruling.detail
     hint = "it stays until fresh assignments or another copy show that it may go; logagent restore brings it back"
-    if ruling is not None and ruling.ruling is not None and ruling.ruling.reason == Reason.NO_TOPIC_ID:
+    if ruling is not None and ruling.ruling is not None and ruling.ruling.reason == VerdictReason.NO_TOPIC_ID:
         hint = "nothing can show that it may go; if its data may be lost forever: logagent delete --even-last-copy"
         hint += f" --partition {p.dir.name}; logagent restore brings it back"
     if ruling is not None and ruling.hint is not None:

@@ -49,7 +49,7 @@ def oldest_that_go(
     return found
 
 
-class Reason(StrEnum):
+class RetentionReason(StrEnum):
     """Why bytes are still there."""
 
     DUE = "due"
@@ -112,7 +112,7 @@ class Group(NamedTuple):
     """Bytes that stay for one reason. `at_ms`: when the first of them go, at the earliest, and `last_at_ms` the last;
     None if no date is known. `first`: what must happen before they go, in words. `setting`: what decides it."""
 
-    reason: Reason
+    reason: RetentionReason
     bytes: int
     allocated: int
     segments: int = 0
@@ -213,14 +213,14 @@ def _joined(one: Group, other: Group) -> Group:
 class _Waits(NamedTuple):
     """Why one segment stays, whatever the others do, and its date."""
 
-    reason: Reason
+    reason: RetentionReason
     setting: Setting | None
     at_ms: int | None = None
     first: str | None = None
 
 
 # At the next checks, and then the next segment is looked at.
-GOING: Final = (Reason.DUE, Reason.BELOW_LOG_START, Reason.NOT_YET_TIERED)
+GOING: Final = (RetentionReason.DUE, RetentionReason.BELOW_LOG_START, RetentionReason.NOT_YET_TIERED)
 _HIGH_WATERMARK = "it is replicated (the high watermark is {0}; the in-sync replicas have to fetch up to {1})"
 _COPIED = "it is copied to remote storage"
 _ROLLED_AND_COPIED = "it is rolled, and copied to remote storage"
@@ -244,15 +244,17 @@ class _Log:
             due = self._due(i) if follows else None
             going = going and due is not None and due.reason in GOING
             # Past its retention all the same, and behind one whose copy is delayed.
-            follows = due is not None and due.reason in (*GOING, Reason.COPY_DELAYED)
+            follows = due is not None and due.reason in (*GOING, RetentionReason.COPY_DELAYED)
             found = due if due is not None else self._waits(i) if self.deletes else self._kept(s)
             if going:
                 yield self._group(s, found)
                 continue
             if found.at_ms is not None and blocked:
-                found = found._replace(reason=Reason.OLDER_SEGMENT, at_ms=None, first="the segments before it go")
+                found = found._replace(
+                    reason=RetentionReason.OLDER_SEGMENT, at_ms=None, first="the segments before it go"
+                )
             elif found.at_ms is not None and found.at_ms < date:
-                found = found._replace(reason=Reason.OLDER_SEGMENT, at_ms=date)
+                found = found._replace(reason=RetentionReason.OLDER_SEGMENT, at_ms=date)
             blocked = blocked or found.at_ms is None
             date = max(date, found.at_ms or date)
             yield self._group(s, found)
@@ -277,11 +279,11 @@ class _Log:
         """What becomes of a segment at the next checks, if all before it go then; None if it stays."""
         s, topic = self.segments[i], self.topic
         if i < self.below:
-            return self._unless_above(i, _Waits(Reason.BELOW_LOG_START, None, self.now_ms))
+            return self._unless_above(i, _Waits(RetentionReason.BELOW_LOG_START, None, self.now_ms))
         if i - self.below >= len(self.breaches) or (s.active and s.bytes == 0):
             return None
         setting = topic.retention_ms if self.breaches[i - self.below].time else topic.retention_bytes
-        found = _Waits(Reason.DUE, setting, self.now_ms)
+        found = _Waits(RetentionReason.DUE, setting, self.now_ms)
         if topic.tiered:
             found = self._once_copied(i, setting, self.now_ms)
         return self._unless_above(i, found) if found.reason in GOING else found
@@ -295,21 +297,21 @@ class _Log:
         ms, size = (0 if found is None else found.number for found in (lag, self.topic.copy_lag_bytes))
         newer = self.upto[-1] - self.upto[i]
         if ms is None or size is None:
-            return _Waits(Reason.NOT_YET_TIERED, setting, at_ms, f"{copied} (how much later is not known)")
+            return _Waits(RetentionReason.NOT_YET_TIERED, setting, at_ms, f"{copied} (how much later is not known)")
         aged = s.largest_ms is None or s.largest_ms > self.now_ms or (ms > 0 and s.largest_ms + ms <= at_ms)
         if 0 in (ms, size) or (ms > 0 and aged) or 0 < size <= newer:
-            return _Waits(Reason.NOT_YET_TIERED, setting, at_ms, copied)
+            return _Waits(RetentionReason.NOT_YET_TIERED, setting, at_ms, copied)
         grows = f"{size - newer} more bytes are written to the partition" if size > 0 else None
         if ms > 0 and s.largest_ms is not None:
             first = f"{copied}, at that time or once {grows}" if grows is not None else copied
-            return _Waits(Reason.COPY_DELAYED, lag, s.largest_ms + ms, first)
-        return _Waits(Reason.COPY_DELAYED, self.topic.copy_lag_bytes, None, grows)
+            return _Waits(RetentionReason.COPY_DELAYED, lag, s.largest_ms + ms, first)
+        return _Waits(RetentionReason.COPY_DELAYED, self.topic.copy_lag_bytes, None, grows)
 
     def _unless_above(self, i: int, found: _Waits) -> _Waits:
         hw, upper = self.offsets.high_watermark, self._upper(i)
         if hw is None or upper is None or hw >= upper:
             return found
-        return _Waits(Reason.ABOVE_HIGH_WATERMARK, found.setting, None, _HIGH_WATERMARK.format(hw, upper))
+        return _Waits(RetentionReason.ABOVE_HIGH_WATERMARK, found.setting, None, _HIGH_WATERMARK.format(hw, upper))
 
     def _upper(self, i: int) -> int | None:
         """`upperBoundOffset`: the base of the next segment, else the log end."""
@@ -319,51 +321,55 @@ class _Log:
         """Why a segment stays that no check deletes now, of a log that retention deletes from."""
         s, topic = self.segments[i], self.topic
         if s.active and s.bytes == 0:
-            return _Waits(Reason.ACTIVE, None, None, "records are written to it")
+            return _Waits(RetentionReason.ACTIVE, None, None, "records are written to it")
         ms, size = self.ms, self.size
         if ms is None or size is None:
-            return _Waits(Reason.SETTINGS_UNKNOWN, topic.retention_ms if ms is None else topic.retention_bytes)
+            return _Waits(RetentionReason.SETTINGS_UNKNOWN, topic.retention_ms if ms is None else topic.retention_bytes)
         if ms >= 0:
             return self._by_time(i, ms)
         if size < 0:
-            return _Waits(Reason.UNLIMITED, topic.retention_ms)
+            return _Waits(RetentionReason.UNLIMITED, topic.retention_ms)
         if i and self.upto[-1] - self.upto[i - 1] < size:
             # How much more has to be written is said of the oldest that stays.
-            return _Waits(Reason.SIZE, topic.retention_bytes, None, "the log grows beyond it")
+            return _Waits(RetentionReason.SIZE, topic.retention_bytes, None, "the log grows beyond it")
         more = max(size - (self.upto[-1] - self.upto[i]), 1)
-        return _Waits(Reason.SIZE, topic.retention_bytes, None, f"{more} more bytes are written to the partition")
+        return _Waits(
+            RetentionReason.SIZE, topic.retention_bytes, None, f"{more} more bytes are written to the partition"
+        )
 
     def _by_time(self, i: int, ms: int) -> _Waits:
         s, setting = self.segments[i], self.topic.retention_ms
         if s.largest_ms is None:
-            return _Waits(Reason.UNREADABLE, setting, None, "its timestamps can be read")
+            return _Waits(RetentionReason.UNREADABLE, setting, None, "its timestamps can be read")
         # Kafka: now - largest > retention.
         at_ms = s.largest_ms + ms + 1
         if s.largest_ms > self.now_ms:
-            return _Waits(Reason.FUTURE_TIMESTAMPS, setting, at_ms)
+            return _Waits(RetentionReason.FUTURE_TIMESTAMPS, setting, at_ms)
         if self.topic.tiered:
             return self._once_copied(i, setting, at_ms)
         if s.active:
-            return _Waits(Reason.ACTIVE, setting, at_ms, _NO_MORE_WRITES)
-        found = _Waits(Reason.RETENTION, setting, at_ms)
+            return _Waits(RetentionReason.ACTIVE, setting, at_ms, _NO_MORE_WRITES)
+        found = _Waits(RetentionReason.RETENTION, setting, at_ms)
         above = self._unless_above(i, found)
         return above if above is found else above._replace(at_ms=at_ms)
 
     def _kept(self, s: LogSegment) -> _Waits:
         """Why a segment stays of a log from which retention deletes nothing."""
         if self.topic.policy.text is None:
-            return _Waits(Reason.SETTINGS_UNKNOWN, self.topic.policy)
+            return _Waits(RetentionReason.SETTINGS_UNKNOWN, self.topic.policy)
         if "compact" not in self.topic.policies:
-            return _Waits(Reason.UNLIMITED, self.topic.policy)
+            return _Waits(RetentionReason.UNLIMITED, self.topic.policy)
         if s.active:
-            return _Waits(Reason.ACTIVE, self.topic.segment_bytes, None, self._rolls(s))
+            return _Waits(RetentionReason.ACTIVE, self.topic.segment_bytes, None, self._rolls(s))
         if self.offsets.cleaned is not None and s.base < self.offsets.cleaned:
-            return _Waits(Reason.COMPACTED, self.topic.policy, None, "newer records with the same keys are compacted")
+            return _Waits(
+                RetentionReason.COMPACTED, self.topic.policy, None, "newer records with the same keys are compacted"
+            )
         lag = self.topic.min_lag_ms.number
         if lag and s.largest_ms is not None and s.largest_ms + lag > self.now_ms:
-            return _Waits(Reason.NOT_YET_COMPACTED, self.topic.min_lag_ms, s.largest_ms + lag)
+            return _Waits(RetentionReason.NOT_YET_COMPACTED, self.topic.min_lag_ms, s.largest_ms + lag)
         first = "the share of what is not compacted exceeds it"
-        return _Waits(Reason.NOT_YET_COMPACTED, self.topic.dirty_ratio, None, first)
+        return _Waits(RetentionReason.NOT_YET_COMPACTED, self.topic.dirty_ratio, None, first)
 
     def _rolls(self, s: LogSegment) -> str:
         """When the active segment is rolled: with a record that no longer fits (`LogSegment.shouldRoll`)."""

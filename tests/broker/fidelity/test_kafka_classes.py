@@ -43,7 +43,7 @@ from logagent.model.naming.dir_names import (
     stray_name,
 )
 from logagent.model.records import Kind, PartitionDir, TopicPartition, Verdict
-from logagent.model.retention.reasons import Offsets, Reason, explain_log, settings_of
+from logagent.model.retention.reasons import Offsets, RetentionReason, explain_log, settings_of
 from logagent.model.retention.settings import Layers
 from tests.broker.rig.jars import QUICK_FLAGS, kafka_jars
 from tests.kafka_answers import FOLDER, content, rows
@@ -349,7 +349,7 @@ def _left(path: Path, config: dict[str, str], offsets: Offsets) -> list[int]:
         os.close(fd)
     layers = Layers(topics={name: {"t": text} for name, text in config.items()}, file={}, complete=True)
     groups = explain_log(segments, settings_of(layers, "t"), offsets, NOW)
-    going = sum(g.segments for g in groups if g.reason in (Reason.DUE, Reason.BELOW_LOG_START))
+    going = sum(g.segments for g in groups if g.reason in (RetentionReason.DUE, RetentionReason.BELOW_LOG_START))
     return [s.base for s in segments[going:]]
 
 

@@ -17,7 +17,7 @@ from logagent.model.assignments.image import (
     make_image,
 )
 from logagent.model.assignments.levels import NEWEST_METADATA_VERSION
-from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, Reason, combine, contradict, decide
+from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, VerdictReason, combine, contradict, decide
 from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
@@ -201,9 +201,9 @@ def test_last_copy_where_brokers_are_not_known() -> None:
 
 # -- two sources -----------------------------------------------------------------------------------
 
-ORPHAN = Ruling(Verdict.ORPHAN, Reason.TOPIC_ABSENT, "no topic has the id")
+ORPHAN = Ruling(Verdict.ORPHAN, VerdictReason.TOPIC_ABSENT, "no topic has the id")
 LIVING = Ruling(Verdict.ASSIGNED)
-UNSURE = Ruling(Verdict.UNKNOWN, Reason.REASSIGNING, "being moved")
+UNSURE = Ruling(Verdict.UNKNOWN, VerdictReason.REASSIGNING, "being moved")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ UNSURE = Ruling(Verdict.UNKNOWN, Reason.REASSIGNING, "being moved")
     [
         (ORPHAN, None, ("orphan", "topic-absent")),
         (ORPHAN, ORPHAN, ("orphan", "topic-absent")),
-        (ORPHAN, replace(ORPHAN, reason=Reason.NOT_A_REPLICA), ("unknown", "sources-disagree")),
+        (ORPHAN, replace(ORPHAN, reason=VerdictReason.NOT_A_REPLICA), ("unknown", "sources-disagree")),
         (ORPHAN, LIVING, ("unknown", "sources-disagree")),
         (ORPHAN, UNSURE, ("unknown", "sources-disagree")),
         (LIVING, ORPHAN, ("unknown", "sources-disagree")),
@@ -224,7 +224,7 @@ UNSURE = Ruling(Verdict.UNKNOWN, Reason.REASSIGNING, "being moved")
 def test_combine(first: Ruling, second: Ruling | None, answer: tuple[str, str | None]) -> None:
     combined = combine(first, second)
     assert outcome(combined) == answer
-    if combined.reason == Reason.SOURCES_DISAGREE:
+    if combined.reason == VerdictReason.SOURCES_DISAGREE:
         assert combined.detail is not None and second is not None
         assert str(first.verdict) in combined.detail and str(second.verdict) in combined.detail
 
@@ -361,7 +361,7 @@ def test_only_facts_younger_than_the_proof_contradict_it(
     proof_at: int, proof_until: int, said_at: int, contradicts: bool
 ) -> None:
     proof = image(at_ms=proof_at, known_until_ms=proof_until)
-    proven = Ruling(Verdict.ORPHAN, Reason.TOPIC_ABSENT, "no topic has the id")
+    proven = Ruling(Verdict.ORPHAN, VerdictReason.TOPIC_ABSENT, "no topic has the id")
     doubted = image(topics=HERE_AND_THERE, at_ms=said_at, known_until_ms=0)
     found = contradict(directory("gone", GONE), proven, HOST, proof=[proof], doubted=[doubted], now_ms=NOW)
     assert (found.verdict is Verdict.UNKNOWN) is contradicts

@@ -21,12 +21,14 @@ from logagent.model.assignments.image import (
     Topic,
     make_image,
 )
-from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, Reason, combine, decide
+from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS, Host, VerdictReason, combine, decide
 from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
 from tests.metadata_writer import id_of
 
-ORPHAN_REASONS = frozenset({Reason.TOPIC_ABSENT, Reason.TOPIC_RECREATED, Reason.NOT_A_REPLICA, Reason.COPY_OF})
+ORPHAN_REASONS = frozenset(
+    {VerdictReason.TOPIC_ABSENT, VerdictReason.TOPIC_RECREATED, VerdictReason.NOT_A_REPLICA, VerdictReason.COPY_OF}
+)
 NOW = 1_800_000_000_000
 MAX_AGE = 900_000
 HERE = id_of(901)
@@ -134,18 +136,20 @@ def check_proof(case: Case) -> Ruling:
     assert image.cluster_id == "ours" and 1 in image.nodes
     assert -CLOCK_TOLERANCE_MS <= NOW - image.at_ms <= MAX_AGE
     assert min(one.ctime_ns, one.mtime_ns) // 1_000_000 <= image.known_until_ms
-    settled = found.reason not in (Reason.NOT_A_REPLICA, Reason.COPY_OF) and one.topic_id in (case.absent or ())
+    settled = found.reason not in (VerdictReason.NOT_A_REPLICA, VerdictReason.COPY_OF) and one.topic_id in (
+        case.absent or ()
+    )
     assert settled or image.uncommitted.isdisjoint((one.topic_id, (one.topic_id, one.partition)))
-    if found.reason == Reason.COPY_OF:
+    if found.reason == VerdictReason.COPY_OF:
         assert partition is not None and image.by_id[one.topic_id].name != one.topic
         assert image.complete and one.topic not in image.by_name and one.kind is Kind.CURRENT
-    elif found.reason == Reason.NOT_A_REPLICA:
+    elif found.reason == VerdictReason.NOT_A_REPLICA:
         assert partition is not None and 1 not in partition.replicas and not partition.reassigning
         assert image.by_id[one.topic_id].name == one.topic
     else:
         assert one.topic_id not in image.by_id
         assert image.complete or (case.absent is not None and one.topic_id in case.absent)
-        assert (found.reason == Reason.TOPIC_RECREATED) == (one.topic in image.by_name)
+        assert (found.reason == VerdictReason.TOPIC_RECREATED) == (one.topic in image.by_name)
     return found
 
 
@@ -184,4 +188,4 @@ def test_many_cases_reach_every_verdict() -> None:
         case = a_case(rng)
         seen[check_proof(case).reason] += 1
         check_doubt(case)
-    assert min(seen[reason] for reason in (None, *Reason)) >= 15, seen
+    assert min(seen[reason] for reason in (None, *VerdictReason)) >= 15, seen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.model.assignments.verdict import GONE_FOR_GOOD, Reason
+from logagent.model.assignments.verdict import GONE_FOR_GOOD, VerdictReason
 from logagent.model.facts import Ruling
 from logagent.model.naming.dir_names import delete_name, future_name, stray_name
 from logagent.model.planning.guards import GUARDS
@@ -56,8 +56,8 @@ def test_leaks_are_room(path: str, verdict: Verdict | None) -> None:
 def test_only_of_a_topic_that_is_gone_nothing_is_at_risk() -> None:
     """What lives on other nodes may lack these records, after an unclean election and a reassignment."""
     path = f"orders-0/{SEGMENT}"
-    found = {reason: lost(path, Verdict.ORPHAN, reason) for reason in (*GONE_FOR_GOOD, Reason.NOT_A_REPLICA)}
-    assert found == {**{reason: [] for reason in GONE_FOR_GOOD}, Reason.NOT_A_REPLICA: [path]}
+    found = {reason: lost(path, Verdict.ORPHAN, reason) for reason in (*GONE_FOR_GOOD, VerdictReason.NOT_A_REPLICA)}
+    assert found == {**{reason: [] for reason in GONE_FOR_GOOD}, VerdictReason.NOT_A_REPLICA: [path]}
     assert lost(path, Verdict.ORPHAN) == [path], "for a reason that says nothing of its topic"
 
 

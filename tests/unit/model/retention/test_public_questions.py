@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from logagent.model.retention.reasons import LogSegment, Offsets, Reason, explain_log, settings_of
+from logagent.model.retention.reasons import LogSegment, Offsets, RetentionReason, explain_log, settings_of
 from logagent.model.retention.settings import Layers
 from tests.hosts import NOW
 
@@ -38,7 +38,7 @@ class Question:
 
     asked: str
     segments: list[LogSegment]
-    answer: list[Reason]
+    answer: list[RetentionReason]
     topic: dict[str, str] = field(default_factory=dict)
     dynamic: dict[str, str] = field(default_factory=dict)
     file: dict[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ QUESTIONS = [
     Question(
         "retention.ms is an hour, and records of last week are still there: few are written, all in one segment",
         log(0.01),
-        [Reason.ACTIVE],
+        [RetentionReason.ACTIVE],
         topic={"retention.ms": str(HOUR)},
         setting="retention.ms=3600000 (topic)",
         goes=0.01 * -1 + 1 / 24,
@@ -61,20 +61,20 @@ QUESTIONS = [
     Question(
         "the retention is over, nothing is deleted, and timestamps are in microseconds",
         [LogSegment(0, 100, 4096, NOW * 1000), *log(30, 0.1)[1:]],
-        [Reason.FUTURE_TIMESTAMPS, Reason.OLDER_SEGMENT],
+        [RetentionReason.FUTURE_TIMESTAMPS, RetentionReason.OLDER_SEGMENT],
         topic={"retention.ms": str(DAY)},
         goes=(NOW * 1000 - NOW) / DAY + 1,
     ),
     Question(
         "one record of 2030 in the oldest segment, and years of old ones behind it",
         [LogSegment(0, 1, 4096, NOW + 1000 * DAY), *log(0, 300, 200, 100)[1:]],
-        [Reason.FUTURE_TIMESTAMPS, Reason.OLDER_SEGMENT],
+        [RetentionReason.FUTURE_TIMESTAMPS, RetentionReason.OLDER_SEGMENT],
         goes=1007,
     ),
     Question(
         "log.retention.hours was lowered in server.properties, and this topic keeps its records",
         log(5, 0),
-        [Reason.RETENTION, Reason.ACTIVE],
+        [RetentionReason.RETENTION, RetentionReason.ACTIVE],
         topic={"retention.ms": str(7 * DAY)},
         file={"log.retention.hours": "24"},
         setting="retention.ms=604800000 (topic)",
@@ -83,7 +83,7 @@ QUESTIONS = [
     Question(
         "log.retention.hours is set, and log.retention.ms, left over in the file, is obeyed",
         log(5, 0),
-        [Reason.RETENTION, Reason.ACTIVE],
+        [RetentionReason.RETENTION, RetentionReason.ACTIVE],
         file={"log.retention.hours": "24", "log.retention.ms": str(30 * DAY)},
         setting=f"log.retention.ms={30 * DAY} (server.properties)",
         goes=25,
@@ -91,7 +91,7 @@ QUESTIONS = [
     Question(
         "the file says a day, kafka-configs.sh --entity-default said a month years ago",
         log(5, 0),
-        [Reason.RETENTION, Reason.ACTIVE],
+        [RetentionReason.RETENTION, RetentionReason.ACTIVE],
         dynamic={"log.retention.ms": str(30 * DAY)},
         file={"log.retention.ms": str(DAY)},
         setting=f"log.retention.ms={30 * DAY} (all brokers, dynamic)",
@@ -100,7 +100,7 @@ QUESTIONS = [
     Question(
         "a compacted topic with retention.ms keeps everything",
         log(300, 200, 0),
-        [Reason.COMPACTED, Reason.ACTIVE],
+        [RetentionReason.COMPACTED, RetentionReason.ACTIVE],
         topic={"cleanup.policy": "compact", "retention.ms": str(DAY)},
         offsets=Offsets(cleaned=20),
         setting="cleanup.policy=compact (topic)",
@@ -109,14 +109,14 @@ QUESTIONS = [
     Question(
         "a compacted topic still has old values of a key: they are in the active segment",
         log(3),
-        [Reason.ACTIVE],
+        [RetentionReason.ACTIVE],
         topic={"cleanup.policy": "compact", "segment.bytes": "1000"},
         first="rolled, by a record beyond 900 more bytes",
     ),
     Question(
         "__consumer_offsets has hundreds of GB: the cleaner has never come to it",
         log(300, 200, 0),
-        [Reason.NOT_YET_COMPACTED, Reason.ACTIVE],
+        [RetentionReason.NOT_YET_COMPACTED, RetentionReason.ACTIVE],
         topic={"cleanup.policy": "compact"},
         offsets=Offsets(cleaned=0),
         setting="log.cleaner.min.cleanable.ratio=0.5 (Kafka's default)",
@@ -124,7 +124,7 @@ QUESTIONS = [
     Question(
         "min.compaction.lag.ms is a week: nothing younger is compacted",
         log(5, 0),
-        [Reason.NOT_YET_COMPACTED, Reason.ACTIVE],
+        [RetentionReason.NOT_YET_COMPACTED, RetentionReason.ACTIVE],
         topic={"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * DAY)},
         setting="min.compaction.lag.ms=604800000 (topic)",
         goes=2,
@@ -132,7 +132,7 @@ QUESTIONS = [
     Question(
         "retention.bytes=1 GiB, and the partition has 1.9: a whole segment goes only while 1 GiB is left without it",
         log(3, 0, sizes=GIB, last=GIB - 100),
-        [Reason.SIZE],
+        [RetentionReason.SIZE],
         topic={"retention.bytes": str(GIB), "retention.ms": "-1"},
         setting=f"retention.bytes={GIB} (topic)",
         first="100 more bytes are written",
@@ -140,7 +140,7 @@ QUESTIONS = [
     Question(
         "retention.bytes is reached: the oldest go at the next check, whatever their age",
         log(0.3, 0.2, 0, sizes=GIB),
-        [Reason.DUE, Reason.RETENTION, Reason.ACTIVE],
+        [RetentionReason.DUE, RetentionReason.RETENTION, RetentionReason.ACTIVE],
         topic={"retention.bytes": str(2 * GIB)},
         setting=f"retention.bytes={2 * GIB} (topic)",
         goes=0,
@@ -148,7 +148,7 @@ QUESTIONS = [
     Question(
         "kafka-delete-records.sh was run, and the disk has not changed: the segment with the new start stays",
         log(1, 1, 0),
-        [Reason.BELOW_LOG_START, Reason.UNLIMITED],
+        [RetentionReason.BELOW_LOG_START, RetentionReason.UNLIMITED],
         topic={"retention.ms": "-1"},
         offsets=Offsets(log_start=15, high_watermark=30),
         goes=0,
@@ -156,7 +156,7 @@ QUESTIONS = [
     Question(
         "a replica is out of sync since long, and the leader deletes nothing beyond the high watermark",
         log(30, 20, 10),
-        [Reason.DUE, Reason.ABOVE_HIGH_WATERMARK, Reason.OLDER_SEGMENT],
+        [RetentionReason.DUE, RetentionReason.ABOVE_HIGH_WATERMARK, RetentionReason.OLDER_SEGMENT],
         topic={"retention.ms": str(DAY)},
         offsets=Offsets(high_watermark=12),
         setting="retention.ms=86400000 (topic)",
@@ -165,14 +165,14 @@ QUESTIONS = [
     Question(
         "retention.ms=-1 was set on the topic, once",
         log(900, 0),
-        [Reason.UNLIMITED],
+        [RetentionReason.UNLIMITED],
         topic={"retention.ms": "-1"},
         setting="retention.ms=-1 (topic)",
     ),
     Question(
         "tiered storage: the local disk stays full although local.retention.ms is an hour",
         log(5, 0),
-        [Reason.NOT_YET_TIERED],
+        [RetentionReason.NOT_YET_TIERED],
         topic={"remote.storage.enable": "true", "local.retention.ms": str(HOUR)},
         file={"remote.log.storage.system.enable": "true"},
         setting="local.retention.ms=3600000 (topic)",
@@ -182,7 +182,7 @@ QUESTIONS = [
     Question(
         "compact,delete: segments past retention.ms go as a whole",
         log(30, 0),
-        [Reason.DUE, Reason.ACTIVE],
+        [RetentionReason.DUE, RetentionReason.ACTIVE],
         topic={"cleanup.policy": "compact,delete", "retention.ms": str(DAY)},
         goes=0,
     ),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.naming.dir_names import INTERNAL_TOPICS, NEVER_DELETED
-from logagent.model.retention.reasons import Group, LogSegment, Offsets, Reason, explain_log, settings_of
+from logagent.model.retention.reasons import Group, LogSegment, Offsets, RetentionReason, explain_log, settings_of
 from logagent.model.retention.settings import Layers
 from tests.hosts import NOW
 
@@ -103,7 +103,7 @@ def explained(log: tuple[list[LogSegment], Offsets, int, int, str], now_ms: int 
 
 def goes_now(groups: Sequence[Group]) -> int:
     """How many segments the next checks delete."""
-    return sum(g.segments for g in groups if g.reason in (Reason.DUE, Reason.BELOW_LOG_START))
+    return sum(g.segments for g in groups if g.reason in (RetentionReason.DUE, RetentionReason.BELOW_LOG_START))
 
 
 @given(logs(), st.booleans())
@@ -134,7 +134,7 @@ def test_each_date_is_when_the_checks_delete_it_and_not_earlier(
         assert g.base in early.after_checks(g.at_ms - 1, start_first=True), g
         late = KafkaLog(segments, offsets, ms, size, "delete" in policy)
         assert g.base not in late.after_checks(g.at_ms, start_first=True), g
-    undated = [g for g in groups if g.at_ms is None and g.reason is not Reason.ABOVE_HIGH_WATERMARK]
+    undated = [g for g in groups if g.at_ms is None and g.reason is not RetentionReason.ABOVE_HIGH_WATERMARK]
     for g in undated:
         ever = KafkaLog(segments, offsets, ms, size, "delete" in policy)
         assert g.base in ever.after_checks(NOW + 1000 * DAY, start_first=True), g
@@ -143,16 +143,20 @@ def test_each_date_is_when_the_checks_delete_it_and_not_earlier(
 def test_what_is_not_known_is_said() -> None:
     segments = [LogSegment(0, 5, 4096, NOW, active=True)]
     (unknown,) = explain_log(segments, settings_of(Layers(), "t"), Offsets(), NOW)
-    assert unknown.reason is Reason.SETTINGS_UNKNOWN
+    assert unknown.reason is RetentionReason.SETTINGS_UNKNOWN
     layers = Layers(topics={"retention.ms": {"t": "${file:x}"}}, file={}, complete=True)
     (unknown,) = explain_log(segments, settings_of(layers, "t"), Offsets(), NOW)
-    assert unknown.reason is Reason.SETTINGS_UNKNOWN and unknown.setting is not None
+    assert unknown.reason is RetentionReason.SETTINGS_UNKNOWN and unknown.setting is not None
 
 
 def test_a_segment_whose_timestamps_cannot_be_read_keeps_the_later_ones() -> None:
     segments = [LogSegment(0, 5, 0, None), LogSegment(9, 5, 0, 0), LogSegment(12, 0, 0, NOW, active=True)]
     groups = explain_log(segments, settings_of(Layers(file={}, complete=True), "t"), Offsets(), NOW)
-    assert [g.reason for g in groups] == [Reason.UNREADABLE, Reason.OLDER_SEGMENT, Reason.ACTIVE]
+    assert [g.reason for g in groups] == [
+        RetentionReason.UNREADABLE,
+        RetentionReason.OLDER_SEGMENT,
+        RetentionReason.ACTIVE,
+    ]
 
 
 @pytest.mark.parametrize(("count", "groups"), [(1, 2), (500, 2)])
@@ -200,7 +204,11 @@ def test_below_the_log_start_offset_nothing_has_to_be_copied_to_remote_storage()
     file = {"remote.log.storage.system.enable": "true"}
     layers = Layers(topics={name: {"t": text} for name, text in own.items()}, file=file, complete=True)
     groups = explain_log(segments, settings_of(layers, "t"), Offsets(log_start=9), NOW)
-    assert [g.reason for g in groups] == [Reason.BELOW_LOG_START, Reason.NOT_YET_TIERED, Reason.NOT_YET_TIERED]
+    assert [g.reason for g in groups] == [
+        RetentionReason.BELOW_LOG_START,
+        RetentionReason.NOT_YET_TIERED,
+        RetentionReason.NOT_YET_TIERED,
+    ]
 
 
 TIERED = {"remote.storage.enable": "true", "retention.ms": str(9 * DAY), "retention.bytes": "-1"}
@@ -262,12 +270,12 @@ def test_what_is_copied_once_more_is_written_says_how_much() -> None:
     own = {"local.retention.bytes": "8", "local.retention.ms": "-1", "remote.copy.lag.ms": "-1"}
     groups = tiered(ages(3, 2), {**own, "remote.copy.lag.bytes": "30"})
     assert (groups[0].reason, groups[0].at_ms, str(groups[0].setting)) == (
-        Reason.COPY_DELAYED,
+        RetentionReason.COPY_DELAYED,
         None,
         "remote.copy.lag.bytes=30 (topic)",
     )
     assert groups[0].first == "20 more bytes are written to the partition"
-    assert tiered(ages(3, 2), {**own, "remote.copy.lag.bytes": "10"})[0].reason is Reason.NOT_YET_TIERED
+    assert tiered(ages(3, 2), {**own, "remote.copy.lag.bytes": "10"})[0].reason is RetentionReason.NOT_YET_TIERED
 
 
 def copied(segments: Sequence[LogSegment], now_ms: int, lag_ms: int, lag_bytes: int) -> int:
