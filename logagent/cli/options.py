@@ -25,9 +25,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _FILES, _DIRS = completion.paths("file"), completion.paths("dir")
 
-# Commands that are nothing without the log dirs. `doctor` reports missing rights in its findings, and `prestart` never
-# keeps a broker from starting; the others need no log dir.
-_READ_LOG_DIRS = frozenset({"scan", "queue", "cleanup", "rescue", "delete", "restore", "check", "run"})
 # How long the log dirs may take to show whether this user may read them.
 _RIGHTS_SECONDS = 2.0
 
@@ -276,8 +273,6 @@ def common(command: F) -> F:
         words = click.get_current_context().find_root().obj or ()
         call = Call(**{name: kwargs.pop(name, None) for name in _OF_CALL}, color=color, words=words)
         try:
-            if command.__module__.rpartition(".")[2] in _READ_LOG_DIRS:
-                refuse_wrong_user(call)
             command(call, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
@@ -287,3 +282,16 @@ def common(command: F) -> F:
         click.get_current_context().exit(int(call.status))
 
     return _COMMON(with_call)  # type: ignore[return-value]
+
+
+def needs_log_dirs(command: F) -> F:
+    """Put below `common` on a command that is nothing without the log dirs: a user who may not read them is told
+    so, before anything else. `doctor` reports missing rights in its findings, `prestart` never keeps a broker from
+    starting, and `explain` and `assignments` need the log dirs only for some answers."""
+
+    @wraps(command)
+    def refusing(call: Call, **kwargs: Any) -> None:
+        refuse_wrong_user(call)
+        command(call, **kwargs)
+
+    return refusing  # type: ignore[return-value]

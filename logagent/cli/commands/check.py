@@ -10,7 +10,7 @@ from logagent.agent.check.run_check import CheckReport, run_check
 from logagent.agent.session.session import Session
 from logagent.cli.check_leave import check_leave
 from logagent.cli.host_session import Progress, read_assignments, session_of
-from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.options import Call, common, needs_log_dirs, reads_assignments
 from logagent.cli.plan_documents import check_document
 from logagent.cli.render import dump, table
 from logagent.errors import Exit, UsageError
@@ -35,6 +35,7 @@ _COUNTED = ((Severity.FATAL, "fatal"), (Severity.WARNING, "warnings"), (Severity
 )
 @reads_assignments
 @common
+@needs_log_dirs
 def check(
     call: Call,
     kafka_version: str | None,

@@ -6,7 +6,7 @@ import click
 
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.session import Session
-from logagent.cli.options import Call, carries_out, common, includes_internal, reads_assignments
+from logagent.cli.options import Call, carries_out, common, includes_internal, needs_log_dirs, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
@@ -18,6 +18,7 @@ from logagent.model.planning.plan import Plan
 @click.option("--trust-clock", is_flag=True, help="Confirm that the wall clock is right now, although it was changed.")
 @reads_assignments
 @common
+@needs_log_dirs
 def cleanup(call: Call, execute: bool, approve: str | None, include_internal: bool, trust_clock: bool) -> None:
     """Show or (with --execute) do what is due: marked directories past their delay, strays past theirs, orphans."""
 

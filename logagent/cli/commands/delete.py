@@ -13,7 +13,16 @@ from logagent.agent.session.session import Session
 from logagent.agent.target import named_target
 from logagent.cli import completion
 from logagent.cli.names import CUT, meant, no_such
-from logagent.cli.options import Call, Consent, carries_out, common, gathered, includes_internal, reads_assignments
+from logagent.cli.options import (
+    Call,
+    Consent,
+    carries_out,
+    common,
+    gathered,
+    includes_internal,
+    needs_log_dirs,
+    reads_assignments,
+)
 from logagent.cli.render import did_you_mean
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
@@ -50,6 +59,7 @@ _BEGINNING = re.compile(r".+-[0-9]+\.[0-9a-f]{1,32}", re.ASCII | re.DOTALL)
 @gathered("flags", Flags)
 @gathered("consent", Consent)
 @common
+@needs_log_dirs
 def delete(
     call: Call,
     topic: str | None,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from logagent.cli.host_session import note_health, session_of
-from logagent.cli.options import Call, common
+from logagent.cli.options import Call, common, needs_log_dirs
 from logagent.cli.plan_documents import queue_document
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.cli.run_plan import nothing_is_due
@@ -18,6 +18,7 @@ from logagent.model.records import HolderState
 
 @click.command()
 @common
+@needs_log_dirs
 def queue(call: Call) -> None:
     """Show what is marked for deletion and when it is due: file.delete.delay.ms after it was marked; what the broker
     marked, cleanup.leftover_grace later."""

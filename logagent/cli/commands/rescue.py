@@ -21,7 +21,7 @@ from logagent.cli.host_session import (
     take_inventory,
     unusable_assignments_file,
 )
-from logagent.cli.options import Call, common, includes_internal, or_dry_run, reads_assignments
+from logagent.cli.options import Call, common, includes_internal, needs_log_dirs, or_dry_run, reads_assignments
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, show_line, table
 from logagent.cli.run_plan import closing, say_how_it_ends, set_status, show_refusals, show_waiting
@@ -306,6 +306,7 @@ _FULL_BYTES = 16 << 20
 @includes_internal
 @reads_assignments
 @common
+@needs_log_dirs
 def rescue(call: Call, need: str | None, execute: bool, approve: str | None, include_internal: bool) -> None:
     """Show what can be freed on a full disk now, from safest to least safe, or (with --execute) free it.
 

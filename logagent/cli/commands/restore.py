@@ -11,7 +11,7 @@ from logagent.agent.planning.plan_restore import plan_restore
 from logagent.agent.session.session import Session
 from logagent.cli import completion
 from logagent.cli.names import exactly, meant, no_such
-from logagent.cli.options import Call, Consent, carries_out, common, gathered, reads_assignments
+from logagent.cli.options import Call, Consent, carries_out, common, gathered, needs_log_dirs, reads_assignments
 from logagent.cli.run_plan import run_plan
 from logagent.errors import UsageError
 from logagent.model.facts import Facts
@@ -39,6 +39,7 @@ from logagent.model.records import Kind, PartitionDir
 @gathered("options", RestoreOptions)
 @gathered("consent", Consent)
 @common
+@needs_log_dirs
 def restore(call: Call, names: tuple[str, ...], plan_id: str | None, options: RestoreOptions, consent: Consent) -> None:
     """Rename marked and stray directories back to their full names.
 

@@ -19,7 +19,7 @@ from logagent.agent.daemon.running import Running
 from logagent.agent.daemon.scheduling import RunConfig
 from logagent.agent.target import named_target
 from logagent.cli.host_session import unusable_file
-from logagent.cli.options import Call, common, reads_assignments
+from logagent.cli.options import Call, common, needs_log_dirs, reads_assignments
 from logagent.cli.render import dump
 from logagent.errors import Exit, Halted
 from logagent.host.linux.child import Child, work_in_child
@@ -39,6 +39,7 @@ _LOADING_SECONDS = 60.0
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of the log lines.")
 @reads_assignments
 @common
+@needs_log_dirs
 def run(call: Call, once: bool, log_format: Literal["text", "json"]) -> None:
     """Watch the log dirs, remove what is due from the delete queue, clean up every cleanup.interval.
 

@@ -13,7 +13,7 @@ import click
 from logagent.agent.session.scan_rows import dir_rows, ruling_on, scan_head
 from logagent.agent.session.session import Session
 from logagent.cli.host_session import note_health, read_assignments, say_where_they_end, session_of, take_inventory
-from logagent.cli.options import Call, common, gathered, reads_assignments
+from logagent.cli.options import Call, common, gathered, needs_log_dirs, reads_assignments
 from logagent.cli.render import dump_line, dump_rows, human_bytes, show_line, table
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import VerdictReason
@@ -59,6 +59,7 @@ class Choice:
 @reads_assignments
 @gathered("choice", Choice)
 @common
+@needs_log_dirs
 def scan(call: Call, jsonl: bool, show_all: bool, choice: Choice) -> None:
     """Show every log dir and every directory in it, including the bytes that the broker's own tools cannot see: first
     what is not assigned, with the reason, then the largest."""

@@ -16,7 +16,9 @@ import click
 import pytest
 
 import logagent
-from logagent.cli.main import COMMANDS
+from logagent.cli import options
+from logagent.cli.main import COMMANDS, run
+from logagent.errors import Exit, NotPermitted
 from tests.syntax import syntax_tree
 
 ROOT = Path(logagent.__file__).parent
@@ -136,3 +138,19 @@ def test_every_option_is_read(code: Code, name: str, module: str, command: click
 
 def test_only_commands_are_listed() -> None:
     assert WITHOUT_EFFECT.keys() <= {name for name, _, _ in commands()}
+
+
+@pytest.mark.parametrize(
+    "words", ["scan", "queue", "cleanup", "rescue", "delete --partition a-0", "restore a", "check", "run --once"]
+)
+def test_who_may_not_read_the_log_dirs_is_refused_first(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the missing configuration that each of them would name otherwise."""
+
+    def refuse(call: options.Call) -> None:
+        raise NotPermitted("you may not read them", hint="run it as another user")
+
+    monkeypatch.setattr(options, "refuse_wrong_user", refuse)
+    assert run([*words.split(), "--config", "/nowhere.toml"]) == Exit.PERMISSION
+    assert capsys.readouterr().err.startswith("logagent: you may not read them")
