@@ -69,9 +69,13 @@ print(json.dumps({"status": status, "made": made, "passed": sorted(passed)}))
 
 
 def subject_files(modules: Mapping[str, Module], root: Path, subject: str) -> list[str]:
-    """The product's files of one subject, relative to `logagent/`."""
-    names = (str(m.path.relative_to(root / "logagent")) for m in modules.values() if not m.is_init)
-    return sorted(name for name in names if any(fnmatch(name, pattern) for pattern in SUBJECTS[subject]))
+    """The product's files of one subject, relative to `logagent/`. Raises ValueError if a pattern matches none: what
+    moved away would count as gone."""
+    names = [str(m.path.relative_to(root / "logagent")) for m in modules.values() if not m.is_init]
+    matched = {pattern: {name for name in names if fnmatch(name, pattern)} for pattern in SUBJECTS[subject]}
+    if empty := [pattern for pattern, found in matched.items() if not found]:
+        raise ValueError(f"{subject}: no file of the product matches {', '.join(empty)}")
+    return sorted(set[str]().union(*matched.values()))
 
 
 def joining_lines(module: Module) -> set[int]:
