@@ -58,11 +58,24 @@ class Subject:
 
 
 _ACTS = (
-    *(f"disk/agent/planning/test_{f}.py" for f in ("displaced_is_not_emptied", "last_copy", "prestart")),
-    *(f"disk/agent/session/test_{f}.py" for f in ("assigned_again", "mark_restore_remove", "open_files_hold")),
-    *(f"disk/agent/execute/test_{f}.py" for f in ("guards_again", "recovery", "topic_id_again")),
-    *(f"disk/agent/evidence/test_{f}.py" for f in ("covering_copies", "own_log", "strays_asked", "verdicts_on_disks")),
-    *(f"disk/cli/commands/test_{f}.py" for f in ("approval", "assignments_option", "dry_run", "leftovers", "strays")),
+    "disk/agent/planning/test_displaced_is_not_emptied.py",
+    "disk/agent/planning/test_last_copy.py",
+    "disk/agent/planning/test_prestart.py",
+    "disk/agent/session/test_assigned_again.py",
+    "disk/agent/session/test_mark_restore_remove.py",
+    "disk/agent/session/test_open_files_hold.py",
+    "disk/agent/execute/test_guards_again.py",
+    "disk/agent/execute/test_recovery.py",
+    "disk/agent/execute/test_topic_id_again.py",
+    "disk/agent/evidence/test_covering_copies.py",
+    "disk/agent/evidence/test_own_log.py",
+    "disk/agent/evidence/test_strays_asked.py",
+    "disk/agent/evidence/test_verdicts_on_disks.py",
+    "disk/cli/commands/test_approval.py",
+    "disk/cli/commands/test_assignments_option.py",
+    "disk/cli/commands/test_dry_run.py",
+    "disk/cli/commands/test_leftovers.py",
+    "disk/cli/commands/test_strays.py",
     "disk/agent/planning/test_quarantine_dirs.py",
     "disk/cli/test_guards.py",
 )
@@ -70,7 +83,12 @@ SUBJECTS = {
     "verdict": Subject(
         (
             "model/claims.py",
-            *(f"model/assignments/{f}.py" for f in ("verdict", "covered", "strays", "duplicates", "lineage")),
+            "model/assignments/verdict.py",
+            "model/assignments/covered.py",
+            "model/assignments/extents.py",
+            "model/assignments/strays.py",
+            "model/assignments/duplicates.py",
+            "model/assignments/lineage.py",
         ),
         (*_ACTS, "disk/broker/metadata_log/test_generated.py"),
         ("unit/model/assignments", "unit/model/test_claims.py", "unit/agent/evidence"),
@@ -81,19 +99,32 @@ SUBJECTS = {
         ("unit/model/planning",),
     ),
     "due": Subject(
-        ("model/planning/due.py", "model/planning/queue.py", "model/assignments/sightings.py"),
+        (
+            "model/planning/due.py",
+            "model/planning/marks.py",
+            "model/planning/queue.py",
+            "model/assignments/sightings.py",
+        ),
         _ACTS,
         ("unit/model/planning", "unit/model/assignments"),
     ),
     "removal": Subject(
-        tuple(f"host/removal/{f}.py" for f in ("remove", "unlink", "changeable", "work_control")),
+        (
+            "host/removal/remove.py",
+            "host/removal/unlink.py",
+            "host/removal/changeable.py",
+            "host/removal/work_control.py",
+        ),
         ("disk/host/removal", *_ACTS),
         ("unit/host",),
     ),
     "deletion": Subject(
-        tuple(
-            f"controller/{f}.py"
-            for f in ("deletion_plan", "deletions", "fleet_reader", "request_states", "topic_deletion_manager")
+        (
+            "controller/deletion_plan.py",
+            "controller/deletions.py",
+            "controller/fleet_reader.py",
+            "controller/request_states.py",
+            "controller/topic_deletion_manager.py",
         ),
         ("disk/controller", "disk/cli/commands/test_topics.py"),
         ("unit/controller",),

@@ -17,7 +17,7 @@ from logagent.errors import ConfigError, UnreadableError
 from logagent.files.safe_open import CONFIG, read_regular
 from logagent.model.kafka_version import parse_version
 from logagent.settings import Settings
-from logagent.store.shared import problem_of
+from logagent.store.uri import problem_of
 
 DEFAULT_CONFIG = Path("/etc/logagent/logagent.toml")
 ENV_PREFIX = "LOGAGENT_"

@@ -17,7 +17,7 @@ from logagent.model.planning.leave import Leave, Left
 from logagent.model.times import rfc3339, rfc3339_or_none
 
 if TYPE_CHECKING:
-    from logagent.documents.doctor import LeaveDirDoc, LeaveDoc
+    from logagent.documents.check import LeaveDirDoc, LeaveDoc
 
 _SHOWN = 25
 

@@ -13,8 +13,9 @@ from logagent.agent.session.session import Session
 from logagent.agent.target import resolve_target
 from logagent.cli.explain_names import explain_document, last_part, show_names
 from logagent.cli.host_session import note_health, session_of, take_inventory, unusable_assignments_file
-from logagent.cli.options import Call, refuse_wrong_user
+from logagent.cli.options import Call
 from logagent.cli.render import did_you_mean, dump, human_bytes, human_time, table
+from logagent.cli.wrong_user import refuse_wrong_user
 from logagent.errors import ConfigError
 from logagent.model.claims import of_ruling, since_when
 from logagent.model.facts import Facts
@@ -27,7 +28,7 @@ from logagent.model.retention.settings import NotConsidered, Setting
 from logagent.model.times import rfc3339, rfc3339_or_none
 
 if TYPE_CHECKING:
-    from logagent.documents.inventory import (
+    from logagent.documents.explain import (
         ExplainDoc,
         ExplainedDirDoc,
         ExplainedLogDirDoc,

@@ -11,7 +11,7 @@ from logagent.model.naming.dir_names import classify, current_name
 from logagent.model.records import Kind
 
 if TYPE_CHECKING:
-    from logagent.documents.inventory import NameDoc
+    from logagent.documents.explain import NameDoc
 
 _UUID: Final = re.compile(r"[0-9a-f]{32}")
 

@@ -1,4 +1,4 @@
-"""Fills the documents of plans, queue, history, check and doctor; mypy compares them with their types."""
+"""Fills the documents of plans, queue and history; mypy compares them with their types."""
 
 from __future__ import annotations
 
@@ -7,147 +7,17 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from logagent import __version__
 from logagent.host.state.journal import CheckpointEntry, Entry
 from logagent.model.claims import Proof, since_when
 from logagent.model.facts import StrayRuling
-from logagent.model.finding import Finding, Severity
-from logagent.model.kafka_version import Version, version_text
 from logagent.model.planning.plan import Execution, Plan, Proposal, Refusal, Waiting, action_id
 from logagent.model.planning.queue import QueueEntry
 from logagent.model.records import ActionKind
 from logagent.model.times import rfc3339, rfc3339_or_none
 
 if TYPE_CHECKING:
-    from logagent.agent.check.run_check import CheckReport
     from logagent.agent.session.session import Session
-    from logagent.documents.doctor import CheckDoc, DoctorDoc, DoctorFindingDoc, DoctorLogDir, DoctorService, FindingDoc
     from logagent.documents.plans import ActionDoc, HistoryEntry, PlanDoc, QueueDoc, RefusalDoc, WaitingDoc
-    from logagent.model.doctor.doctor_facts import DoctorFacts, DoctorLogDirFacts, ServiceFacts
-
-_CHECK_WORDS: dict[Severity, Literal["fatal", "warning", "info"]] = {
-    Severity.FATAL: "fatal",
-    Severity.WARNING: "warning",
-    Severity.INFO: "info",
-}
-_DOCTOR_WORDS: dict[Severity, Literal["works", "info", "warning", "fails"]] = {
-    Severity.FATAL: "fails",
-    Severity.WARNING: "warning",
-    Severity.INFO: "info",
-    Severity.WORKS: "works",
-}
-
-
-def check_document(report: CheckReport, at: str) -> CheckDoc:
-    """`logagent.check/1`."""
-    return {
-        "schema": "logagent.check/1",
-        "at": at,
-        "kafka_version": _text(report.kafka_version),
-        "log_dirs": [
-            {"path": d.path, "health": d.health, "reason": d.reason, "probe_ms": d.probe_ms} for d in report.log_dirs
-        ],
-        "findings": [finding_row(f) for f in report.findings],
-    }
-
-
-def finding_row(finding: Finding) -> FindingDoc:
-    """One finding of `check` and `prestart`."""
-    return {
-        "severity": _CHECK_WORDS[finding.severity],
-        "code": finding.code,
-        "path": finding.path,
-        "kafka_versions": str(finding.releases),
-        "says": finding.says,
-        "hint": finding.hint,
-    }
-
-
-def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, at: str) -> DoctorDoc:
-    """`logagent.doctor/1`."""
-    subject = facts.subject
-    return {
-        "schema": "logagent.doctor/1",
-        "at": at,
-        "host": host,
-        "agent_version": __version__,
-        "config": facts.config.file,
-        "kafka_config": facts.config.kafka_config,
-        "state_dir": facts.state.path if facts.state is not None else "",
-        "user": {"name": subject.name, "uid": subject.uid, "how": subject.how, "service": subject.service},
-        "brokers": [
-            {
-                "config": b.config,
-                "how": b.how,
-                "pid": b.pid,
-                "user": b.user,
-                "unit": b.unit,
-                "kafka_version": _text(b.version),
-                "chosen": b.chosen,
-            }
-            for b in facts.brokers
-        ],
-        "kafka_version": _text(facts.kafka_version.version),
-        "kafka_version_from": facts.kafka_version.says(),
-        "at_least": facts.kafka_version.exact is None,
-        "cluster_id": facts.cluster_id,
-        "node_id": facts.node_id,
-        "log_dirs": [_doctor_log_dir(d) for d in facts.log_dirs],
-        "service": _doctor_service(facts.service) if facts.service is not None else None,
-        "daemon": facts.daemon.state if facts.daemon is not None else "none",
-        "assignments_source": facts.assignments.source if facts.assignments is not None else "none",
-        "assignments_age_seconds": facts.assignments.age_seconds if facts.assignments is not None else None,
-        "findings": [_doctor_finding(f) for f in findings],
-    }
-
-
-def _doctor_log_dir(d: DoctorLogDirFacts) -> DoctorLogDir:
-    return {
-        "path": d.path,
-        "health": d.health,
-        "reason": d.reason,
-        "holder": {"state": d.holder, "pid": d.pid, "start_time": rfc3339_or_none(d.started_ms)},
-        "owner": d.owner,
-        "lacks": d.access.lacks if d.access is not None else None,
-        "mount_point": d.mount.point if d.mount is not None else None,
-        "file_system": d.mount.kind if d.mount is not None else None,
-    }
-
-
-def _doctor_service(s: ServiceFacts) -> DoctorService:
-    return {
-        "unit": s.unit,
-        "known_by": s.known_by,
-        "user": s.user,
-        "file": s.file,
-        "active": s.active,
-        "main_pid": s.main_pid,
-    }
-
-
-def doctor_word(severity: Severity) -> str:
-    """The word `doctor` uses: `works`, `info`, `warning`, `fails`."""
-    return _DOCTOR_WORDS[severity]
-
-
-def _doctor_finding(f: Finding) -> DoctorFindingDoc:
-    assert f.area is not None, f
-    c = f.change
-    return {
-        "area": f.area,
-        "state": _DOCTOR_WORDS[f.severity],
-        "code": f.code,
-        "path": f.path,
-        "says": f.says,
-        "hint": f.hint,
-        "change": None
-        if c is None
-        else {"file": c.file, "number": c.number, "section": c.section, "line": c.line, "then": c.then},
-    }
-
-
-def _text(version: Version | None) -> str | None:
-    return version_text(version) if version is not None else None
 
 
 def plan_document(

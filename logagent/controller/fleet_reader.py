@@ -19,11 +19,12 @@ from logagent.controller.sightings import (
 )
 from logagent.errors import LogAgentError
 from logagent.model.naming.dir_names import current_name
+from logagent.model.sizes import LARGEST_COUNT
 from logagent.store.answers import SEEN, Answer, Answers, Seen
 from logagent.store.control import UNREADABLE, Control
 from logagent.store.first_design import first_requests
 from logagent.store.publications import FleetPublications
-from logagent.store.records import LARGEST_COUNT, LONGEST_WORDS, RequestedTopic, moment, parsed
+from logagent.store.records import LONGEST_WORDS, RequestedTopic, moment, parsed
 from logagent.store.requests import SEND_WITHIN, Filed, NodeOwner, RequestFolder
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 from logagent.store.tree import StoredFile

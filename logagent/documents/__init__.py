@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from logagent.documents.doctor import CheckDoc, DoctorDoc, LeaveDoc, PrestartDoc
-from logagent.documents.inventory import AssignmentsDoc, ExplainDoc, NameDoc, Scan
+from logagent.documents.assignments import AssignmentsDoc
+from logagent.documents.check import CheckDoc, LeaveDoc
+from logagent.documents.doctor import DoctorDoc
+from logagent.documents.explain import ExplainDoc, NameDoc
+from logagent.documents.inventory import Scan
 from logagent.documents.plans import HistoryDoc, PlanDoc, QueueDoc
+from logagent.documents.prestart import PrestartDoc
 from logagent.documents.status import StatusDoc
 from logagent.documents.topics import SCHEMAS as TOPICS
 

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from logagent.model.claims import Claim, Witness
-from logagent.store.records import Time
+from logagent.store.time_field import Time
 
 __all__ = ["AsOf", "ClaimDoc", "Size", "Time", "TypedDict", "strict"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired
 
+from logagent.documents.assignments import AssignmentsUsed
 from logagent.documents.base import AsOf, ClaimDoc, Size, Time, TypedDict, strict
-from logagent.documents.inventory import AssignmentsUsed
 from logagent.model.claims import Claim
 from logagent.model.planning.plan import PlanGuard
 from logagent.model.planning.queue import Owner

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, NotRequired, Required
 
 from pydantic import Field
 
+from logagent.documents.assignments import AssignmentsUsed
 from logagent.documents.base import Size, Time, TypedDict, strict
-from logagent.documents.inventory import AssignmentsUsed, LogDirDoc
+from logagent.documents.inventory import LogDirDoc
 from logagent.model.assignments.verdict import VerdictReason
 from logagent.model.records import Kind, Verdict
 

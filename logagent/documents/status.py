@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired
 
+from logagent.documents.assignments import LogDoubtDoc
 from logagent.documents.base import Size, Time, TypedDict, strict
-from logagent.documents.inventory import LogDoubtDoc
 from logagent.model.assignments.image import Source
 from logagent.model.records import ActionKind, Health, Outcome
 

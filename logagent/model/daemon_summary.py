@@ -130,17 +130,3 @@ class HealthSummary:
     @property
     def offline(self) -> tuple[str, ...]:
         return tuple(d.path for d in self.log_dirs if d.health is Health.OFFLINE)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestsSummary:
-    """One look at the fleet's deletion requests. `directories`: those of this host, by the last answer. `strays_left`:
-    of deleted topics. `held`: the requests on which nobody may act, and why. `refuses`: why nothing is carried out."""
-
-    at_ms: int
-    open: int = 0
-    directories: Mapping[str, int] = field(default_factory=dict)
-    strays_left: int = 0
-    held: Mapping[str, str] = field(default_factory=dict)
-    refuses: str | None = None
-    error: str | None = None

@@ -14,6 +14,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 NAME = "50-logagent-setup.conf"
 PRESTART_NAME = "50-logagent-prestart.conf"
@@ -25,6 +26,17 @@ SYSTEM_PATHS = (
 # These are shared by many programs: a directory below one is fine, the directory itself is not.
 SHARED_PATHS = ("/", "/home", "/media", "/mnt", "/opt", "/srv", "/tmp", "/var", "/var/lib", "/var/log", "/var/tmp")
 _TMP = ("/tmp/", "/var/tmp/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropInFacts:
+    """The drop-in of `logagent setup`. state: "missing" (the unit does not start without it), "differs" (setup would
+    write another one now), or "refused" (setup would not write it; see `why`). command: the command that writes it."""
+
+    place: str
+    state: Literal["fits", "missing", "differs", "refused"]
+    command: str
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

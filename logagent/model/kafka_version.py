@@ -15,6 +15,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+
+def version_text_or_none(version: Version | None) -> str | None:
+    return version_text(version) if version is not None else None
+
+
 Version = tuple[int, ...]
 
 OLDEST_SUPPORTED: Version = (2, 5, 0)

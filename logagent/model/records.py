@@ -88,6 +88,17 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Denied:
+    """Access that the broker's user lacks: `wants` is `read`, `write`, `search` or several of them."""
+
+    path: str
+    wants: str
+    owner: int
+    group: int
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
 class RemovedFile:
     """A file without a name that process `pid` keeps as its descriptor `fd`: its blocks are freed, and its content is
     gone, when the last process closes it. `path`: what it was called, relative to the log dir, or absolute if its

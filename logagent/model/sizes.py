@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LARGEST_COUNT = (1 << 63) - 1
+"""The largest offset, size or count that a record may have: signed, 64 bits."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB")
 
 

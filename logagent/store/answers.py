@@ -28,13 +28,13 @@ from logagent.store.records import (
     Node,
     Path,
     Sha256,
-    Time,
     TopicId,
     Words,
     decode,
     encode,
 )
 from logagent.store.signing import NotSigned
+from logagent.store.time_field import Time
 from logagent.store.tree import ANSWERS
 
 T = TypeVar("T")

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from logagent.model.sizes import LARGEST_COUNT
 from logagent.store.answers import Answer, Answers
 from logagent.store.contract import is_plain
 from logagent.store.control import UNREADABLE, Control
-from logagent.store.records import LARGEST_COUNT, moment
+from logagent.store.records import moment
 from logagent.store.requests import Filed, RequestFolder
 from logagent.store.shared import open_store
 from logagent.store.signing import NotSigned, PublicKey

@@ -11,19 +11,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from logagent.errors import LogAgentError
 from logagent.files.safe_open import parse_json
+from logagent.model.sizes import LARGEST_COUNT
 from logagent.model.times import instant as instant
 from logagent.store.signing import NotSigned, PublicKey, verify
 
 T = TypeVar("T")
-
-
-def _is_a_time(text: str) -> str:
-    datetime.fromisoformat(text)
-    return text
 
 
 ClusterId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
@@ -33,10 +29,8 @@ AgentId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PlanId = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
-Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"), AfterValidator(_is_a_time)]
 Path = Annotated[str, Field(min_length=1, max_length=4096)]
 DirName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^/\x00]+$")]
-LARGEST_COUNT = (1 << 63) - 1
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Number = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
 """A device or inode number: unsigned, 64 bits."""

@@ -37,7 +37,6 @@ from logagent.store.records import (
     PlanId,
     RequestedTopic,
     Sha256,
-    Time,
     TopicId,
     TopicName,
     UnknownSchema,
@@ -49,6 +48,7 @@ from logagent.store.records import (
     payload_of,
 )
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
+from logagent.store.time_field import Time
 from logagent.store.tree import StoredFile
 
 T = TypeVar("T")

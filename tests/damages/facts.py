@@ -10,25 +10,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from logagent.model.assignments.without_directory import LeftLogDir, Missing, WithoutDirectory
-from logagent.model.check.start_facts import (
+from logagent.model.check.start_facts import Mode, PathProblem, Room, StartFacts, StartLogDirFacts, StartServerFacts
+from logagent.model.naming.dir_names import METADATA_DIR, classify
+from logagent.model.naming.topic_ids import to_text
+from logagent.model.node_files import (
     CheckpointFault,
-    Denied,
     LoadFault,
     LoadFile,
     MetadataFault,
     MetadataFile,
     MetaFile,
     MetaState,
-    Mode,
-    PathProblem,
-    Room,
-    StartFacts,
-    StartLogDirFacts,
-    StartServerFacts,
 )
-from logagent.model.naming.dir_names import METADATA_DIR, classify
-from logagent.model.naming.topic_ids import to_text
-from logagent.model.records import DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
+from logagent.model.records import Denied, DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
 from logagent.model.retention.settings import Layers
 from tests.damages.directories import NAMES_OF_NOTHING
 from tests.damages.disk import OTHER_UUID, UUID

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, parse_checkpoint, render_checkpoint
-from logagent.model.assignments.covered import EpochEnd
+from logagent.model.assignments.extents import EpochEnd
 from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Topic
 from logagent.model.naming.dir_names import delete_name, future_name, stray_name
 from logagent.model.records import TopicPartition

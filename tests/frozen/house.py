@@ -26,17 +26,20 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
     "topics": (
         "controller/*", "agent/requests/*", "cli/deletions/*", "cli/commands/topics.py", "documents/topics.py",
         "store/answers.py", "store/control.py", "store/requests.py", "store/records.py", "store/signing.py",
-        "store/first_design.py", "store/deletion_progress.py",
+        "store/first_design.py", "store/deletion_progress.py", "model/requests_summary.py",
     ),
     "check": (
-        "model/check/*", "agent/check/*", "cli/commands/check.py", "cli/check_leave.py", "model/planning/leave.py",
+        "model/check/*", "agent/check/*", "cli/commands/check.py", "cli/check_leave.py",
+        "cli/check_document.py", "documents/check.py", "model/planning/leave.py",
         "model/planning/first_check.py", "host/log_dir/start_inspection.py", "model/finding.py",
     ),
-    "doctor": ("model/doctor/*", "agent/doctor/*", "cli/commands/doctor.py", "documents/doctor.py"),
-    "rescue": ("agent/rescue/*", "model/planning/rescue_steps.py", "model/planning/room.py", "cli/commands/rescue.py"),
+    "doctor": ("model/doctor/*", "agent/doctor/*", "cli/commands/doctor.py", "cli/doctor_document.py",
+               "documents/doctor.py"),
+    "rescue": ("agent/rescue/*", "model/planning/rescue_steps.py", "model/planning/retention_advice.py",
+               "cli/commands/rescue.py"),
     "explain": (
         "agent/explain/*", "model/retention/*", "cli/commands/explain.py", "cli/explain_host.py",
-        "cli/explain_names.py",
+        "cli/explain_names.py", "documents/explain.py",
     ),
 }  # fmt: skip
 

@@ -24,8 +24,7 @@ OFTEN = (*SMALL, "history --state-dir /nowhere", "status --state-dir /nowhere", 
 REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("`--version` is answered without click", "logagent.cli.main", ()),
     ("`explain --names` and `--help` print text", "json", SMALL),
-    ("only a shell that completes asks", "click.shell_completion logagent.documents"
-     " logagent.fleet.documents logagent.model.naming.dir_names", ()),
+    ("only a shell that completes asks", "click.shell_completion logagent.model.naming.dir_names", ()),
     ("only what was mistyped is compared", "difflib", SMALL),
     ("`systemctl show` is asked by doctor, check and setup only", "subprocess", OFTEN),
     ("only where a file, or what a daemon answers, is validated", "pydantic pydantic_core logagent.documents.status",

@@ -52,12 +52,10 @@ from logagent.model.check.log_dirs import check_disk
 from logagent.model.check.long_names import CUTS_SINCE
 from logagent.model.check.start_facts import (
     Emptied,
-    MetaState,
     Mode,
     Override,
     PathProblem,
     StartFacts,
-    StartLevels,
     StartLogDirFacts,
     StartServerFacts,
     concerns_us,
@@ -67,6 +65,7 @@ from logagent.model.finding import Finding
 from logagent.model.health.states import ProbeOutcome, ProbeResult, given_up, lock_facts
 from logagent.model.kafka_version import Version
 from logagent.model.naming.dir_names import METADATA_DIR
+from logagent.model.node_files import MetaState, StartLevels
 from logagent.model.planning.leave import set_cordoned, stale_cordons
 from logagent.model.records import (
     DirKey,

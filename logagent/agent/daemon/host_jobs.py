@@ -29,11 +29,12 @@ from logagent.host.log_dir.bounded_calls import BoundedCalls, Task
 from logagent.host.log_dir.calls import DirectCalls, DiskCalls
 from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
 from logagent.host.log_dir.probe import Prober, Visit
-from logagent.model.daemon_summary import CycleSummary, HealthSummary, LogDirSummary, PublishSummary, RequestsSummary
+from logagent.model.daemon_summary import CycleSummary, HealthSummary, LogDirSummary, PublishSummary
 from logagent.model.facts import Facts
 from logagent.model.health.states import LockFacts, LogDirState, ProbeOutcome, Seen, given_up, next_state
 from logagent.model.planning.plan import Plan
 from logagent.model.records import Health, HolderState, Identity
+from logagent.model.requests_summary import RequestsSummary
 from logagent.settings import PublishSettings, Settings
 
 if TYPE_CHECKING:

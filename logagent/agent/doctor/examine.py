@@ -53,7 +53,7 @@ from logagent.model.facts import LogDirFacts, NotSeen
 from logagent.model.naming.dir_names import METADATA_DIR, classify
 from logagent.model.records import Health, Holder, HolderState, PartitionDir
 from logagent.settings import Settings
-from logagent.store.shared import is_uri
+from logagent.store.uri import is_uri
 
 METADATA_LOG = "the metadata log of the cluster"
 REQUESTS, ANSWERS = "the fleet's deletion requests (orders.keys)", "what agents answer to them (orders.keys)"

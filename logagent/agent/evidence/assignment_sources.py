@@ -59,7 +59,7 @@ from logagent.settings import Settings
 if TYPE_CHECKING:
     from logagent.broker.admin.reader import AdminReader
     from logagent.broker.metadata_log.log import MetadataImage
-    from logagent.documents.inventory import AssignmentsUsed
+    from logagent.documents.assignments import AssignmentsUsed
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from logagent.errors import LogAgentError
 from logagent.files.safe_open import GIB, MIB
 from logagent.host.log_dir.calls import DiskCalls, Stop
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.model.assignments.covered import InCommon
+from logagent.model.assignments.extents import InCommon
 from logagent.model.records import PartitionDir
 
 K = TypeVar("K")

@@ -33,7 +33,7 @@ from logagent.model.assignments.commitment import QuorumRead, quorum_known_until
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import AssignmentImage, Source
 from logagent.model.assignments.verdict import Host, VerdictReason, combine, contradict, decide
-from logagent.model.check.releases import oldest_release
+from logagent.model.check.metadata_versions import oldest_release
 from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import LogDirFacts, Ruling, Rulings
 from logagent.model.kafka_version import LastRun, VersionsSeen

@@ -12,7 +12,7 @@ from logagent.errors import LogAgentError
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.model.records import DirKey, PartitionDir
-from logagent.store.records import LARGEST_COUNT
+from logagent.model.sizes import LARGEST_COUNT
 
 DIRS_A_CALL = 64
 """A call must end before its log dir counts as hung: on a cold disk each of these takes some seeks."""

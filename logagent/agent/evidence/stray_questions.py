@@ -18,8 +18,9 @@ from logagent.broker.files.meta_properties import same_topic_id
 from logagent.errors import LogAgentError, NotAsPlanned, UnreadableError
 from logagent.host.log_dir.calls import DiskCalls
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, end_of_epoch, in_common
+from logagent.model.assignments.covered import covers, end_of_epoch, in_common
 from logagent.model.assignments.duplicates import as_loaded, decide_duplicate, is_loaded_as
+from logagent.model.assignments.extents import EpochEnd, LogExtent
 from logagent.model.assignments.strays import (
     before_stray,
     contradicted,
@@ -30,7 +31,7 @@ from logagent.model.assignments.strays import (
 )
 from logagent.model.assignments.verdict import Host, VerdictReason
 from logagent.model.facts import Ruling, StrayRuling
-from logagent.model.planning.queue import Mark
+from logagent.model.planning.marks import Mark
 from logagent.model.records import DirKey, PartitionDir, TopicPartition, Verdict
 
 _UNKNOWN = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")

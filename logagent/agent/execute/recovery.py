@@ -32,7 +32,7 @@ from logagent.host.log_dir.log_dir import OpenLogDir
 from logagent.host.removal.remove import unmark_dirs
 from logagent.host.state.journal import CheckpointEntry, Entry, Intent, Journal
 from logagent.model.naming.dir_names import is_unique
-from logagent.model.planning.queue import Contents
+from logagent.model.planning.marks import Contents
 from logagent.model.records import ActionKind, Outcome, PartitionDir, TopicPartition
 
 

@@ -25,7 +25,8 @@ from logagent.host.log_dir.bounded_calls import Task
 from logagent.host.log_dir.log_dir import OPEN_CHILD, OpenLogDir
 from logagent.model.facts import Facts, LogDirFacts, Ruling
 from logagent.model.outside import Outside
-from logagent.model.planning.queue import Mark, marked_at_ms
+from logagent.model.planning.marks import Mark
+from logagent.model.planning.queue import marked_at_ms
 from logagent.model.records import DirKey, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.model.retention import settings as names
 from logagent.model.retention.reasons import (

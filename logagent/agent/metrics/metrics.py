@@ -24,9 +24,10 @@ from prometheus_client.registry import Collector
 from logagent import __version__
 from logagent.files.whole_file import whole_file
 from logagent.host.brokers.broker_process import BrokerProcess
-from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary, RequestsSummary
+from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary
 from logagent.model.planning.plan import GUARD_NAMES
 from logagent.model.records import ActionKind, Health, Outcome
+from logagent.model.requests_summary import RequestsSummary
 
 
 class Metric(NamedTuple):

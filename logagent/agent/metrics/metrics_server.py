@@ -28,7 +28,8 @@ from logagent.agent.events import Events
 from logagent.agent.metrics.metrics import Metrics
 from logagent.errors import LogAgentError
 from logagent.host.brokers.broker_process import BrokerProcess
-from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary, RequestsSummary
+from logagent.model.daemon_summary import CycleSummary, HealthSummary, PublishSummary
+from logagent.model.requests_summary import RequestsSummary
 from logagent.settings import MetricsSettings
 
 

@@ -14,12 +14,13 @@ from logagent.broker.files.log_extent import read_log_extent
 from logagent.broker.files.segment_files import indexes_to_rebuild, read_segment_files, rebuilt_segment_times
 from logagent.errors import LogAgentError
 from logagent.host.log_dir.log_dir import OpenLogDir
-from logagent.model.assignments.covered import EpochEnd
+from logagent.model.assignments.extents import EpochEnd
 from logagent.model.facts import Facts
 from logagent.model.kafka_version import Version, deletes_strays
 from logagent.model.planning.first_check import FirstCheck, as_answered, first_check
+from logagent.model.planning.marks import Mark
 from logagent.model.planning.plan import Plan
-from logagent.model.planning.queue import Mark, full_topic
+from logagent.model.planning.queue import full_topic
 from logagent.model.planning.restorations import CopyRead, Owner, RestoreOptions, Wanted, restorations
 from logagent.model.planning.topic_retention import SegmentAge, TopicConfigs
 from logagent.model.records import DirKey, Kind, PartitionDir, TopicPartition

@@ -39,8 +39,9 @@ from logagent.store import landing_files as landing
 from logagent.store.contract import ASSIGNMENTS, DATA, DELTA, MANIFEST, SNAPSHOT, is_plain
 from logagent.store.landing_files import Claim
 from logagent.store.publications import SNAPSHOT_FILE
-from logagent.store.shared import SharedStore, check_store, is_uri, open_store
+from logagent.store.shared import SharedStore, check_store, open_store
 from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
+from logagent.store.uri import is_uri
 
 SPOOL_BYTES = 256 << 20
 # The journal is on the same file system and needs the space more than a snapshot does.

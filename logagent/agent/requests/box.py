@@ -27,9 +27,9 @@ from logagent.agent.session.session import Session
 from logagent.errors import Busy, LogAgentError
 from logagent.host.log_dir.bounded_calls import Task
 from logagent.host.state.executor_lock import ExecutorLock
-from logagent.model.daemon_summary import RequestsSummary
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
+from logagent.model.requests_summary import RequestsSummary
 from logagent.model.times import rfc3339
 from logagent.settings import DAY_MS, Settings
 from logagent.store.answers import SEEN, Answer, Answers, Seen, SeenLogDirs, TopicAnswer, as_words

@@ -20,13 +20,15 @@ from logagent.host.state.journal import Entry
 from logagent.model.claims import Claim
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import why_spared
+from logagent.model.planning.marks import Mark
 from logagent.model.planning.plan import Execution, Flags, Plan, Proposal, Refusal, action_id
 from logagent.model.planning.proposals import rename_away
-from logagent.model.planning.queue import Mark, RemovalIntents, full_topic, marked_at_ms, removal_has_started
+from logagent.model.planning.queue import RemovalIntents, full_topic, marked_at_ms, removal_has_started
 from logagent.model.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
+from logagent.model.sizes import LARGEST_COUNT
 from logagent.model.times import rfc3339
 from logagent.store.answers import DirectoryAnswer, as_words
-from logagent.store.records import LARGEST_COUNT, moment
+from logagent.store.records import moment
 from logagent.store.requests import Request, RequestedDirectory
 
 LIVE = (Kind.CURRENT, Kind.FUTURE)

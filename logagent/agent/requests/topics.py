@@ -9,12 +9,12 @@ from logagent.agent.requests.memory import RequestMemory, Word
 from logagent.agent.session.session import Session
 from logagent.model.facts import Facts
 from logagent.model.planning.assemble import BlastRadius, within_limits
+from logagent.model.planning.marks import Mark
 from logagent.model.planning.plan import Plan, Proposal
-from logagent.model.planning.queue import Mark
 from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir
+from logagent.model.sizes import LARGEST_COUNT
 from logagent.model.times import rfc3339
 from logagent.store.answers import TopicAnswer, as_words
-from logagent.store.records import LARGEST_COUNT
 from logagent.store.requests import Filed
 
 _GONE = (Kind.STRAY, Kind.DELETE)

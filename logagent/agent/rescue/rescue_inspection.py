@@ -22,17 +22,8 @@ from logagent.host.log_dir.log_dir import BROKER_FILES, OpenLogDir
 from logagent.host.removal.unlink import gives_back
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import REMOTE_LOG_METADATA, classify, leftovers
-from logagent.model.planning.topic_retention import (
-    LARGEST_TOPICS,
-    LOCAL_RETENTION,
-    RETENTION,
-    Expired,
-    RetentionAdvice,
-    SegmentAge,
-    TopicConfigs,
-    advise,
-    loaded,
-)
+from logagent.model.planning.retention_advice import LARGEST_TOPICS, Expired, RetentionAdvice, advise, loaded
+from logagent.model.planning.topic_retention import LOCAL_RETENTION, RETENTION, SegmentAge, TopicConfigs
 from logagent.model.records import DirKey, HolderState, Kind, PartitionDir, Verdict
 from logagent.model.sizes import Space
 

@@ -9,7 +9,8 @@ from logagent.host.state.journal import Entry, Journal
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.assignments.verdict import VerdictReason
 from logagent.model.naming.dir_names import classify, is_unique
-from logagent.model.planning.queue import NO_REMOVALS, Contents, Mark, RemovalIntent, RemovalIntents
+from logagent.model.planning.marks import Contents, Mark
+from logagent.model.planning.queue import NO_REMOVALS, RemovalIntent, RemovalIntents
 from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir
 from logagent.settings import CleanupSettings
 

@@ -12,7 +12,8 @@ from logagent.host.inventory.scan import LogDirInventory
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.claims import of_ruling, since_when
 from logagent.model.facts import Facts, LogDirFacts, Ruling
-from logagent.model.planning.queue import Mark, full_topic, marked_at_ms
+from logagent.model.planning.marks import Mark
+from logagent.model.planning.queue import full_topic, marked_at_ms
 from logagent.model.records import DirKey, Kind, PartitionDir
 from logagent.model.times import rfc3339, rfc3339_or_none
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from logagent.agent.clock import Clock
 from logagent.agent.evidence.assignment_sources import AssignmentQuery, Assignments, load_assignments
-from logagent.agent.evidence.brokers_to_ask import BrokersToAsk, ServingQuestions, brokers_to_ask
+from logagent.agent.evidence.brokers_to_ask import BrokersToAsk, brokers_to_ask
 from logagent.agent.evidence.copy_reads import CopyReads
 from logagent.agent.evidence.judge import absent_ids, gather_versions, identify, judge
 from logagent.agent.evidence.stray_questions import StrayQuestions, rule_on_duplicates
@@ -20,6 +20,7 @@ from logagent.agent.session import dir_history
 from logagent.agent.session.clock_watch import ClockWatch
 from logagent.agent.session.left_log_dirs import MissingQuestion, inspect_missing
 from logagent.agent.session.opened_log_dirs import LogDirs, forgotten_log_dir, remember_log_dirs
+from logagent.agent.session.serving_questions import ServingQuestions
 from logagent.agent.target import Target
 from logagent.errors import ConfigError, KafkaStorageError, LogAgentError
 from logagent.host.inventory.scan import LogDirInventory, ScanTurn, ScanTurns, scan_log_dir
@@ -49,9 +50,10 @@ from logagent.model.naming.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.model.planning.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
 from logagent.model.planning.due import Ages, Candidates, Due, what_is_due
 from logagent.model.planning.guards import GUARDS
+from logagent.model.planning.marks import Mark
 from logagent.model.planning.plan import NO_FLAGS, Flags, Plan, Proposal, Refusal, Waiting
 from logagent.model.planning.proposals import needs_ruling
-from logagent.model.planning.queue import Mark, QueueEntry, RemovalIntents, build_queue, for_removal
+from logagent.model.planning.queue import QueueEntry, RemovalIntents, build_queue, for_removal
 from logagent.model.records import DirKey, HolderState, Kind, PartitionDir, Verdict
 from logagent.settings import DAY_MS, Settings
 

@@ -40,10 +40,10 @@ from logagent.host.brokers.systemd_units import (
 from logagent.host.linux.access import Untrusted, read_trusted, sole_owner, trusted_path, user_name
 from logagent.host.linux.mounts import mount_points
 from logagent.host.state.state_dir import DEFAULT_STATE_DIR, why_by_anybody
-from logagent.model.doctor.doctor_facts import DropInFacts
 from logagent.model.drop_in import (
     NAME,
     PRESTART_NAME,
+    DropInFacts,
     PrestartFacts,
     SetupFacts,
     allowed,
@@ -54,7 +54,7 @@ from logagent.model.drop_in import (
     without_name,
 )
 from logagent.settings import Settings
-from logagent.store.shared import is_uri
+from logagent.store.uri import is_uri
 
 ROOT = frozenset({0})
 _CONDITION = "ConditionDirectoryNotEmpty"

@@ -45,7 +45,7 @@ from logagent.broker.admin.responses import (
 )
 from logagent.errors import ServiceUnreachable, UnreadableError
 from logagent.model.assignments.commitment import QuorumRead, why_may_be_deposed
-from logagent.model.assignments.covered import EpochEnd
+from logagent.model.assignments.extents import EpochEnd
 from logagent.model.assignments.identity import BrokerPlace
 from logagent.model.assignments.image import (
     AssignmentImage,

@@ -15,7 +15,7 @@ from logagent.broker.files.log_extent import LEADER_EPOCH_CHECKPOINT
 from logagent.broker.files.segment_files import LOG, OFFSET_INDEX, TIME_INDEX, last_index_entry, segment_bases
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import INDEX, NOWHERE, SEGMENT, opened_regular
-from logagent.model.check.start_facts import LoadFault, LoadFile
+from logagent.model.node_files import LoadFault, LoadFile
 
 TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"

@@ -23,7 +23,7 @@ from logagent.broker.files.segment_files import LOG, OFFSET_INDEX, last_index_en
 from logagent.broker.metadata_log.batches import BatchDefect, BatchFile, RecordBatch, position_before
 from logagent.errors import UnreadableError
 from logagent.files.safe_open import LEADER_EPOCHS, SEGMENT, opened_regular, read_regular
-from logagent.model.assignments.covered import EpochRun, InCommon, LogExtent
+from logagent.model.assignments.extents import EpochRun, InCommon, LogExtent
 from logagent.model.naming.dir_names import parse_int
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"

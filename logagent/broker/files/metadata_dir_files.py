@@ -27,9 +27,8 @@ from logagent.errors import UnreadableError
 from logagent.files import safe_open as limits
 from logagent.files.safe_open import FileLimit, read_regular
 from logagent.model.assignments.identity import MetaRead
-from logagent.model.check.releases import BOOTSTRAP
-from logagent.model.check.start_facts import MetadataFault, MetadataFile
 from logagent.model.naming.dir_names import METADATA_DIR
+from logagent.model.node_files import BOOTSTRAP, MetadataFault, MetadataFile
 
 QUORUM_STATE: Final = "quorum-state"
 METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"

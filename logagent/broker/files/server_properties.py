@@ -16,8 +16,8 @@ from logagent.broker.files.java_properties import Property, iter_properties, tri
 from logagent.errors import ConfigError, UnreadableError
 from logagent.files.safe_open import PROPERTIES, read_regular
 from logagent.model.assignments.image import Endpoint
-from logagent.model.check.start_facts import DEFAULT_RESERVED_MAX_ID
 from logagent.model.naming.dir_names import INT_MAX, parse_int, parse_long
+from logagent.model.node_files import DEFAULT_RESERVED_MAX_ID
 from logagent.model.planning.topic_retention import may_be_true
 from logagent.model.retention.settings import Layers, parsed_ms
 from logagent.model.secrets import without_secret

@@ -16,9 +16,9 @@ from logagent.broker.metadata_log.batches import Batch, BatchDefect, FileShrank
 from logagent.broker.metadata_log.log import ATTEMPTS, ControlType, beginning, control_type, open_file, snapshots_of
 from logagent.broker.metadata_log.metadata_records import FeatureLevel, Reader, decode_record
 from logagent.errors import UnreadableError
-from logagent.model.check.releases import BOOTSTRAP, KRAFT_VERSION
-from logagent.model.check.start_facts import StartLevels
+from logagent.model.assignments.levels import KRAFT_VERSION
 from logagent.model.naming.dir_names import METADATA_DIR
+from logagent.model.node_files import BOOTSTRAP, StartLevels
 
 _Levels = dict[str, tuple[int, ...]]
 _SEGMENT = re.compile(r"(\d{20})\.log")

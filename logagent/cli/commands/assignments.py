@@ -12,8 +12,9 @@ from logagent.agent.config import load_valid_part
 from logagent.agent.evidence.assignment_sources import mode_unknown
 from logagent.broker.exported import document_pieces, write_assignments
 from logagent.cli.host_session import read_assignments, session_of
-from logagent.cli.options import Call, common, reads_assignments, refuse_wrong_user
+from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, human_ms, table
+from logagent.cli.wrong_user import refuse_wrong_user
 from logagent.errors import Exit, LogAgentError, UsageError
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.times import rfc3339

@@ -8,11 +8,12 @@ import click
 
 from logagent.agent.check.run_check import CheckReport, run_check
 from logagent.agent.session.session import Session
+from logagent.cli.check_document import check_document
 from logagent.cli.check_leave import check_leave
 from logagent.cli.host_session import Progress, read_assignments, session_of
-from logagent.cli.options import Call, common, needs_log_dirs, reads_assignments
-from logagent.cli.plan_documents import check_document
+from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump, table
+from logagent.cli.wrong_user import needs_log_dirs
 from logagent.errors import Exit, UsageError
 from logagent.host.linux.access import User, user_named
 from logagent.model.finding import Finding, Severity, any_fatal

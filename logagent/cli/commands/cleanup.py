@@ -6,8 +6,9 @@ import click
 
 from logagent.agent.planning.plan_cleanup import plan_cleanup
 from logagent.agent.session.session import Session
-from logagent.cli.options import Call, carries_out, common, includes_internal, needs_log_dirs, reads_assignments
+from logagent.cli.options import Call, carries_out, common, includes_internal, reads_assignments
 from logagent.cli.run_plan import run_plan
+from logagent.cli.wrong_user import needs_log_dirs
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Plan
 

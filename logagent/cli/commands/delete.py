@@ -11,20 +11,12 @@ import click
 from logagent.agent.planning.plan_cleanup import async_delete
 from logagent.agent.session.session import Session
 from logagent.agent.target import named_target
-from logagent.cli import completion
 from logagent.cli.names import CUT, meant, no_such
-from logagent.cli.options import (
-    Call,
-    Consent,
-    carries_out,
-    common,
-    gathered,
-    includes_internal,
-    needs_log_dirs,
-    reads_assignments,
-)
+from logagent.cli.names_on_disk import deletable
+from logagent.cli.options import Call, Consent, carries_out, common, gathered, includes_internal, reads_assignments
 from logagent.cli.render import did_you_mean
 from logagent.cli.run_plan import run_plan
+from logagent.cli.wrong_user import needs_log_dirs
 from logagent.errors import UsageError
 from logagent.host.inventory.scan import topics_in
 from logagent.host.linux.child import work_in_child
@@ -46,7 +38,7 @@ _BEGINNING = re.compile(r".+-[0-9]+\.[0-9a-f]{1,32}", re.ASCII | re.DOTALL)
     "partitions",
     multiple=True,
     metavar="T-P",
-    shell_complete=completion.deletable,
+    shell_complete=deletable,
     help="One partition, or one stray by the name of its directory, as printed too (repeatable).",
 )
 @includes_internal

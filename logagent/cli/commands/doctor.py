@@ -6,8 +6,8 @@ import click
 
 from logagent.agent.clock import SystemClock
 from logagent.agent.doctor.examine import Question, examine
+from logagent.cli.doctor_document import doctor_document, doctor_word
 from logagent.cli.options import Call, common, reads_assignments
-from logagent.cli.plan_documents import doctor_document, doctor_word
 from logagent.cli.render import dump, table
 from logagent.errors import ConfigError, Exit
 from logagent.model.doctor.diagnose import diagnose, exit_config

@@ -23,9 +23,9 @@ from logagent.agent.planning.plan_prestart import (
 )
 from logagent.agent.session.session import Session
 from logagent.agent.target import UnnamedBroker
+from logagent.cli.check_document import finding_row
 from logagent.cli.host_session import note_health, read_assignments, say_where_they_end, session_of
 from logagent.cli.options import Call, common, reads_assignments
-from logagent.cli.plan_documents import finding_row
 from logagent.cli.render import dump, human_bytes
 from logagent.cli.run_plan import Done, carry_out, closing, set_status, show_plan
 from logagent.cli.streams import said_on_stderr, whoever_reads
@@ -41,7 +41,7 @@ from logagent.model.times import rfc3339
 from logagent.settings import parse_duration
 
 if TYPE_CHECKING:
-    from logagent.documents.doctor import FindingDoc
+    from logagent.documents.check import FindingDoc
 
 
 def room_after(rooms: Mapping[int, StartRoom], prestart: Prestart, done: Done) -> dict[int, StartRoom]:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import click
 
 from logagent.cli.host_session import note_health, session_of
-from logagent.cli.options import Call, common, needs_log_dirs
+from logagent.cli.options import Call, common
 from logagent.cli.plan_documents import queue_document
 from logagent.cli.render import dump, human_bytes, human_ms, human_time, table
 from logagent.cli.run_plan import nothing_is_due
+from logagent.cli.wrong_user import needs_log_dirs
 from logagent.model.naming.dir_names import DELETE_SUFFIX
 from logagent.model.planning.queue import QueueEntry
 from logagent.model.records import HolderState

@@ -21,15 +21,17 @@ from logagent.cli.host_session import (
     take_inventory,
     unusable_assignments_file,
 )
-from logagent.cli.options import Call, common, includes_internal, needs_log_dirs, or_dry_run, reads_assignments
+from logagent.cli.options import Call, common, includes_internal, or_dry_run, reads_assignments
 from logagent.cli.plan_documents import plan_document
 from logagent.cli.render import dump, human_bytes, human_ms, show_line, table
 from logagent.cli.run_plan import closing, say_how_it_ends, set_status, show_refusals, show_waiting
 from logagent.cli.streams import said_on_stderr
+from logagent.cli.wrong_user import needs_log_dirs
 from logagent.errors import Exit, UsageError
 from logagent.model.facts import Facts
 from logagent.model.planning.plan import Execution
-from logagent.model.planning.topic_retention import LOCAL_RETENTION, RetentionAdvice
+from logagent.model.planning.retention_advice import RetentionAdvice
+from logagent.model.planning.topic_retention import LOCAL_RETENTION
 from logagent.model.records import DirKey, Health
 from logagent.model.sizes import Space
 from logagent.settings import parse_size

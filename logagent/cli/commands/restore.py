@@ -9,10 +9,11 @@ import click
 
 from logagent.agent.planning.plan_restore import plan_restore
 from logagent.agent.session.session import Session
-from logagent.cli import completion
 from logagent.cli.names import exactly, meant, no_such
-from logagent.cli.options import Call, Consent, carries_out, common, gathered, needs_log_dirs, reads_assignments
+from logagent.cli.names_on_disk import restorable
+from logagent.cli.options import Call, Consent, carries_out, common, gathered, reads_assignments
 from logagent.cli.run_plan import run_plan
+from logagent.cli.wrong_user import needs_log_dirs
 from logagent.errors import UsageError
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import classify, validate_topic
@@ -22,7 +23,7 @@ from logagent.model.records import Kind, PartitionDir
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.restorable)
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=restorable)
 @click.option("--plan", "plan_id", metavar="PLAN_ID", help="Everything this plan marked or set aside.")
 @click.option(
     "--topic-name", "topic", metavar="TOPIC", help="The full topic of a truncated name, where it is not known."

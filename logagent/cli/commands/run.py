@@ -19,8 +19,9 @@ from logagent.agent.daemon.running import Running
 from logagent.agent.daemon.scheduling import RunConfig
 from logagent.agent.target import named_target
 from logagent.cli.host_session import unusable_file
-from logagent.cli.options import Call, common, needs_log_dirs, reads_assignments
+from logagent.cli.options import Call, common, reads_assignments
 from logagent.cli.render import dump
+from logagent.cli.wrong_user import needs_log_dirs
 from logagent.errors import Exit, Halted
 from logagent.host.linux.child import Child, work_in_child
 from logagent.host.linux.syscalls import share_one_arena

@@ -13,8 +13,9 @@ import click
 from logagent.agent.session.scan_rows import dir_rows, ruling_on, scan_head
 from logagent.agent.session.session import Session
 from logagent.cli.host_session import note_health, read_assignments, say_where_they_end, session_of, take_inventory
-from logagent.cli.options import Call, common, gathered, needs_log_dirs, reads_assignments
+from logagent.cli.options import Call, common, gathered, reads_assignments
 from logagent.cli.render import dump_line, dump_rows, human_bytes, show_line, table
+from logagent.cli.wrong_user import needs_log_dirs
 from logagent.model.assignments.strays import needs_cover
 from logagent.model.assignments.verdict import VerdictReason
 from logagent.model.assignments.without_directory import LeftLogDir, Missing, as_told, named

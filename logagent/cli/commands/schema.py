@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING
 
 import click
 from pydantic import TypeAdapter
 
-from logagent.cli import completion
+from logagent.cli.completion import items
 from logagent.cli.render import did_you_mean, dump
 from logagent.documents import SCHEMAS as OF_A_HOST
 from logagent.errors import UsageError
 from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET
 from logagent.store.meanings import json_schema
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 TABLES = "fleet-tables"
 
 
+def _names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return items([*OF_A_HOST, *OF_THE_FLEET], incomplete)
+
+
 @click.command()
-@click.argument("name", required=False, shell_complete=completion.documents)
+@click.argument("name", required=False, shell_complete=_names)
 def schema(name: str | None) -> None:
     """Print the JSON Schema of the document NAME (plan, or logagent.plan/1); without NAME, list the documents.
 

@@ -21,9 +21,10 @@ from logagent.model.assignments.image import Topic
 from logagent.store.contract import is_plain
 from logagent.store.control import Control
 from logagent.store.records import RequestedPartition, RequestedTopic
-from logagent.store.shared import check_store, is_uri, open_store
+from logagent.store.shared import check_store, open_store
 from logagent.store.signing import PrivateKey, PublicKey, load_private_key, public_key
 from logagent.store.tree import LANDING
+from logagent.store.uri import is_uri
 
 if TYPE_CHECKING:
     from logagent.broker.admin.reader import AdminReader

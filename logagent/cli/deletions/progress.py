@@ -18,8 +18,9 @@ from logagent.controller.sightings import Sightings
 from logagent.controller.topic_deletion_manager import Missing, TopicDeletionManager, TopicProgress
 from logagent.documents.topics import MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
 from logagent.errors import ServiceUnreachable, UsageError
+from logagent.model.sizes import LARGEST_COUNT
 from logagent.store.first_design import FirstRequest
-from logagent.store.records import LARGEST_COUNT, instant
+from logagent.store.records import instant
 from logagent.store.requests import Filed, Request
 
 SHOWN_MISSING = 1000

@@ -20,7 +20,7 @@ from typing import Literal
 
 from logagent.errors import LogAgentError
 from logagent.files.safe_open import FileLimit, read_regular
-from logagent.model.check.start_facts import Denied
+from logagent.model.records import Denied
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40

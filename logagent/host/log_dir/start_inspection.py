@@ -36,18 +36,10 @@ from logagent.files import safe_open as limits
 from logagent.files.safe_open import LEADER_EPOCHS, NOWHERE, kind_of, leads_nowhere, opened_directory, read_regular
 from logagent.host.linux.access import READ, SEARCH, WRITE, User, denied, in_words
 from logagent.host.log_dir.log_dir import CLEAN_SHUTDOWN, OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
-from logagent.model.check.start_facts import (
-    CheckpointFault,
-    Denied,
-    LoadFault,
-    LoadFile,
-    MetaFile,
-    MetaState,
-    PathProblem,
-    Room,
-)
+from logagent.model.check.start_facts import PathProblem, Room
 from logagent.model.naming.dir_names import METADATA_DIR, classify, parse_long
-from logagent.model.records import Identity, TopicPartition
+from logagent.model.node_files import CheckpointFault, LoadFault, LoadFile, MetaFile, MetaState
+from logagent.model.records import Denied, Identity, TopicPartition
 
 # Names that Kafka treats as a segment's file, which must have an offset before the first dot.
 _SEGMENT_FILE = re.compile(r"(?s).*\.(?:log|index|timeindex|txnindex|snapshot|cleaned|swap)")

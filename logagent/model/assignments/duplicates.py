@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from logagent.model.assignments.covered import LogExtent, covers, end_of_epoch, why_not_covered
+from logagent.model.assignments.covered import covers, end_of_epoch, why_not_covered
+from logagent.model.assignments.extents import LogExtent
 from logagent.model.assignments.verdict import VerdictReason
 from logagent.model.claims import Claim, Held, Witness
 from logagent.model.facts import Facts, StrayRuling

@@ -15,14 +15,15 @@ from typing import Final
 
 from logagent.model.records import LogDoubt
 
+METADATA_VERSION: Final = "metadata.version"
+KRAFT_VERSION: Final = "kraft.version"
 NEWEST_METADATA_VERSION: Final = 34
 """4.5-IV0, the newest `metadata.version` that Kafka 4.4.0 knows (it formats with 33, 4.4-IV2)."""
 
-_METADATA_VERSION = "metadata.version"
 # `org.apache.kafka.server.common.Feature` of 4.4.0; those before it are a part of it.
 _NEWEST_LEVELS: Final[Mapping[str, int]] = {
-    _METADATA_VERSION: NEWEST_METADATA_VERSION,
-    "kraft.version": 1,
+    METADATA_VERSION: NEWEST_METADATA_VERSION,
+    KRAFT_VERSION: 1,
     "transaction.version": 2,
     "group.version": 1,
     "eligible.leader.replicas.version": 1,
@@ -42,7 +43,7 @@ def doubt_of(untested_because: str | None, untested: Sequence[str], *, asks_brok
     hint = _what_helps(newer=True, asks_brokers=asks_brokers)
     if untested_because is not None:
         what = "the metadata log on this host proves only that topics were deleted or created anew"
-        others = (feature for feature in untested if not feature.startswith(f"its {_METADATA_VERSION} "))
+        others = (feature for feature in untested if not feature.startswith(f"its {METADATA_VERSION} "))
         return LogDoubt("removals", f"{what}: {'; '.join((untested_because, *others))}", hint)
     if untested:
         says = (
@@ -64,7 +65,7 @@ def _what_helps(*, newer: bool, asks_brokers: bool) -> str:
 
 def untested_features(levels: Mapping[str, int]) -> tuple[str, ...]:
     """The finalised features whose name or level was not tested, each in words; `metadata.version` first."""
-    ordered = sorted(levels.items(), key=lambda feature: (feature[0] != _METADATA_VERSION, feature[0]))
+    ordered = sorted(levels.items(), key=lambda feature: (feature[0] != METADATA_VERSION, feature[0]))
     return tuple(_in_words(name, level) for name, level in ordered if not 0 <= level <= _NEWEST_LEVELS.get(name, -1))
 
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, what_it_has, why_not_covered
+from logagent.model.assignments.covered import covers, what_it_has, why_not_covered
+from logagent.model.assignments.extents import EpochEnd, LogExtent
 from logagent.model.assignments.image import AssignmentImage
 from logagent.model.assignments.verdict import GONE_FOR_GOOD, VerdictReason
 from logagent.model.claims import Claim, Held, Witness

@@ -124,18 +124,11 @@ from logagent.model.check.long_names import check_long_names
 from logagent.model.check.metadata_dir import check_metadata, in_metadata_log, odd_file
 from logagent.model.check.paths import check_broker_id, check_meta, check_paths
 from logagent.model.check.releases import check_releases
-from logagent.model.check.start_facts import (
-    CheckpointFault,
-    Emptied,
-    LoadFault,
-    LoadFile,
-    Mode,
-    StartFacts,
-    StartLogDirFacts,
-)
+from logagent.model.check.start_facts import Emptied, Mode, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, Severity, concerning, fatal, info, warning
 from logagent.model.kafka_version import CORDONS_SINCE, KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
 from logagent.model.naming.dir_names import FUTURE_SUFFIX, MAX_NAME
+from logagent.model.node_files import CheckpointFault, LoadFault, LoadFile
 from logagent.model.records import Identity, Kind, PartitionDir, TopicPartition, id_unread
 from logagent.model.retention.settings import CORDONED_LOG_DIRS
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logagent.model.check.start_facts import CheckpointFault, Denied, PathProblem, StartFacts, StartLogDirFacts
+from logagent.model.check.start_facts import PathProblem, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, info, warning
-from logagent.model.records import Health, HolderState
+from logagent.model.node_files import CheckpointFault
+from logagent.model.records import Denied, Health, HolderState
 
 SPACE_CODES = frozenset({"full", "low-space", "low-inodes"})
 """What a removal can settle."""

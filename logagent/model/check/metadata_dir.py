@@ -7,17 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logagent.model.check.start_facts import (
-    LoadFault,
-    LoadFile,
-    MetadataFault,
-    MetadataFile,
-    Mode,
-    StartFacts,
-    StartLogDirFacts,
-)
+from logagent.model.check.start_facts import Mode, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, fatal, warning
 from logagent.model.naming.dir_names import METADATA_DIR
+from logagent.model.node_files import LoadFault, LoadFile, MetadataFault, MetadataFile
 
 # KIP-853: up to 3.7 a quorum-state that cannot be read is started anew, and its voters must be the configured ones.
 QUORUM_STATE_COUNTS = (3, 8, 0)

@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from logagent.model.assignments.image import RESERVED_DIRECTORY_IDS
-from logagent.model.check.start_facts import MetaState, Mode, PathProblem, StartFacts, StartLogDirFacts
+from logagent.model.check.start_facts import Mode, PathProblem, StartFacts, StartLogDirFacts
 from logagent.model.finding import ALL, Finding, Releases, Severity, fatal, warning
+from logagent.model.node_files import MetaState
 from logagent.model.records import Kind
 
 # KIP-1161: a list may not have empty items; duplicate items are dropped with a warning.

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from logagent.model.assignments.levels import KRAFT_VERSION, METADATA_VERSION
+from logagent.model.check.metadata_versions import level_name
 from logagent.model.check.release_table import METADATA_VERSIONS, RELEASES, Release
-from logagent.model.check.start_facts import FeatureLevels, Mode, StartFacts, StartLevels, StartLogDirFacts
+from logagent.model.check.start_facts import Mode, StartFacts, StartLogDirFacts
 from logagent.model.finding import Finding, Releases, Severity, fatal, info, warning
 from logagent.model.kafka_version import Version, version_text
 from logagent.model.naming.dir_names import METADATA_DIR
+from logagent.model.node_files import BOOTSTRAP, FeatureLevels, StartLevels
 from logagent.model.planning.topic_retention import may_be_true
 
-METADATA_VERSION = "metadata.version"
-KRAFT_VERSION = "kraft.version"
-BOOTSTRAP = "bootstrap.checkpoint"
 UNSTABLE = "unstable.feature.versions.enable"
 _OLDEST, _NEWEST = min(RELEASES), max(RELEASES)
 _KNOWN = f"Kafka {version_text(_OLDEST)} to {version_text(_NEWEST)}"
@@ -215,8 +215,8 @@ def _in_bootstrap(path: str, r: _Refused, written: bool, version: Version | None
 def _remedy(r: _Refused, version: Version | None) -> str:
     low, high = _supported(r, version)
     if r.level < low:
-        return f"before the upgrade, on the release that runs now: {_TOOL} upgrade --metadata {_level_name(low)}"
-    change = f"--metadata {_level_name(high)}" if r.feature == METADATA_VERSION else f"--feature {r.feature}={high}"
+        return f"before the upgrade, on the release that runs now: {_TOOL} upgrade --metadata {level_name(low)}"
+    change = f"--metadata {level_name(high)}" if r.feature == METADATA_VERSION else f"--feature {r.feature}={high}"
     return (
         f"on the release that runs now: {_TOOL} downgrade {change}; then wait for a metadata snapshot on each node"
         f" ({_INTERVAL}), and check again"
@@ -266,18 +266,4 @@ def _named(feature: str, level: int) -> str:
 
 def _level(feature: str, level: int) -> str:
     named = feature == METADATA_VERSION and level in METADATA_VERSIONS
-    return f"{level} ({_level_name(level)})" if named else str(level)
-
-
-def _level_name(level: int) -> str:
-    return METADATA_VERSIONS[level].name
-
-
-def oldest_release(metadata_version: int) -> Version | None:
-    """The oldest release that a node with this `metadata.version` may be of, by the name of the level; None for a level
-    of no release (0)."""
-    level = max((known for known in METADATA_VERSIONS if known <= metadata_version), default=None)
-    if level is None:
-        return None
-    major, minor = _level_name(level).partition("-")[0].split(".")
-    return int(major), int(minor), 0
+    return f"{level} ({level_name(level)})" if named else str(level)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from logagent.model.assignments.image import Source
 from logagent.model.assignments.without_directory import NOTHING_MISSING, Missing
+from logagent.model.drop_in import DropInFacts
 from logagent.model.kafka_version import UNKNOWN_VERSION, KafkaVersion, Version
 from logagent.model.records import Health, HolderState, LogDoubt
 
@@ -158,17 +159,6 @@ class ServiceFacts:
     main_pid: int | None = None
     sandbox: Mapping[str, MountFacts] = field(default_factory=dict)
     setup: DropInFacts | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropInFacts:
-    """The drop-in of `logagent setup`. state: "missing" (the unit does not start without it), "differs" (setup would
-    write another one now), or "refused" (setup would not write it; see `why`). command: the command that writes it."""
-
-    place: str
-    state: Literal["fits", "missing", "differs", "refused"]
-    command: str
-    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

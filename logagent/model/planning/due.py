@@ -16,12 +16,12 @@ from logagent.model.assignments.sightings import Sighting, of_directory
 from logagent.model.claims import Claim
 from logagent.model.facts import Facts, Ruling
 from logagent.model.planning.assemble import RecentDirs
+from logagent.model.planning.marks import Mark
 from logagent.model.planning.plan import NO_FLAGS, Flags, Proposal, Waiting
 from logagent.model.planning.proposals import NewUuid, rename_away
 from logagent.model.planning.queue import (
     Attempts,
     Corrected,
-    Mark,
     QueueEntry,
     RemovalIntents,
     as_written,

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 
-from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, past_retention, why_not_covered
+from logagent.model.assignments.covered import covers, past_retention, why_not_covered
+from logagent.model.assignments.extents import EpochEnd, LogExtent
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment
 from logagent.model.claims import Claim
 from logagent.model.facts import Facts
@@ -22,9 +23,10 @@ from logagent.model.kafka_version import Doubt
 from logagent.model.naming import dir_names
 from logagent.model.naming.dir_names import renamed_at_ms
 from logagent.model.planning.first_check import FirstCheck
+from logagent.model.planning.marks import Mark
 from logagent.model.planning.plan import Flags, Proposal, Refusal
 from logagent.model.planning.proposals import NewUuid, rename_away
-from logagent.model.planning.queue import Mark, RemovalIntents, full_topic, why_not_whole
+from logagent.model.planning.queue import RemovalIntents, full_topic, why_not_whole
 from logagent.model.records import ActionKind, DirKey, Kind, PartitionDir
 
 # Never "get it from a replica": nobody has asked one, and this may be the only copy.

@@ -13,7 +13,8 @@ from logagent.broker.admin.reader import AdminReader, Leader, ask_epoch_ends
 from logagent.broker.files.log_extent import read_log_extent
 from logagent.broker.files.meta_properties import read_topic_id
 from logagent.model.assignments.commitment import quorum_known_until_ms
-from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, why_not_covered
+from logagent.model.assignments.covered import covers, why_not_covered
+from logagent.model.assignments.extents import EpochEnd, LogExtent
 from logagent.model.records import TopicPartition
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode

@@ -21,7 +21,8 @@ from logagent.broker.files.log_extent import parse_leader_epochs, read_log_exten
 from logagent.broker.files.meta_properties import META_PROPERTIES, parse_partition_metadata, read_meta_file
 from logagent.broker.files.segment_files import read_log_files
 from logagent.errors import UnreadableError
-from logagent.model.assignments.covered import LogExtent, end_of_epoch, epoch_at
+from logagent.model.assignments.covered import end_of_epoch
+from logagent.model.assignments.extents import LogExtent, epoch_at
 from logagent.model.assignments.identity import agree
 from logagent.model.assignments.image import (
     RESERVED_DIRECTORY_IDS,

@@ -20,7 +20,8 @@ from logagent.files.safe_open import FileLimit
 from logagent.store import shared
 from logagent.store.control import Control
 from logagent.store.objects import profile
-from logagent.store.shared import SharedStore, check_store, init_store, open_store, problem_of
+from logagent.store.shared import SharedStore, check_store, init_store, open_store
+from logagent.store.uri import problem_of
 from tests import object_servers
 from tests.object_servers import BUCKET
 from tests.publish_host import Publishing

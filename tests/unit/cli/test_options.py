@@ -16,7 +16,7 @@ import click
 import pytest
 
 import logagent
-from logagent.cli import options
+from logagent.cli import options, wrong_user
 from logagent.cli.main import COMMANDS, run
 from logagent.errors import Exit, NotPermitted
 from tests.syntax import syntax_tree
@@ -151,6 +151,6 @@ def test_who_may_not_read_the_log_dirs_is_refused_first(
     def refuse(call: options.Call) -> None:
         raise NotPermitted("you may not read them", hint="run it as another user")
 
-    monkeypatch.setattr(options, "refuse_wrong_user", refuse)
+    monkeypatch.setattr(wrong_user, "refuse_wrong_user", refuse)
     assert run([*words.split(), "--config", "/nowhere.toml"]) == Exit.PERMISSION
     assert capsys.readouterr().err.startswith("logagent: you may not read them")

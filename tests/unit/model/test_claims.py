@@ -12,7 +12,7 @@ import pytest
 
 from logagent.agent.planning.plan_prestart import as_mark
 from logagent.model import claims
-from logagent.model.assignments.covered import LogExtent
+from logagent.model.assignments.extents import LogExtent
 from logagent.model.assignments.sightings import Sighting
 from logagent.model.claims import ENOUGH, NEEDS, WHEN_DUE, WHEN_RESTORED, Act, Claim, Held, Lasts, Need, Witness
 from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling, Unchangeable
@@ -32,8 +32,9 @@ from logagent.model.planning.guards import (
     version,
     window,
 )
+from logagent.model.planning.marks import Mark
 from logagent.model.planning.plan import NO_FLAGS, Flags, Guard, Proposal
-from logagent.model.planning.queue import Mark, RemovalIntent, build_queue
+from logagent.model.planning.queue import RemovalIntent, build_queue
 from logagent.model.planning.restorations import CopyRead, Owner, RestoreOptions, Wanted, restorations
 from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
 from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir, proposal

@@ -19,7 +19,7 @@ from logagent.agent.rescue.plan_rescue import plan_rescue
 from logagent.agent.session.session import Session
 from logagent.broker.files.log_extent import SegmentReading, SegmentReadings, parse_leader_epochs
 from logagent.host.log_dir.bounded_calls import BoundedCalls
-from logagent.model.assignments.covered import EpochEnd
+from logagent.model.assignments.extents import EpochEnd
 from logagent.model.planning.plan import Plan
 from logagent.model.records import Kind
 from tests.disk.messes import NODE, Mess, Sort, Thing, ThisNodeLeads, make

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from logagent.broker.files.log_extent import parse_leader_epochs, read_log_extent
 from logagent.broker.files.segment_files import IndexFile, SegmentsRead, read_segment_files
 from logagent.errors import UnreadableError
-from logagent.model.assignments.covered import LogExtent
+from logagent.model.assignments.extents import LogExtent
 from tests import metadata_writer
 
 LOG = "00000000000000000000.log"

@@ -13,8 +13,9 @@ import pytest
 
 from logagent.broker.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
 from logagent.broker.files.log_extent import LogReading, SegmentReadings, read_log_between, read_log_extent
-from logagent.model.assignments.covered import Epochs, InCommon, in_common
+from logagent.model.assignments.covered import in_common
 from logagent.model.assignments.duplicates import as_loaded
+from logagent.model.assignments.extents import Epochs, InCommon
 from logagent.model.naming.dir_names import classify
 from logagent.model.records import TopicPartition
 from tests.kafka_disks import KRAFT, ZOOKEEPER, extract

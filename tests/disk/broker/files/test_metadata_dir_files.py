@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logagent.broker.files.metadata_dir_files import metadata_faults
-from logagent.model.check.start_facts import MetadataFault, MetadataFile
+from logagent.model.node_files import MetadataFault, MetadataFile
 from tests.metadata_writer import feature_level, snapshot, write_quorum_state, write_segment, write_snapshot
 
 LOG = "__cluster_metadata-0"

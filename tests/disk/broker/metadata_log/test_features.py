@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logagent.broker.metadata_log.features import read_start_levels
-from logagent.model.check.start_facts import StartLevels
+from logagent.model.node_files import StartLevels
 from tests.kafka_disks import KRAFT, extract, metadata_dir
 from tests.metadata_writer import (
     NO_OP,

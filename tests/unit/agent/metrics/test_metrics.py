@@ -22,10 +22,10 @@ from logagent.model.daemon_summary import (
     LogDirSummary,
     PublishSummary,
     QueueSummary,
-    RequestsSummary,
 )
 from logagent.model.planning.plan import GUARD_NAMES
 from logagent.model.records import Health
+from logagent.model.requests_summary import RequestsSummary
 from tests.needs import need_command
 
 AT = 1_795_280_379_300

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from logagent.broker.admin.client import AdminClient, ListOffsetsRequest
 from logagent.broker.admin.reader import Leader, ask_epoch_ends
-from logagent.model.assignments.covered import EpochEnd, LogExtent, covers, end_of_epoch, past_retention
+from logagent.model.assignments.covered import covers, end_of_epoch, past_retention
+from logagent.model.assignments.extents import EpochEnd, LogExtent
 from logagent.model.records import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

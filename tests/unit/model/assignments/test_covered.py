@@ -9,9 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.assignments.covered import (
-    EpochEnd,
-    InCommon,
-    LogExtent,
     covers,
     end_of_epoch,
     in_common,
@@ -19,6 +16,7 @@ from logagent.model.assignments.covered import (
     what_it_has,
     why_not_covered,
 )
+from logagent.model.assignments.extents import EpochEnd, InCommon, LogExtent
 
 OWN = LogExtent(0, 100, ((0, 0), (3, 40)))
 

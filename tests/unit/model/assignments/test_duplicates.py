@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.model.assignments.covered import LogExtent
 from logagent.model.assignments.duplicates import as_loaded, decide_duplicate, duplicates, pairs
+from logagent.model.assignments.extents import LogExtent
 from logagent.model.facts import Ruling
 from logagent.model.records import Kind, PartitionDir, Verdict
 from tests.hosts import LOG_DIR, directory, facts

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from logagent.model.assignments.covered import EpochEnd, LogExtent
+from logagent.model.assignments.extents import EpochEnd, LogExtent
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.assignments.strays import before_stray, contradicted, decide_stray, needs_cover, stray_verdict
 from logagent.model.facts import Ruling

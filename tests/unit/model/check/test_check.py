@@ -15,14 +15,6 @@ from logagent.model.assignments.without_directory import LeftLogDir, Missing, Wi
 from logagent.model.check import linter
 from logagent.model.check.linter import SHOWN_ALIKE, check
 from logagent.model.check.start_facts import (
-    CheckpointFault,
-    Denied,
-    LoadFault,
-    LoadFile,
-    MetadataFault,
-    MetadataFile,
-    MetaFile,
-    MetaState,
     Mode,
     Override,
     PathProblem,
@@ -35,7 +27,26 @@ from logagent.model.finding import ALL, Finding, Releases, Severity, any_fatal, 
 from logagent.model.kafka_version import Version, VersionsSeen, which_version
 from logagent.model.naming.dir_names import METADATA_DIR
 from logagent.model.naming.topic_ids import to_text
-from logagent.model.records import DirKey, Health, Holder, HolderState, Identity, Kind, PartitionDir, TopicPartition
+from logagent.model.node_files import (
+    CheckpointFault,
+    LoadFault,
+    LoadFile,
+    MetadataFault,
+    MetadataFile,
+    MetaFile,
+    MetaState,
+)
+from logagent.model.records import (
+    Denied,
+    DirKey,
+    Health,
+    Holder,
+    HolderState,
+    Identity,
+    Kind,
+    PartitionDir,
+    TopicPartition,
+)
 from logagent.model.retention.settings import Layers
 from tests.damages.disk import OTHER_UUID, UUID
 from tests.damages.facts import CONF, ID, OTHER_ID, directory, facts, meta, seen, zookeeper

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from logagent.model.check.linter import check
 from logagent.model.check.release_table import RELEASES
 from logagent.model.check.releases import UNSTABLE
-from logagent.model.check.start_facts import Mode, StartFacts, StartLevels, StartLogDirFacts, StartServerFacts
+from logagent.model.check.start_facts import Mode, StartFacts, StartLogDirFacts, StartServerFacts
 from logagent.model.finding import Finding, Severity
 from logagent.model.kafka_version import Version
+from logagent.model.node_files import StartLevels
 from logagent.model.retention.settings import TOPIC_SETTINGS, Layers
 
 BROKER = StartServerFacts(Mode.KRAFT, 1, None, "/meta", "/server.properties")

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from logagent.model.check.linter import check
 from logagent.model.check.metadata_dir import QUORUM_STATE_COUNTS
+from logagent.model.check.metadata_versions import oldest_release
 from logagent.model.check.release_table import METADATA_VERSIONS, RELEASES
-from logagent.model.check.releases import oldest_release
-from logagent.model.check.start_facts import Mode, StartFacts, StartLevels, StartLogDirFacts, StartServerFacts
+from logagent.model.check.start_facts import Mode, StartFacts, StartLogDirFacts, StartServerFacts
 from logagent.model.finding import Finding, Severity
 from logagent.model.kafka_version import Version
+from logagent.model.node_files import StartLevels
 
 CONTROLLER = StartServerFacts(Mode.KRAFT, 1, None, "/meta", None, runs_controller=True)
 BROKER = replace(CONTROLLER, runs_controller=False)

@@ -23,7 +23,6 @@ from logagent.model.doctor.doctor_facts import (
     DaemonState,
     DoctorFacts,
     DoctorLogDirFacts,
-    DropInFacts,
     HolderFacts,
     InstanceFacts,
     MountFacts,
@@ -35,6 +34,7 @@ from logagent.model.doctor.doctor_facts import (
     SubjectFacts,
 )
 from logagent.model.doctor.storage import toml_change, unit_word
+from logagent.model.drop_in import DropInFacts
 from logagent.model.finding import Finding, Severity, any_fatal
 from logagent.model.kafka_version import KafkaVersion, VersionSource
 from logagent.model.records import Health, HolderState, LogDoubt

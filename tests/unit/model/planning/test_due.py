@@ -24,7 +24,8 @@ from logagent.model.planning.due import (
     what_is_due,
 )
 from logagent.model.planning.guards import assigned
-from logagent.model.planning.queue import NO_REMOVALS, Attempts, Mark, QueueEntry, RemovalIntent, build_queue
+from logagent.model.planning.marks import Mark
+from logagent.model.planning.queue import NO_REMOVALS, Attempts, QueueEntry, RemovalIntent, build_queue
 from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, PartitionDir, Verdict
 from logagent.settings import CleanupSettings
 from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir, proposal

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.planning.due import removals
+from logagent.model.planning.marks import Contents, Mark
 from logagent.model.planning.queue import (
     BACKOFF_MOST_MS,
     NO_REMOVALS,
     Attempts,
-    Contents,
-    Mark,
     QueueEntry,
     RemovalIntent,
     RemovalIntents,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from logagent.model.planning.due import Candidates, strays
-from logagent.model.planning.queue import NO_REMOVALS, Mark, build_queue, marked_at_ms
+from logagent.model.planning.marks import Mark
+from logagent.model.planning.queue import NO_REMOVALS, build_queue, marked_at_ms
 from logagent.model.records import Kind, PartitionDir
 
 DAY_MS = 86_400_000

@@ -6,21 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from logagent.model.assignments.covered import EpochEnd, LogExtent
+from logagent.model.assignments.extents import EpochEnd, LogExtent
 from logagent.model.assignments.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.model.claims import Claim
 from logagent.model.facts import Facts
 from logagent.model.naming.dir_names import rename_uuid
 from logagent.model.planning.first_check import FirstCheck
+from logagent.model.planning.marks import Contents, Mark
 from logagent.model.planning.plan import Proposal, Refusal
-from logagent.model.planning.queue import (
-    NO_REMOVALS,
-    Contents,
-    Mark,
-    RemovalIntent,
-    RemovalIntents,
-    removal_has_started,
-)
+from logagent.model.planning.queue import NO_REMOVALS, RemovalIntent, RemovalIntents, removal_has_started
 from logagent.model.planning.restorations import CopyRead, Owner, RestoreOptions, Wanted, restorations
 from logagent.model.records import ActionKind, DirKey, Health, Identity, Kind, PartitionDir
 from tests.hosts import CLUSTER, DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir

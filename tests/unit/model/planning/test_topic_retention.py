@@ -11,18 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.model.facts import Ruling
+from logagent.model.planning.retention_advice import Expired, RetentionAdvice, advise, loaded
 from logagent.model.planning.topic_retention import (
     HOUR_MS,
     LOCAL_RETENTION,
     RETENTION,
     STEPS_MS,
-    Expired,
-    RetentionAdvice,
     SegmentAge,
     Tiering,
     TopicConfigs,
-    advise,
-    loaded,
 )
 from logagent.model.records import DirKey, Health, Verdict
 from tests.hosts import LOG_DIR, directory, facts, log_dir
