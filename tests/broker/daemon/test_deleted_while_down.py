@@ -15,6 +15,7 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.ordered_cluster import OrderedCluster, current
 from tests.broker.rig.process import wait_until
+from tests.long_form import long_form
 
 
 def strays(node: KafkaNode) -> list[str]:
@@ -22,6 +23,7 @@ def strays(node: KafkaNode) -> list[str]:
     return sorted(name for name in names if name.endswith("-stray"))
 
 
+@long_form
 def test_the_strays_of_a_host_that_was_down_go_after_retention_in_report_mode(
     kafka_cluster: Callable[..., KafkaCluster], tmp_path: Path
 ) -> None:

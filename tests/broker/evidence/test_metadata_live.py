@@ -18,7 +18,7 @@ from logagent.model.naming.topic_ids import to_text
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
-from tests.long_form import versions
+from tests.long_form import long_form, versions
 
 VERSIONS = versions("4.4.0", "4.3.1", "4.1.0", "3.9.1", "3.7.0", "3.6.0", "3.3.2")
 # Snapshots, new segments and the deletion of old ones every few moments, where the defaults are hours.
@@ -113,6 +113,7 @@ def test_beside_a_live_broker(kafka: Callable[..., KraftNode], version: str) -> 
     assert told_by_log(read(node)) == told_by_log(readings.images[-1])
 
 
+@long_form
 def test_old_segments_vanish_while_we_read(kafka: Callable[..., KraftNode]) -> None:
     """The broker's cleaner, which comes once a minute, renames segments and snapshots to `.deleted`."""
     node = kafka("4.4.0", props=CHURN).start()

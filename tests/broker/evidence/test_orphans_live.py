@@ -18,7 +18,7 @@ from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.forked import run_forked
-from tests.long_form import versions
+from tests.long_form import long_form, versions
 from tests.waiting import holds
 
 ZERO_AGES = {
@@ -139,6 +139,7 @@ def test_exactly_the_orphans_that_the_cluster_made_are_found_and_cleaned(
     assert "Stopping serving logs" not in three.log_text(every_run=True)
 
 
+@long_form
 @pytest.mark.parametrize("version", versions("3.9.1", "4.4.0", "4.3.1"))
 def test_strays_that_a_live_broker_holds_open_give_their_space_back_at_once(
     kafka_cluster: Callable[..., KafkaCluster], version: str

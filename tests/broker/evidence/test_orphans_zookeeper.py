@@ -14,10 +14,12 @@ from tests.broker.evidence.test_orphans_live import logagent, orphans, verdicts
 from tests.broker.rig.kafka import ZooKeeperNode
 from tests.broker.rig.process import wait_until
 from tests.broker.rig.rig import Rig
+from tests.long_form import long_form
 
 RECORDS = 50
 
 
+@long_form
 def test_a_replica_that_was_reassigned_while_its_broker_was_down(rig: Rig, tmp_path: Path) -> None:
     """Also where `kafka.version = 3.9.1` was left over from an upgrade that was rolled back: for it a -stray was made,
     and 3.5.2 did not start."""

@@ -21,7 +21,7 @@ from tests.broker.evidence.test_rolled_back_metadata import (
 )
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until
-from tests.long_form import versions
+from tests.long_form import long_form, versions
 
 VERSIONS = versions("4.3.1", "4.4.0", "3.9.1")
 PROPERTIES = {
@@ -40,6 +40,7 @@ def metadata_end(node: KraftNode) -> tuple[int, int]:
     return end, max(snapshots, default=0)
 
 
+@long_form
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_quorum_restored_from_a_backup_proves_nothing_of_what_was_made_since(
     kafka: Callable[..., KraftNode], version: str, tmp_path: Path

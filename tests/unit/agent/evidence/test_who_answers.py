@@ -328,6 +328,22 @@ def test_in_zookeeper_mode_two_must_agree_and_only_our_own_broker_proves_absence
     assert told == {**DECIDED, "moved-0": ("unknown", "uncommitted")}
 
 
+@pytest.mark.parametrize(("behind", "told"), [(2, ("assigned", None)), (3, ("unknown", "sources-disagree"))])
+def test_in_zookeeper_mode_one_that_serves_old_metadata_contradicts_the_other(
+    behind: int, told: tuple[str, str | None]
+) -> None:
+
+    class OneBehind(Reader):
+        def image(self, at_ms: int, *, node_id: int | None = None) -> AssignmentImage:
+            image = super().image(at_ms, node_id=node_id)
+            if node_id != behind:
+                return image
+            before = Topic("moved", MOVED, {0: PartitionAssignment((1, 2))})
+            return replace(image, by_id={**image.by_id, MOVED: before}, by_name={**image.by_name, "moved": before})
+
+    assert rulings(OneBehind(shown=None, described=None), held=False)[0]["moved-0"] == told
+
+
 def test_what_was_not_seen_may_contradict_only_that_this_node_is_a_replica() -> None:
     moved = Topic("moved", MOVED, {0: PartitionAssignment((3,))})
     told, _ = rulings(Reader(shown=None), held=False, seen=frozenset(), first=of_log(NOW - 300_000, moved, HERE))
