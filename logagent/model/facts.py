@@ -17,7 +17,7 @@ class LogDirFacts:
 
     `quarantine`: this is a quarantine directory (for brokers before 3.6.1), not a log dir; no broker ever opens it.
     `open_removed_bytes`: of the removed files that a process still has open and that are therefore not freed;
-    `open_removed`: each of them (`model.planning.removed_by_hand` says which of them are room to be had).
+    `open_removed`: each of them (`agent.rescue.plan_rescue` says which of them are room to be had).
     `open_files_unreadable`: why `open_by` cannot be trusted, None if it can. `unread_processes`: how many processes of
     other users could not be read; what they have open is missing.
     """

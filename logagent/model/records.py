@@ -151,7 +151,7 @@ class PartitionDir:
     first_offset: int | None = None
     last_segment_offset: int | None = None
     error: str | None = None
-    # It has the mode bit that marks the start of a removal: alone a sign, no proof (`model.planning.started`).
+    # It has the mode bit that marks the start of a removal: alone a sign, no proof (`model.planning.queue`).
     removal_started: bool = False
     # The journal id of the restore that gave it its name; earlier approvals of it no longer apply.
     restored_by: int | None = None

@@ -203,7 +203,7 @@ ELSEWHERE = {
     "_LOG_DIRS_LIMIT": "log-dirs-seen.json in the state dir: here",
     "SNAPSHOT_FILE": "the base in the spool: tests/disk/agent/publish",
     "_LINEAGE_LIMIT": "metadata-seen.json in the state dir: here",
-    "LIMIT": "orders in the store, and those kept in the state dir: tests/disk/agent/orders",
+    "LIMIT": "orders in the store, and those kept in the state dir: tests/disk/agent/requests",
     "STORE_FILE": "commits and tables of the job: tests/spark/ingest/test_poison.py",
 }
 

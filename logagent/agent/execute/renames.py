@@ -1,6 +1,6 @@
 """Batches of renames in one log dir: mark, quarantine, restore. Mirrors `LogManager.asyncDelete`.
 
-Order, for crash safety (each step is idempotent, and `agent.recovery` settles what a kill leaves in between):
+Order, for crash safety (each step is idempotent, and `agent.execute.recovery` settles what a kill leaves in between):
 
 1. the journal gets every intent, with the checkpoint entries that are about to be removed;
 2. `log-start-offset` and cleaner entries are removed from their checkpoints *before* the rename: a stale log start

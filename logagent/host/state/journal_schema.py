@@ -34,7 +34,7 @@ class Intent:
     `new_dir` is the directory that a rename moves it to if that is not `log_dir` (quarantine before 3.6.1). `through`:
     (directory, name) that it has for a moment on the way (what `restore --replace` displaces). `closed_cleanly`:
     whether the broker's last stop before it was clean; None if not known. `reason`: why it was an orphan right
-    before it lost its name (`model.assignments.reasons`); None if it was not one. `bytes`: its file sizes, which tell
+    before it lost its name (`model.assignments.verdict`); None if it was not one. `bytes`: its file sizes, which tell
     whether it is still whole; `allocated`: what it took up. `files`, `segments`, `removal_started`: how many it had,
     and whether it had the mode bit that marks the start of a removal; None, as `allocated`, if nobody noted it.
     `claims`: what it rests on (claim, witness, as of which ms; `model.claims`), as words of the release that wrote

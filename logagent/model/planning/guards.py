@@ -1,8 +1,8 @@
 """The guards, in one list. Each checks one proposal against the facts and lets it pass (None) or refuses and says why.
 
 They run when a plan is made and again, on fresh facts, right before each rename and each removal. For the microseconds
-in between, descriptors and the interlock protect what no fact can promise (`host.log_dir`, `broker.process.lock`). The
-blast radius, which checks a whole plan, is in `model.planning.assemble`.
+in between, descriptors and the interlock protect what no fact can promise (`host.log_dir.log_dir`,
+`broker.process.lock`). The blast radius, which checks a whole plan, is in `model.planning.assemble`.
 
 Which claims an act needs, and which witnesses are enough for them, is in one table (`model.claims`). Here is where each
 claim is found in the facts, and in which words it is refused. `policy` and `journal` are no claims: they are what the
