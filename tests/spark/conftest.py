@@ -8,10 +8,12 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.java_gateway import JVMView
 from pyspark.sql import DataFrame, SparkSession
 
 from logagent.fleet.demo import Fleet
@@ -36,13 +38,25 @@ AFTERWARDS = AT + timedelta(days=9)
 KEY = PrivateKey("ops", b"\x01" * 32)
 """Who may ask for deletions."""
 
-# The small fleets of these tests live in the compilers: the interpreter and C1 take a third of the time. The cluster
-# tests, the demo and the benchmarks run with what everybody else gets. Hadoop starts `chmod` for each folder: without
-# the helper that Java starts first, that is half the work. One task each: `test_same_result.py` has several.
+# The fleets of these tests are small: what they cost is starting, planning and collecting garbage, in hundreds of
+# queries of a few rows each. The interpreter and C1 take a third of the time of Java's compilers, with room for all
+# they compile: in C1's own 48 MB it is thrown out and compiled again. Spark takes 32 MB of memory for each sort and
+# each broadcast table where 1 MB is enough, and for pages that nobody serves it keeps what a thousand queries were
+# like. Hadoop starts `chmod` for each folder: without the helper that Java starts first, that is half the work. One
+# shuffle partition: `test_same_result.py` has three. The cluster tests, the demo and the benchmarks run with what
+# everybody else gets.
 QUICK = {
     "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
-    " -Dlog4j2.configurationFile={log4j}",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xms1g"
+    " -Xmn500m -XX:MetaspaceSize=512m -Djdk.lang.Process.launchMechanism=VFORK -Dlog4j2.configurationFile={log4j}",
+    "spark.buffer.pageSize": "1m",
+    "spark.ui.retainedJobs": "1",
+    "spark.ui.retainedStages": "1",
+    "spark.ui.retainedTasks": "1",
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "100",
+    "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -61,7 +75,10 @@ def spark() -> Iterator[SparkSession]:
     conf = {key: value.format(log4j=log4j) for key, value in QUICK.items()}
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session = build_session(master="local[2]", conf=conf)
-    yield session
+    with pytest.MonkeyPatch.context() as patch:
+        # Each of the two thousand times that a report names `functions` or `PythonUtils`, Java looks in 250 jars.
+        patch.setattr(JVMView, "__getattr__", cache(JVMView.__getattr__))
+        yield session
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         session.stop()
