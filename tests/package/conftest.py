@@ -1,19 +1,24 @@
 """Packages for the tests of this folder: built once, twice over, from two copies of the checkout.
 
-In the long form as they are released. Otherwise packed with gzip, as xz takes half of the time, and the
-second time for this machine alone, of what the first one had from PyPI.
+In the long form as they are released. Otherwise packed with gzip, as xz takes half of the time, and the second time for
+this machine alone. What comes from PyPI is kept for the next run, by what is pinned, beside the jars of the broker
+tests: CI and the long form fetch it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
+import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.broker.rig.jars import cache_dir, locked
 from tests.long_form import FULL
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +36,21 @@ class Builds:
 
 @pytest.fixture(scope="session")
 def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
-    base = tmp_path_factory.mktemp("builds")
+    base, kept = tmp_path_factory.mktemp("builds"), _kept()
+    with ExitStack() as stack:
+        if not FULL:
+            stack.enter_context(locked(kept.with_suffix(".lock")))
+        return _built(base, kept)
+
+
+def _kept() -> Path:
+    """Of other pins, or another Python, another one."""
+    asked = [path.read_bytes() for path in sorted((ROOT / "packaging").glob("*requirements.txt"))]
+    asked.append(f"{sys.version} {sys.base_prefix}".encode())
+    return cache_dir() / f"packaging-{hashlib.sha256(b'|'.join(asked)).hexdigest()[:16]}"
+
+
+def _built(base: Path, kept: Path) -> Builds:
     running: list[subprocess.Popen[bytes]] = []
     logs: list[Path] = []
     for name, umask, zone in (("first", "0022", "UTC"), ("second in another place", "0077", "Asia/Tokyo")):
@@ -40,7 +59,7 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
         shutil.copytree(ROOT, checkout, ignore=_only_what_is_ours)
         environment = {**os.environ, "SOURCE_DATE_EPOCH": "1790000000", "TZ": zone}
         if not FULL:
-            environment |= {"COMPRESSION": "gzip", "KEPT": str(base)} | ({} if name == "first" else {"PAIRS": OURS})
+            environment |= {"COMPRESSION": "gzip", "KEPT": str(kept)} | ({} if name == "first" else {"PAIRS": OURS})
         # A shell of its own sets the umask: the build must not depend on it.
         command = ["sh", "-c", f'umask {umask}; exec packaging/build.sh "$1"', "sh", str(base / name / "out")]
         logs.append(base / f"{name}.log")
