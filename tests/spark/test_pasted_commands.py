@@ -32,7 +32,7 @@ from logagent.store.shared import init_store
 from logagent.store.signing import load_private_key
 from tests.daemon_process import DaemonProcess
 from tests.host import ALL_DUE, NO_LIMITS, Host
-from tests.page.conftest import Open, browser, open_page  # noqa: F401
+from tests.page.conftest import Open, browser, open_page, reader  # noqa: F401
 from tests.page.markup import unpacked
 from tests.publish_host import data_files
 from tests.waiting import wait_until
