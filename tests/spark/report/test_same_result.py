@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -38,19 +40,28 @@ def _rows(told: Told) -> dict[str, Any]:
 
 
 def test_a_repeat_gives_the_same_rows(request: pytest.FixtureRequest, spark: SparkSession) -> None:
-    """Of two generated clusters; in the long form of everything that a landing may hold."""
+    """In smaller pieces and more partitions. Of two generated clusters; in the long form of everything that a landing
+    may hold."""
     made: Zoo | Plain = request.getfixturevalue("zoo" if FULL else "plain")
     before = _rows(made.told)
     assert ingest_dates(made.told.store, None) == [], "nothing has changed in landing"
-    parts = spark.conf.get("spark.sql.files.maxPartitionBytes")
-    try:
-        spark.conf.set("spark.sql.files.maxPartitionBytes", "65536")
+    with _set(spark, {"spark.sql.files.maxPartitionBytes": "65536", "spark.sql.shuffle.partitions": "3"}):
         ingest_dates(made.told.store, DAY)
-    finally:
-        spark.conf.set("spark.sql.files.maxPartitionBytes", parts or "128m")
     assert _rows(made.told) == before
     assert not list(made.path.glob(".scratch*"))
     assert sorted(p.name for p in (made.path / "commits" / str(DAY)).iterdir()) == ["1.json", "2.json"]
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    before = {key: spark.conf.get(key, None) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            spark.conf.unset(key) if old is None else spark.conf.set(key, old)
 
 
 def _values(told: Told, table: str) -> Counter[tuple[Any, ...]]:
@@ -68,18 +79,11 @@ def test_other_partitioning_and_shuffle_joins(plain: Plain, spark: SparkSession,
     }
     if FULL:
         settings |= {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-    before = {key: spark.conf.get(key, None) for key in settings}
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, _set(spark, settings):
         patch.setattr("logagent.fleet.report.verdicts.BROADCAST_KEYS", 0)
         patch.setattr("logagent.fleet.report.output.DRIVER_ROWS", 10)
         patch.setattr("logagent.fleet.job.tune", lambda *_: None)
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        try:
-            content = report(Job(plain.told.store, str(tmp_path / "out"), AFTERWARDS, DAY, with_partitions=True))
-        finally:
-            for key, old in before.items():
-                spark.conf.unset(key) if old is None else spark.conf.set(key, old)
+        content = report(Job(plain.told.store, str(tmp_path / "out"), AFTERWARDS, DAY, with_partitions=True))
     other = Told(plain.told.store, tmp_path / "out" / content["run_id"], content, [])
     for table in TABLES:
         assert _values(other, table) == _values(plain.told, table), table
