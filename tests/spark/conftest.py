@@ -27,7 +27,7 @@ from logagent.store.signing import PrivateKey
 from tests.fleets.planted import Truth, generate
 from tests.long_form import FULL
 from tests.needs import need_command
-from tests.spark.hand_made import AT, NOW
+from tests.spark.hand_made import AT, NOW, small_cluster
 from tests.spark.planting import PLANTED
 from tests.spark.scenarios import Expected, write_all
 
@@ -43,12 +43,9 @@ KEY = PrivateKey("ops", b"\x01" * 32)
 # they compile: in C1's own 48 MB it is thrown out and compiled again. Spark takes 32 MB of memory for each sort and
 # each broadcast table where 1 MB is enough, and for pages that nobody serves it keeps what a thousand queries were
 # like. Hadoop starts `chmod` for each folder: without the helper that Java starts first, that is half the work. One
-# shuffle partition: `test_same_result.py` has three. The cluster tests, the demo and the benchmarks run with what
-# everybody else gets.
-QUICK = {
-    "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xms1g"
-    " -Xmn500m -XX:MetaspaceSize=512m -Djdk.lang.Process.launchMechanism=VFORK -Dlog4j2.configurationFile={log4j}",
+# shuffle partition: `test_same_result.py` has three. The benchmarks run with what everybody else gets.
+C1 = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+FEW_ROWS = {
     "spark.buffer.pageSize": "1m",
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
@@ -60,6 +57,12 @@ QUICK = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+QUICK = {
+    **FEW_ROWS,
+    "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": f"{C1} -Xms1g -Xmn500m -XX:MetaspaceSize=512m"
+    " -Djdk.lang.Process.launchMechanism=VFORK -Dlog4j2.configurationFile={log4j}",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
 }
@@ -177,3 +180,11 @@ def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Plai
     ingested = ingest_dates(store, None)
     content = report(Job(store, str(folder / "out"), AFTERWARDS, DAY, with_partitions=True))
     return Plain(untouched, path, Told(store, folder / "out" / content["run_id"], content, ingested))
+
+
+@pytest.fixture(scope="session")
+def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """A healthy small store with a report; tests take copies of both."""
+    folder = tmp_path_factory.mktemp("small")
+    small_cluster(folder / "store")
+    return tell(spark, folder / "store", folder / "out")

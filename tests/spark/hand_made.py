@@ -163,3 +163,19 @@ class Kafka:
         """Snapshots of all nodes with their replicas; `more` lies on node 1 besides."""
         for node in nodes:
             self.snapshot(node, [*self.replicas_of(node), *(more if node == 1 else ())])
+
+
+def small_kafka(store: Path) -> Kafka:
+    """A small cluster, nothing of it written yet."""
+    kafka = Kafka(store, "small")
+    kafka.topic("orders", [1, 2, 3], [2, 3, 1])
+    return kafka
+
+
+def small_cluster(store: Path) -> Kafka:
+    """The landing of a small cluster of which nothing is wrong."""
+    store.mkdir(parents=True, exist_ok=True)
+    kafka = small_kafka(store)
+    kafka.assignments()
+    kafka.everyone()
+    return kafka

@@ -41,7 +41,7 @@ from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Commit, Store
 from logagent.store.contract import TABLES
-from tests.spark.hand_made import AT, NOW, Kafka, dir_row
+from tests.spark.hand_made import AT, NOW, Kafka, dir_row, small_cluster
 
 DAY = AT.date()
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,23 +118,13 @@ class Case:
             report(Job(store, str(root / "out"), LATER))
 
 
-def landed(root: Path) -> Kafka:
-    """A landing, and nothing else."""
-    (root / "store").mkdir(parents=True)
-    kafka = Kafka(root / "store", "killed")
-    kafka.topic("orders", [1, 2, 3])
-    kafka.assignments()
-    kafka.everyone()
-    return kafka
-
-
 def _first(spark: SparkSession, root: Path) -> None:
     """Landing, and nothing else."""
-    landed(root)
+    small_cluster(root / "store")
 
 
 def _ingested(spark: SparkSession, root: Path) -> Kafka:
-    kafka = landed(root)
+    kafka = small_cluster(root / "store")
     store = Store.open(spark, str(root / "store"))
     ingest_dates(store, None)
     report(Job(store, str(root / "out"), NOW))
@@ -143,7 +133,10 @@ def _ingested(spark: SparkSession, root: Path) -> Kafka:
 
 def _again(spark: SparkSession, root: Path) -> None:
     """A day that was ingested and reported, and a snapshot with an orphan that came since."""
-    kafka = _ingested(spark, root)
+    come_since(_ingested(spark, root))
+
+
+def come_since(kafka: Kafka) -> None:
     late = [*kafka.replicas_of(1), dir_row("gone-0", "AAAAAAAAAAAAAAAAAAAAAQ")]
     kafka.snapshot(1, late, at=AT + timedelta(minutes=2))
 

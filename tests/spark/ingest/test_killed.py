@@ -4,6 +4,7 @@ after it. Longer: `tests.spark.killed`."""
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -11,17 +12,22 @@ from pyspark.sql import SparkSession
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.tables.store import Store
 from tests.long_form import FULL, one_in
-from tests.spark.killed import CASES, Case, Judge, State, judge, kind, landed, python_states
+from tests.spark.conftest import Told
+from tests.spark.hand_made import small_cluster, small_kafka
+from tests.spark.killed import CASES, Case, Judge, State, come_since, judge, kind, python_states
 
 UNDONE = ("os.link /store/commits/2025-03-10/2.json", "os.rename /out/latest")
 """Commit and `latest`: killed before the name appears, their private files are left."""
 
 
-def test_killed_at_any_write_the_last_whole_run_counts(spark: SparkSession, tmp_path: Path) -> None:
+def test_killed_at_any_write_the_last_whole_run_counts(spark: SparkSession, small: Told, tmp_path: Path) -> None:
     """What is written and not yet named is in the copies: nothing of it counts, and nothing of it stays."""
-    case = CASES["again"]
-    case.before(spark, tmp_path / "made")
-    found = python_states(case, spark, tmp_path / "made", tmp_path / "states")
+    case, made = CASES["again"], tmp_path / "made"
+    # What `case.before` makes, of a store and a report that others look at, too.
+    for name, there in (("store", small.store.uri.removeprefix("file:")), ("out", small.out.parent)):
+        shutil.copytree(there, made / name, symlinks=True)
+    come_since(small_kafka(made / "store"))
+    found = python_states(case, spark, made, tmp_path / "states")
     judged = judge(case, spark, tmp_path, found[-1])
     judged.before = FULL
     assert [(state.write, said) for state in one_of_each(found) if (said := judged.glance(state))] == []
@@ -45,7 +51,7 @@ def test_a_trim_killed_at_any_write_is_ended_by_the_next(spark: SparkSession, tm
         found = python_states(case, spark, made, tmp_path / "states")
         judged = judge(case, spark, tmp_path, found[-1])
     else:
-        landed(made)
+        small_cluster(made / "store")
         store = Store.open(spark, str(made / "store"))
         ingest_dates(store, None)
         trim = Case(case.name, case.before, case.after, case.last, reports=False)

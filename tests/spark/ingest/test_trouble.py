@@ -23,7 +23,7 @@ from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Store
 from tests.needs import need_command, need_root
 from tests.spark.conftest import Told, tell
-from tests.spark.hand_made import AT, NOW, Kafka, log_dir_row
+from tests.spark.hand_made import AT, NOW, Kafka, log_dir_row, small_cluster
 
 DAY = date(2025, 3, 10)
 
@@ -32,21 +32,12 @@ def _unheard(_: str) -> None:
     """Progress."""
 
 
-def _small(store: Path) -> Kafka:
-    store.mkdir(exist_ok=True)
-    kafka = Kafka(store, "small")
-    kafka.topic("orders", [1, 2, 3], [2, 3, 1])
-    kafka.assignments()
-    kafka.everyone()
-    return kafka
-
-
 def test_duplicates_of_one_host_do_not_hide_what_another_one_lists_twice(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("logagent.fleet.ingest.ingest.MOST_TWICE", 3)
     store = tmp_path / "store"
-    kafka = _small(store)
+    kafka = small_cluster(store)
     kafka.topic("many", *([1] for _ in range(20)))
     kafka.assignments(offset=8)
     mine = kafka.replicas_of(1)
@@ -63,14 +54,6 @@ def test_duplicates_of_one_host_do_not_hide_what_another_one_lists_twice(
     assert twice.count() == 22
 
 
-@pytest.fixture(scope="module")
-def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    """A healthy small store; tests take copies of it."""
-    folder = tmp_path_factory.mktemp("small")
-    _small(folder / "store")
-    return tell(spark, folder / "store", folder / "out")
-
-
 def _copy(small: Told, to: Path) -> Store:
     shutil.copytree(small.store.uri.removeprefix("file:"), to)
     return Store.open(small.store.spark, str(to))
@@ -80,7 +63,7 @@ def test_a_store_whose_path_is_no_plain_word_and_that_needs_nobody(spark: SparkS
     """Spaces, escapes and what globs are made of: files are found by their names, and theirs alone. Of two dates, as
     without the first one it is not known how fast anything grows."""
     folder = tmp_path / "a store, 1+1 %41 [x]{y}"
-    kafka = _small(folder)
+    kafka = small_cluster(folder)
     for node in (1, 2, 3):
         kafka.snapshot(node, kafka.replicas_of(node), at=AT - timedelta(days=1))
     told = tell(spark, folder, tmp_path / "out [1]")
@@ -250,7 +233,7 @@ def test_read_only_store(spark: SparkSession, tmp_path: Path) -> None:
     need_root()
     need_command("mount")
     with _mounted(tmp_path / "store", "size=8m"):
-        _small(tmp_path / "store")
+        small_cluster(tmp_path / "store")
         subprocess.run(["mount", "-o", "remount,ro", str(tmp_path / "store")], check=True)
         store = Store.open(spark, str(tmp_path / "store"))
         with pytest.raises(LogAgentError, match="the place cannot be written") as raised, explained("ingesting"):
@@ -263,7 +246,7 @@ def test_full_store(spark: SparkSession, tmp_path: Path) -> None:
     need_root()
     need_command("mount")
     with _mounted(tmp_path / "store", "size=256k"):
-        _small(tmp_path / "store")
+        small_cluster(tmp_path / "store")
         ballast = tmp_path / "store" / "ballast"
         with pytest.raises(OSError, match="No space left"), ballast.open("wb", buffering=0) as file:
             while True:
