@@ -30,7 +30,7 @@ from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Store
 from logagent.store.contract import NO_CSV, TABLES
 from tests.long_form import long_form
-from tests.spark.conftest import Plain
+from tests.spark.conftest import C1, FEW_ROWS, Plain
 from tests.spark.hand_made import AT
 from tests.waiting import wait_until
 
@@ -38,16 +38,13 @@ HOME = Path(pyspark.__file__).parent
 # For machines that do much else besides: on two idle cores each run takes half a minute.
 DEADLINE = 900
 LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
-C1 = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
+    **FEW_ROWS,
     "spark.executor.memory": "512m",
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": C1,
     "spark.executor.extraJavaOptions": C1,
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
     "spark.log.level": "ERROR",
 }
 SMALL = [word for key, value in SETTINGS.items() for word in ("--conf", f"{key}={value}")]
@@ -103,7 +100,7 @@ class Standalone:
     def _spark_class(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         log = self.stack.enter_context((self.folder / f"{name}.log").open("wb"))
         env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_HOME": str(HOME)}
-        env["SPARK_DAEMON_JAVA_OPTS"] = C1
+        env["SPARK_DAEMON_JAVA_OPTS"] = env["SPARK_LAUNCHER_OPTS"] = C1
         started = subprocess.Popen([str(HOME / "bin" / "spark-class"), *arguments], stdout=log, stderr=log, env=env)
         self.stack.callback(_kill_tree, started)
         return started
