@@ -309,7 +309,7 @@ def a_life(pick: Pick) -> Iterator[Callable[[ServedHost, Pick], None]]:
     yield restore
 
 
-@pytest.mark.parametrize("seed", seeds(20))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_no_life_leads_to_fewer_records_without_a_word(tmp_path: Path, seed: int) -> None:
     host, pick = ServedHost(tmp_path), by_chance(seed)
     worded = removed = False

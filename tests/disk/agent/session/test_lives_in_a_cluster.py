@@ -206,7 +206,7 @@ EVENTS: tuple[Callable[[HostInCluster, Pick], None], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", seeds(10))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_no_life_in_a_cluster_leads_to_fewer_records_without_a_word(tmp_path: Path, port: int, seed: int) -> None:
     need_root()
     host, pick = HostInCluster(tmp_path, port), by_chance(seed)
