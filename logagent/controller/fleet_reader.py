@@ -22,7 +22,6 @@ from logagent.model.naming.dir_names import current_name
 from logagent.model.sizes import LARGEST_COUNT
 from logagent.store.answers import SEEN, Answer, Answers, Seen
 from logagent.store.control import UNREADABLE, Control
-from logagent.store.first_design import first_requests
 from logagent.store.publications import FleetPublications
 from logagent.store.records import LONGEST_WORDS, RequestedTopic, moment, parsed
 from logagent.store.requests import SEND_WITHIN, Filed, NodeOwner, RequestFolder
@@ -133,7 +132,6 @@ class FleetReader:
             self._hosts(open_topics, answers, agents, now),
             self._cluster(open_topics, answers),
             self._runners(),
-            tuple(first_requests(self.setting.control, self.setting.keys)),
             disowned,
         )
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from logagent.store.answers import Answer, Seen
-from logagent.store.first_design import FirstRequest
 from logagent.store.records import RequestedTopic
 from logagent.store.requests import Filed
 
@@ -91,5 +90,4 @@ class Sightings:
     hosts: Mapping[int, HostSeen] = field(default_factory=dict)
     cluster: ClusterSeen = field(default_factory=ClusterSeen)
     runners: tuple[Runner, ...] = ()
-    first: tuple[FirstRequest, ...] = ()
     disowned: Mapping[tuple[str, int], str] = field(default_factory=dict)

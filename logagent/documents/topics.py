@@ -49,9 +49,7 @@ class RequestProgress(TypedDict):
     by: str
     at: Time
     expires_at: Time
-    state: Literal[
-        "open", "deleting", "on-hold", "done", "disabled", "refused", "cancelled", "dropped", "expired", "closed"
-    ]
+    state: Literal["open", "deleting", "on-hold", "done", "disabled", "refused", "cancelled", "dropped", "expired"]
     why: str
     next: str
     carried_out_by: str

@@ -26,7 +26,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
     "topics": (
         "controller/*", "agent/requests/*", "cli/deletions/*", "cli/commands/topics.py", "documents/topics.py",
         "store/answers.py", "store/control.py", "store/requests.py", "store/records.py", "store/signing.py",
-        "store/first_design.py", "store/deletion_progress.py", "model/requests_summary.py",
+        "store/deletion_progress.py", "model/requests_summary.py",
     ),
     "check": (
         "model/check/*", "agent/check/*", "cli/commands/check.py", "cli/check_leave.py",

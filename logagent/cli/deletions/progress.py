@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import datetime
 
 import click
 
-from logagent import __version__
 from logagent.cli.deletions.opening import Place
 from logagent.cli.options import Call
 from logagent.cli.render import dump, human_bytes, table
@@ -19,7 +17,6 @@ from logagent.controller.topic_deletion_manager import Missing, TopicDeletionMan
 from logagent.documents.topics import MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
 from logagent.errors import ServiceUnreachable, UsageError
 from logagent.model.sizes import LARGEST_COUNT
-from logagent.store.first_design import FirstRequest
 from logagent.store.records import instant
 from logagent.store.requests import Filed, Request
 
@@ -63,8 +60,6 @@ def progress_document(
     filed = sorted(seen.filed.values(), key=lambda f: (f.request.at if f.request else "", f.request_id))
     wanted = [f for f in filed if number in (None, f.request_id)]
     requests = [row for f in wanted if (row := _request(f, manager, deletions, topic)) is not None]
-    if number is None and topic is None:
-        requests = [_first(r, seen.at) for r in seen.first] + requests
     return {
         "schema": "logagent.topics/2",
         "at": instant(seen.at),
@@ -80,21 +75,6 @@ def progress_document(
             {"host": r.host, "by": r.by, "at": instant(r.at)} for r in seen.runners if is_running(r, seen.at)
         ],
         "unreadable": {str(node): why for node, why in sorted(seen.unreadable.items())},
-    }  # fmt: skip
-
-
-def _first(request: FirstRequest, now: datetime) -> RequestProgress:
-    """A request of the first design: closed here, and still obeyed by agents before this version."""
-    obeyed = now < datetime.fromisoformat(request.expires_at) and request.closed is None
-    why = f"{request.closed} before" if request.closed else "it was made by an earlier version"
-    if obeyed:
-        why = f"obeyed by agents below {__version__} until {request.expires_at}"
-    return {
-        "request_id": request.request_id, "kind": "topics" if request.kind == "topics" else "directories",
-        "plan_id": "", "approvals": [], "by": request.by, "at": request.at, "expires_at": request.expires_at,
-        "state": "closed", "why": why,
-        "next": f"`logagent topics cancel {request.request_id}` tells them to stop" if obeyed else "",
-        "carried_out_by": "", "topics_asked": 0, "topics": [], "bytes_quarantined": 0, "bytes_back": 0,
     }  # fmt: skip
 
 

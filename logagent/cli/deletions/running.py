@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from logagent.cli.deletions.asking import say_how_it_ends, state_of
-from logagent.cli.deletions.opening import Place, now, who
+from logagent.cli.deletions.opening import Place
 from logagent.cli.deletions.progress import progress_document
 from logagent.cli.options import Call
 from logagent.cli.render import dump
@@ -15,7 +15,6 @@ from logagent.controller.deletions import Deletions
 from logagent.controller.sightings import Sightings
 from logagent.errors import ConfigError, Exit, ServiceUnreachable, UsageError
 from logagent.store.answers import Answer
-from logagent.store.first_design import cancel_first
 from logagent.store.requests import Filed
 
 
@@ -60,15 +59,7 @@ def _say(call: Call, deletions: Deletions, seen: Sightings, was_open: set[str]) 
 def cancel(call: Call, given: str, options: Mapping[str, Any]) -> None:
     """Cancel a request, and say what that still stops, and what a restore can give back."""
     deletions = Place(call, **options).deletions(signing=True)
-    setting = deletions.setting
     seen = deletions.reader.read()
-    old = next((r for r in seen.first if r.request_id == given), None)
-    if old is not None:
-        assert setting.key is not None
-        setting.control.prepare()
-        cancel_first(setting.control, given, who(), now(), setting.key)
-        call.say(f"request {given} is cancelled: agents of earlier versions that look for it stop")
-        return
     filed = _named(seen, given)
     state = state_of(seen, deletions, filed.request_id)
     if filed.outcome is not None or (state.is_over and state.state != "done"):

@@ -21,10 +21,9 @@ from logagent.cli.deletions.report import directory_id_of
 from logagent.cli.main import run
 from logagent.errors import ServiceUnreachable
 from logagent.store.answers import DirectoryAnswer
-from logagent.store.first_design import CLOSED_SCHEMA, REQUEST_SCHEMA
 from logagent.store.requests import Filed, RequestFolder
 from logagent.store.shared import init_store
-from logagent.store.signing import PrivateKey, load_private_key, public_key, verify
+from logagent.store.signing import PrivateKey, load_private_key, public_key
 from logagent.store.tree import StoreTree
 from tests.disk.controller.small_fleet import CLUSTER, NODES, TOPIC_ID, SmallFleet
 from tests.documents import assert_promised
@@ -240,21 +239,6 @@ def test_it_is_too_late_to_cancel_what_is_decided(commands: Commands) -> None:
     commands.run("cancel", number)
     assert "too late for the topics" in commands.said
     assert [r["state"] for r in commands.json("status")["requests"]] == ["cancelled"]
-
-
-def test_requests_of_the_first_design_are_shown_as_closed_and_can_be_cancelled(commands: Commands) -> None:
-    key, at = load_private_key(commands.key), "2026-01-01T00:00:00.000Z"
-    old = {"request_id": "20260101t000000-abcd1234", "cluster_id": CLUSTER, "kind": "topics", "by": "ops", "at": at,
-           "expires_at": "2099-01-01T00:00:00.000Z"}  # fmt: skip
-    control = commands.fleet.control
-    control.create("requests", f"{old['request_id']}.json", key.sign(REQUEST_SCHEMA, json.dumps(old).encode()))
-    (shown,) = commands.json("status")["requests"]
-    assert shown["state"] == "closed" and "obeyed by agents below" in shown["why"]
-    commands.run("cancel", old["request_id"])
-    content = control.read(f"requests/{old['request_id']}", "0000000000-cancelled.json")
-    schema, payload = verify(content or b"", (public_key(key.public()),), CLUSTER)
-    assert schema == CLOSED_SCHEMA and json.loads(payload)["outcome"] == "cancelled"
-    assert "cancelled before" in commands.json("status")["requests"][0]["why"]
 
 
 def test_a_log_dir_does_not_narrow_a_request(commands: Commands) -> None:
