@@ -26,9 +26,9 @@ from logagent.host.state.journal_schema import (
     Entry,
     Intent,
     as_journal_error,
-    bring_up_to_date,
     claims_text,
     connect,
+    create_tables,
     entry_of,
     identity_of,
     open_to_read,
@@ -69,20 +69,6 @@ __all__ = [
 _INCARNATIONS_KEPT = 20
 
 
-def _up_to_date_copy(db: sqlite3.Connection, version: int) -> sqlite3.Connection:
-    """An in-memory copy of a journal that an older logagent wrote: reading must not change any file."""
-    copy = connect(":memory:")
-    try:
-        db.backup(copy)
-        bring_up_to_date(copy, version)
-    except BaseException:
-        copy.close()
-        raise
-    finally:
-        db.close()
-    return copy
-
-
 _TAKES_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK, ActionKind.REMOVE)
 
 
@@ -110,10 +96,9 @@ class Journal:
             try:
                 if short:
                     use_reserve(db)
-                version = version_of(db, path)
-                if version == 0:
+                if version_of(db, path) == 0:
                     db.execute("PRAGMA journal_mode=WAL")
-                bring_up_to_date(db, version)
+                    create_tables(db)
                 check_rows(db, path)
                 db.execute("PRAGMA synchronous=FULL")
                 db.execute("PRAGMA foreign_keys=ON")
@@ -138,12 +123,9 @@ class Journal:
                 return cls.empty()
             db = open_to_read(path)
             try:
-                version = version_of(db, path)
-                if version == 0:
+                if version_of(db, path) == 0:
                     db.close()
                     return cls.empty()
-                if version < SCHEMA_VERSION:
-                    db = _up_to_date_copy(db, version)
                 check_rows(db, path)
             except BaseException:
                 db.close()
@@ -154,7 +136,7 @@ class Journal:
     def empty(cls) -> Self:
         """An empty journal in memory, for reading."""
         db = connect(":memory:")
-        bring_up_to_date(db, 0)
+        create_tables(db)
         return cls(db, ":memory:", read_only=True)
 
     def close(self) -> None:

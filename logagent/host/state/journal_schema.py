@@ -169,7 +169,7 @@ SCHEMA_VERSION = 8
 MEMORY_DIR = "/dev/shm"
 _BUSY_SECONDS = 10.0
 
-_FIRST = """
+_SCHEMA = """
 CREATE TABLE actions (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   at_ms INTEGER NOT NULL,
@@ -189,7 +189,18 @@ CREATE TABLE actions (
   approved INTEGER NOT NULL,
   outcome TEXT,
   finished_at_ms INTEGER,
-  error TEXT
+  error TEXT,
+  through_dir TEXT,
+  through_name TEXT,
+  closed_cleanly INTEGER,
+  reason TEXT,
+  files INTEGER,
+  removal_started INTEGER,
+  claims TEXT,
+  allocated INTEGER,
+  segments INTEGER,
+  log_bytes INTEGER,
+  permission_ended TEXT
 );
 CREATE INDEX actions_unsettled ON actions (id) WHERE outcome IS NULL;
 CREATE INDEX actions_by_new_name ON actions (new_name) WHERE new_name IS NOT NULL;
@@ -236,8 +247,6 @@ CREATE TABLE last_cycle (
   wall_ms INTEGER NOT NULL,
   boottime_ms INTEGER NOT NULL
 );
-"""
-_SECOND = """
 CREATE TABLE host (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   cluster_id TEXT NOT NULL,
@@ -255,51 +264,16 @@ CREATE TABLE clock_jumps (
   until_ms INTEGER NOT NULL,
   delta_ms INTEGER NOT NULL
 );
-"""
-_THIRD = """
-ALTER TABLE actions ADD COLUMN through_dir TEXT;
-ALTER TABLE actions ADD COLUMN through_name TEXT;
-ALTER TABLE actions ADD COLUMN closed_cleanly INTEGER;
-"""
-_FOURTH = """
-ALTER TABLE actions ADD COLUMN reason TEXT;
-CREATE TABLE holding (
-  log_dir TEXT PRIMARY KEY,
-  pid INTEGER NOT NULL,
-  started_ms INTEGER NOT NULL,
-  since_ms INTEGER NOT NULL
-) WITHOUT ROWID;
-"""
-# What was noted as serving until then rested on open files, which a broker that is still recovering has, too.
-_FIFTH = """
-ALTER TABLE actions ADD COLUMN files INTEGER;
-ALTER TABLE actions ADD COLUMN removal_started INTEGER;
-DELETE FROM serving;
-DROP TABLE holding;
 CREATE TABLE incarnations (
   incarnation TEXT PRIMARY KEY,
   seen_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
-_SIXTH = """
-ALTER TABLE actions ADD COLUMN claims TEXT;
-ALTER TABLE actions ADD COLUMN allocated INTEGER;
-"""
-_SEVENTH = """
-ALTER TABLE actions ADD COLUMN segments INTEGER;
-"""
-_EIGHTH = """
-ALTER TABLE actions ADD COLUMN log_bytes INTEGER;
-ALTER TABLE actions ADD COLUMN permission_ended TEXT;
-"""
-_STEPS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH)
 
 
-def bring_up_to_date(db: sqlite3.Connection, version: int) -> None:
-    """Migrate from schema `version` (0: an empty file) to the current one in one transaction. No data is lost."""
-    if version < SCHEMA_VERSION:
-        steps = "".join(_STEPS[version:])
-        db.executescript(f"BEGIN IMMEDIATE; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+def create_tables(db: sqlite3.Connection) -> None:
+    """In an empty database, in one transaction."""
+    db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
 
 
 def connect(path: str) -> sqlite3.Connection:
@@ -373,12 +347,18 @@ def _has_content(path: str) -> bool:
 
 
 def version_of(db: sqlite3.Connection, path: str) -> int:
-    """The schema of the journal, 0 for an empty file. Raises JournalError if it is not one of our journals."""
+    """The schema of the journal, 0 for an empty file. Raises JournalError if it is not one of our journals, or one of
+    another schema: what it knows must never count as nothing."""
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     if version > SCHEMA_VERSION:
         raise JournalError(
             f"{path} was written by a newer logagent (journal schema {version}; this one knows {SCHEMA_VERSION})",
             hint="install that version again, or move the journal away: its undo information is lost with it",
+        )
+    if 0 < version < SCHEMA_VERSION:
+        raise JournalError(
+            f"{path} was written by an older logagent (journal schema {version}; this one reads {SCHEMA_VERSION})",
+            hint="run the last logagent 0.1.0 once: it reads older journals and brings them up to date",
         )
     if version <= 0 and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise JournalError(

@@ -46,7 +46,7 @@ def inspect_journal(state_dir: str) -> JournalFacts:
     if len(head) < 100 or not head.startswith(_MAGIC):
         return JournalFacts(True)
     schema = int.from_bytes(head[60:64], "big")
-    return JournalFacts(True, schema, _log_dirs(path) if 0 < schema <= SCHEMA_VERSION else frozenset())
+    return JournalFacts(True, schema, _log_dirs(path) if schema == SCHEMA_VERSION else frozenset())
 
 
 def _log_dirs(path: str) -> frozenset[str]:

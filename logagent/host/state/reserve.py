@@ -29,7 +29,7 @@ from functools import cache
 
 from logagent.errors import JournalError
 from logagent.files.safe_open import DATABASE, opened_regular
-from logagent.host.state.journal_schema import FILE_NAME, bring_up_to_date, connect
+from logagent.host.state.journal_schema import FILE_NAME, connect, create_tables
 from logagent.host.state.state_dir import check_writable, hint_on, nearest_directory, unusable
 from logagent.model.records import ActionKind, Outcome
 
@@ -226,7 +226,7 @@ def check_rows(db: sqlite3.Connection, path: str) -> None:
 def _columns() -> dict[str, list[tuple[str, str, bool]]]:
     """Our tables as we create them, whatever the file says: (column, type, required) by table."""
     with closing(connect(":memory:")) as db:
-        bring_up_to_date(db, 0)
+        create_tables(db)
         tables = [t for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sq%'")]
         return {
             table: [(name, kind, bool(required or key)) for _, name, kind, required, _, key in

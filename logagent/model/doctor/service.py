@@ -96,6 +96,13 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
             f"its journal was written by a newer logagent (schema {s.journal_schema}; this one knows {s.known_schema})",
             "install that version again",
         )
+    if s.journal_schema is not None and 0 < s.journal_schema < s.known_schema:
+        yield fatal(
+            "journal-older",
+            s.path,
+            f"its journal is of an older logagent (schema {s.journal_schema}; this one reads {s.known_schema})",
+            "run the last logagent 0.1.0 once, which brings it up to date",
+        )
     if s.forgotten is not None:
         says = f"{s.forgotten[0]}: restores and removals that depend on it wait"
         yield warning("log-dir-forgotten", s.path, says, s.forgotten[1])

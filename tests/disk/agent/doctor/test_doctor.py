@@ -286,13 +286,13 @@ def test_a_state_dir_that_cannot_be_used(host: DoctorHost) -> None:
     assert (said.codes(), "no-reserve" in said.codes("warning")) == (set(), True)
 
 
-def test_a_journal_of_a_newer_logagent(host: DoctorHost) -> None:
-    made = (
-        "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript('CREATE TABLE x (y); PRAGMA user_version=99')"
-    )
+@pytest.mark.parametrize(("schema", "code"), [(99, "journal-newer"), (1, "journal-older")])
+def test_a_journal_of_another_schema(host: DoctorHost, schema: int, code: str) -> None:
+    script = f"CREATE TABLE x (y); PRAGMA user_version={schema}"
+    made = f"import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript('{script}')"
     host.run(sys.executable, "-c", made, f"{STATE}/journal.db")
     host.own(STATE)
-    assert host.diagnose().codes() == {"journal-newer"}
+    assert host.diagnose().codes() == {code}
     assert sorted(p.name for p in host.path(STATE).iterdir()) == ["journal.db"]
 
 

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -320,26 +321,19 @@ def test_damage_inside_is_an_error_and_never_an_empty_answer(tmp_path: Path) -> 
         journal.history()
 
 
-def test_a_journal_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: Path) -> None:
+@pytest.mark.parametrize("schema", [1, SCHEMA_VERSION - 1])
+def test_one_of_an_older_logagent_is_refused_and_left_alone(tmp_path: Path, schema: int) -> None:
+    """Taken for empty, what was set aside would be nobody's."""
     with Journal.open(str(tmp_path)) as journal:
         journal.begin([intent("orders-0")], NOW)
-    with sqlite3.connect(tmp_path / FILE_NAME) as db:
-        for table in ("host", "clock_doubt", "clock_jumps", "incarnations"):
-            db.execute(f"DROP TABLE {table}")
-        later = ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started", "claims")
-        for column in (*later, "allocated", "segments", "log_bytes", "permission_ended"):
-            db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
-        db.execute("PRAGMA user_version=1")
-    db.close()
-    with Journal.open_read_only(str(tmp_path)) as journal:
-        assert len(journal.unsettled()) == 1 and journal.clock_jumps() == []
-    with sqlite3.connect(tmp_path / FILE_NAME) as db:
-        assert db.execute("PRAGMA user_version").fetchone()[0] == 1, "looking changes nothing"
-    db.close()
-    with Journal.open(str(tmp_path)) as journal:
-        assert len(journal.unsettled()) == 1 and journal.clock_doubt() is None
-    with Journal.open_read_only(str(tmp_path)) as journal:
-        assert len(journal.unsettled()) == 1
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
+        db.execute(f"PRAGMA user_version={schema}")
+    before = (tmp_path / FILE_NAME).read_bytes()
+    for opened in (Journal.open, Journal.open_read_only):
+        with pytest.raises(JournalError, match=f"older logagent .journal schema {schema};") as refused:
+            opened(str(tmp_path))
+        assert refused.value.hint is not None and "logagent 0.1.0" in refused.value.hint
+    assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
 def test_the_database_of_another_program_is_refused(tmp_path: Path) -> None:
@@ -460,26 +454,3 @@ def test_the_file_is_for_owner_and_group_only(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert modes == {0o640}
-
-
-def test_a_journal_of_the_second_schema_knows_nothing_of_exchanges(tmp_path: Path) -> None:
-    with Journal.open(str(tmp_path)) as journal:
-        (number,) = journal.begin([intent()], 1)
-        journal.finish([(number, Outcome.DONE, None)], 2)
-    db = sqlite3.connect(tmp_path / FILE_NAME)
-    later = ("through_dir", "through_name", "closed_cleanly", "reason", "files", "removal_started", "claims")
-    for column in (*later, "allocated", "segments", "log_bytes", "permission_ended"):
-        db.execute(f"ALTER TABLE actions DROP COLUMN {column}")
-    db.execute("DROP TABLE incarnations")
-    db.execute("PRAGMA user_version=2")
-    db.commit()
-    db.close()
-    with Journal.open_read_only(str(tmp_path)) as journal:
-        (old,) = journal.history()
-        assert old.intent == intent()
-    through = DirKey("/data/d1", f"orders-0.{'1' * 32}-stray")
-    with Journal.open(str(tmp_path)) as journal:
-        assert journal.history() == [old]
-        journal.begin([replace(intent(), through=through, closed_cleanly=True, reason="topic-absent")], 3)
-        assert journal.history()[1].intent.reason == "topic-absent"
-        assert (journal.history()[1].intent.through, journal.history()[1].intent.closed_cleanly) == (through, True)
