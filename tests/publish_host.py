@@ -15,7 +15,7 @@ from logagent.agent.planning.plan_cleanup import plan_ahead
 from logagent.agent.publish.publish import SPOOL_BYTES, Publisher
 from logagent.agent.session.session import Session
 from logagent.model.facts import Facts
-from tests.fake_time import SetClock
+from tests.fake_time import LaterClock
 from tests.host import Host
 
 HOUR_MS = 3_600_000
@@ -35,7 +35,7 @@ class Publishing:
         self.host = Host.from_disk(root)
         self.host.with_assignments()
         self.store = store
-        self.clock = SetClock()
+        self.clock = LaterClock()
         self.name = name
         self.limit_bytes = limit_bytes
         self.publisher = self.started()
@@ -52,8 +52,9 @@ class Publishing:
             return self.publisher.spool(session, facts, plan_ahead(session, facts))
 
     def to_midnight_ms(self) -> int:
-        """How long it is to the next day in UTC, and a minute: an hour later it is still the same day."""
-        return 24 * HOUR_MS - (self.clock.now_ms() - self.clock.ahead_ms) % (24 * HOUR_MS) + 60_000
+        """How long it is to a later day in UTC, and a minute: an hour later it is still the same day. Not the next one:
+        what is due after a day would be so at some hours, and not at others, by the time at which the tests run."""
+        return 3 * 24 * HOUR_MS - (self.clock.now_ms() - self.clock.ahead_ms) % (24 * HOUR_MS) + 60_000
 
     @property
     def log_dirs(self) -> list[Path]:

@@ -101,7 +101,9 @@ def test_the_last_topic_of_a_cluster_is_closed_by_any_process(
         assert status == 0, said
         wait_until(lambda: not cluster.topics(), 30, "the topic is gone")
         (known,) = ordered.status()["requests"]
-        assert known["state"] == "deleting" and "topics run" in known["topics"][0]["waits_for"], known
+        # The agent may have answered by now.
+        waits = known["state"] == "deleting" and "topics run" in known["topics"][0]["waits_for"]
+        assert waits or known["state"] == "done", known
 
         def complete() -> bool:
             ordered.topics("run", "--once")
