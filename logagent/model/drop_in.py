@@ -115,11 +115,6 @@ def prestart_drop_in(facts: PrestartFacts) -> str:
     return "\n".join(lines) + "\n"
 
 
-def without_name(text: str) -> str:
-    """A drop-in of an earlier release, which named the broker to the service alone."""
-    return "".join(x for x in text.splitlines(True) if not x.startswith(f'Environment="{CONFIG_VARIABLE}='))
-
-
 _KAFKA = re.compile(r"^[ \t]*\[[ \t]*kafka[ \t]*\][^\n]*\n?", re.MULTILINE)
 _EXAMPLE = re.compile(r"^#[ \t]*config[ \t]*=[^\n]*$", re.MULTILINE)
 

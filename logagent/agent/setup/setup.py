@@ -51,7 +51,6 @@ from logagent.model.drop_in import (
     has_control,
     naming,
     prestart_drop_in,
-    without_name,
 )
 from logagent.settings import Settings
 from logagent.store.uri import is_uri
@@ -215,9 +214,7 @@ def inspect_drop_in(name: str | None) -> DropInFacts | None:
     if present is None:
         return DropInFacts(place=place, state="missing", command=command) if _needs_drop_in(service) else None
     try:
-        state: Literal["fits", "differs"] = (
-            "fits" if plan_setup(name).service.text == without_name(present) else "differs"
-        )
+        state: Literal["fits", "differs"] = "fits" if plan_setup(name).service.text == present else "differs"
     except (LogAgentError, OSError) as e:
         return DropInFacts(place=place, state="refused", command=command, why=str(e)) if os.geteuid() == 0 else None
     return DropInFacts(place=place, state=state, command=command)

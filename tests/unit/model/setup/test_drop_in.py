@@ -19,7 +19,6 @@ from logagent.model.drop_in import (
     prestart_drop_in,
     quoted,
     unit_of_mount,
-    without_name,
 )
 from tests.needs import need_command
 
@@ -71,11 +70,6 @@ def test_the_broker_is_named_and_nothing_else_changes(text: str, config: str) ->
 def test_where_the_broker_cannot_be_named_nothing_is_written(text: str) -> None:
     with pytest.raises(ValueError):
         naming(text, "/etc/kafka/server.properties")
-
-
-def test_a_drop_in_that_still_names_the_broker_fits() -> None:
-    text = "[Service]\nUser=kafka\n"
-    assert without_name(text + 'Environment="LOGAGENT_KAFKA__CONFIG=/etc/x"\nGroup=7\n') == f"{text}Group=7\n"
 
 
 def test_two_log_dirs_on_one_disk_open_it_once() -> None:
