@@ -14,7 +14,7 @@ def main() -> None:
             sys.stdout.write(f"logagent, version {__version__}\n")
             sys.stdout.flush()
             return
-    from logagent.cli.main import main as run
+    from logagent.cli import main as run
 
     run()
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
-from logagent.cli import completion
-from logagent.cli.main import COMMANDS, GROUPS, cli
-from logagent.errors import Exit
+from logagent.base.console import completion
+from logagent.base.errors import Exit
+from logagent.cli import COMMANDS, GROUPS, cli
 
 ROOT = Path(__file__).resolve().parents[1]
 # Where each shell of a distribution looks.

@@ -2,10 +2,10 @@
 
     python packaging/reference.py
 
-commands.md from `--help`, settings.md from config/logagent.toml, findings.md from the table in model/check/linter.py,
-report.md from store/meanings.py, fidelity.md from tests/fixtures/kafka-suites.tsv, exit-statuses.md, documents.md and
-store.md. They are in the repository, so that they
-can be read there; a test compares them with what this makes.
+commands.md from `--help`, settings.md from config/logagent.toml, findings.md from the table in
+advice/check/rules/linter.py, report.md from fleet/report/meanings.py, fidelity.md from
+tests/fixtures/kafka-suites.tsv, exit-statuses.md, documents.md and store.md. They are in the repository, so that
+they can be read there; a test compares them with what this makes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from logagent.cli.main import COMMANDS, cli  # noqa: E402
-from logagent.documents import SCHEMAS as OF_A_HOST  # noqa: E402
-from logagent.errors import Exit  # noqa: E402
+from logagent.advice.check.rules import linter  # noqa: E402
+from logagent.base.errors import Exit  # noqa: E402
+from logagent.cli import COMMANDS, cli  # noqa: E402
+from logagent.deletion.store.answers import ANSWER_SCHEMA, SEEN_SCHEMA  # noqa: E402
+from logagent.deletion.store.requests import DECISION_SCHEMA, OUTCOME_SCHEMA, REQUEST_SCHEMA  # noqa: E402
 from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET  # noqa: E402
-from logagent.model.check import linter  # noqa: E402
-from logagent.store.answers import ANSWER_SCHEMA, SEEN_SCHEMA  # noqa: E402
+from logagent.fleet.report.meanings import UNITS, columns  # noqa: E402
+from logagent.schemas import SCHEMAS as OF_A_HOST  # noqa: E402
 from logagent.store.contract import NO_CSV  # noqa: E402
 from logagent.store.contract import TABLES as REPORT  # noqa: E402
-from logagent.store.meanings import UNITS, columns  # noqa: E402
-from logagent.store.requests import DECISION_SCHEMA, OUTCOME_SCHEMA, REQUEST_SCHEMA  # noqa: E402
 
 REFERENCE = ROOT / "docs/reference"
 MADE = "<!-- Made by packaging/reference.py. -->"

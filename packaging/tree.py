@@ -126,7 +126,7 @@ def _linked(readme: str, doc: Path) -> str:
 
 def maintainer_scripts(to: Path) -> None:
     """The scripts of the packages, with the schema of the journal that this version knows."""
-    text = (ROOT / "logagent/host/state/journal_schema.py").read_text()
+    text = (ROOT / "logagent/cleanup/state/journal_schema.py").read_text()
     schema = re.findall(r"^SCHEMA_VERSION = (\d+)$", text, re.MULTILINE)[0]
     for kind in ("deb", "rpm"):
         for script in sorted((HERE / kind).iterdir()):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logagent.cli.main import run
+from logagent.cli import run
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from logagent.agent.status import ask_status
-from logagent.errors import ServiceUnreachable
+from logagent.base.errors import ServiceUnreachable
+from logagent.service.status.socket import ask_status
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 FIRST = (sys.executable, "-m", "logagent", "run", "--log-format", "json")

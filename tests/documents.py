@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from logagent.documents import SCHEMAS as OF_A_HOST
 from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET
+from logagent.schemas import SCHEMAS as OF_A_HOST
 
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {
     name: TypeAdapter(form) for name, form in {**OF_A_HOST, **OF_THE_FLEET}.items()

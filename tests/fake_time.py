@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from logagent.agent.clock import Clock, SystemClock
-from logagent.agent.daemon.scheduling import Tick
+from logagent.base.clock import Clock, SystemClock
+from logagent.service.daemon.scheduling import Tick
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

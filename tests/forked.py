@@ -30,7 +30,7 @@ _PATIENCE = 300.0
 def import_product() -> None:
     """Else each fork imports for itself what no command in this process needed before (but for `fleet`: pyspark)."""
     for module in pkgutil.walk_packages(logagent.__path__, "logagent."):
-        if not module.name.startswith(("logagent.fleet", "logagent.cli.commands.fleet", "logagent.__main__")):
+        if not module.name.startswith(("logagent.fleet", "logagent.__main__")):
             importlib.import_module(module.name)
 
 

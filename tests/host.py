@@ -18,16 +18,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from logagent.agent.clock import Clock, SystemClock
-from logagent.agent.config import load
-from logagent.agent.session.open_session import Shared, open_session
-from logagent.agent.session.session import Session
-from logagent.agent.target import Target, resolve_target
-from logagent.broker.exported import write_assignments
-from logagent.broker.files.meta_properties import parse_meta_properties
-from logagent.broker.metadata_log.log import read_metadata_log
-from logagent.model.assignments.image import PartitionAssignment, Topic
-from logagent.settings import Settings
+from logagent.base.clock import Clock, SystemClock
+from logagent.base.config.config import load
+from logagent.base.config.settings import Settings
+from logagent.cleanup.session.open_session import Shared, open_session
+from logagent.cleanup.session.session import Session
+from logagent.kafka.files.exported import write_assignments
+from logagent.kafka.files.meta_properties import parse_meta_properties
+from logagent.kafka.image import PartitionAssignment, Topic
+from logagent.kafka.metadata_log.log import read_metadata_log
+from logagent.kafka.processes.target import Target, resolve_target
 from tests.command_line import Ran, run_apart, run_here
 from tests.daemon_process import FIRST, DaemonProcess
 from tests.host_files import (

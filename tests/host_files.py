@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from logagent.broker.exported import write_assignments
-from logagent.model.assignments.image import AssignmentImage, Source, Topic, make_image
+from logagent.kafka.files.exported import write_assignments
+from logagent.kafka.image import AssignmentImage, Source, Topic, make_image
 from tests.metadata_writer import batch
 
 CLUSTER_ID = "abcdefghijklmnopqrstuv"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from logagent.model.claims import Claim, Held, Proof, Witness
-from logagent.model.facts import Facts, LogDirFacts, Ruling, StrayRuling
-from logagent.model.naming.dir_names import classify
-from logagent.model.planning.plan import Proposal
-from logagent.model.records import ActionKind, DirKey, Health, Holder, HolderState, Identity, PartitionDir, Verdict
+from logagent.base.claims import Claim, Held, Proof, Witness
+from logagent.base.dir_names import classify
+from logagent.base.records import ActionKind, DirKey, Health, Holder, HolderState, Identity, PartitionDir, Verdict
+from logagent.cleanup.plan.plan import Proposal
+from logagent.verdict.facts import Facts, LogDirFacts, Ruling, StrayRuling
 
 LOG_DIR = "/data/d1"
 DEVICE = 2049

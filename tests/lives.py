@@ -1,7 +1,7 @@
 """The lives of a property test: so many, each from a seed of its own, which is in the name of the test.
 
 The few of every run are the same ones, so that a run says something about the change and not about chance;
-`LOGAGENT_TESTS_LIVES=1000 tests/run tests/disk/agent/session -k no_life` is the long form, with lives that nobody has
+`LOGAGENT_TESTS_LIVES=1000 tests/run tests/disk/cleanup/session -k no_life` is the long form, with lives that nobody has
 seen yet. `LOGAGENT_TESTS_SEED=…` begins with that life. What a life picks depends on what it finds on a disk, and on
 nothing else but its seed.
 """

@@ -1,7 +1,7 @@
 """A small cluster that lives: what it decides goes into a metadata log, and its brokers answer as they would.
 
 Node 1 is the host of a test, whose broker is stopped; node 2 leads `orders` and answers for the cluster. The answers
-stand in for the connection (`broker.admin.client`), so what is made of them is the product's own. They are the truth of
+stand in for the connection (`kafka.admin.client`), so what is made of them is the product's own. They are the truth of
 the moment, which the log on the host's disk need not be.
 """
 
@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from logagent.errors import ServiceUnreachable
+from logagent.base.errors import ServiceUnreachable
 from tests import metadata_writer as writer
 from tests.metadata_writer import id_of, raw_id
 
@@ -301,5 +301,5 @@ def listening() -> Iterator[int]:
 @contextmanager
 def answering(cluster: LivingCluster) -> Iterator[None]:
     """Whoever connects gets the answers of `cluster`."""
-    with mock.patch("logagent.broker.admin.reader.AdminClient", lambda *_, **__: Connection(cluster)):
+    with mock.patch("logagent.kafka.admin.reader.AdminClient", lambda *_, **__: Connection(cluster)):
         yield

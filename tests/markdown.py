@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from logagent.cli.main import COMMANDS, cli
+from logagent.cli import COMMANDS, cli
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))

@@ -13,7 +13,7 @@ HOME, STORE = "/home/kafka", "/mnt/logagent-fleet"
 LAUNCHER = f"""#!/bin/sh
 exec {sys.executable} -P -c 'import sys
 sys.path.insert(0, "{REPOSITORY}")
-from logagent.cli.main import main
+from logagent.cli import main
 main()' "$@"
 """
 

@@ -224,7 +224,7 @@ def _mount_points() -> list[str]:
 
 
 _Host = TypeVar("_Host", bound=PrivateHost)
-_MAIN = "from logagent.cli.main import main\nmain()"
+_MAIN = "from logagent.cli import main\nmain()"
 
 
 @contextmanager

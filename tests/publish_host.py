@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from logagent.agent.clock import SystemClock
-from logagent.agent.planning.plan_cleanup import plan_ahead
-from logagent.agent.publish.publish import SPOOL_BYTES, Publisher
-from logagent.agent.session.session import Session
-from logagent.model.facts import Facts
+from logagent.base.clock import SystemClock
+from logagent.cleanup.session.plan_cleanup import plan_ahead
+from logagent.cleanup.session.session import Session
+from logagent.service.publish import SPOOL_BYTES, Publisher
+from logagent.verdict.facts import Facts
 from tests.fake_time import LaterClock
 from tests.host import Host
 

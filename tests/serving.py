@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logagent.agent.clock import SystemClock
-from logagent.host.linux.proc import process_start_time_ms
-from logagent.host.state.journal import Journal
-from logagent.model.health.serving import SeenHolder
+from logagent.base.clock import SystemClock
+from logagent.base.linux.proc import process_start_time_ms
+from logagent.cleanup.state.journal import Journal
+from logagent.verdict.serving import SeenHolder
 
 
 def seen_serving(state_dir: Path, pid: int, *log_dirs: Path) -> None:

@@ -22,8 +22,8 @@ from typing import IO, Any, NoReturn
 
 from pydantic import TypeAdapter
 
-from logagent.cli.main import main
-from logagent.settings import Settings
+from logagent.base.config.settings import Settings
+from logagent.cli import main
 from tests.forked import import_product
 
 LIMIT_SECONDS = 300

@@ -8,17 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from logagent.model.assignments.image import (
-    AssignmentImage,
-    BrokerRegistration,
-    PartitionAssignment,
-    Source,
-    Topic,
-    make_image,
-)
-from logagent.model.assignments.levels import NEWEST_METADATA_VERSION
-from logagent.model.naming.topic_ids import ZERO_ID, to_text
-from logagent.model.records import Kind
+from logagent.base.records import Kind
+from logagent.base.topic_ids import ZERO_ID, to_text
+from logagent.kafka.image import AssignmentImage, BrokerRegistration, PartitionAssignment, Source, Topic, make_image
+from logagent.kafka.levels import NEWEST_METADATA_VERSION
 from tests.metadata_writer import id_of
 
 NOW = 1_741_609_200_000

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from logagent.broker.exported import write_assignments
-from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
-from logagent.broker.metadata_log.log import read_metadata_log
-from logagent.errors import LogAgentError, UsageError
-from logagent.model.assignments.image import BrokerRegistration
+from logagent.base.errors import LogAgentError, UsageError
+from logagent.kafka.files.exported import write_assignments
+from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.kafka.image import BrokerRegistration
+from logagent.kafka.metadata_log.log import read_metadata_log
 
 # Node 3 of a three-node KRaft cluster of Kafka 3.9.1, whose second log dir came back after an outage: topics were
 # deleted, recreated and moved away during the outage, so it contains orphans besides current, -delete, -stray and

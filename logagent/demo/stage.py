@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
-from logagent.agent.config import ENV_PREFIX
-from logagent.cli.render import short_name
+from logagent.base.config.config import ENV_PREFIX
+from logagent.base.console.render import short_name
 from logagent.demo.host import CONFIG, STATE_DIR, Tree, differences, read_tree
 
 _COMMON = ("--config", CONFIG, "--state-dir", STATE_DIR)

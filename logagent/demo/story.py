@@ -13,10 +13,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.base.errors import LogAgentError
 from logagent.demo.host import CONFIG, LOG_DIRS, STATE_DIR, Tree, broker_holds, export_assignments, lay_out, read_tree
 from logagent.demo.stage import Stage, StepFailed
-from logagent.errors import LogAgentError
+from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.signing import load_private_key
 
 NODES = (1, 2, 3)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from logagent.model.times import instant
+from logagent.base.times import instant
 from logagent.store.contract import ASSIGNMENTS_SCHEMA
 from logagent.store.landing_files import Claim, land, millis
 from logagent.store.snapshots import SNAPSHOT_SCHEMA

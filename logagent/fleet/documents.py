@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired
 
-from logagent.documents.base import Size, Time, TypedDict, strict
-from logagent.documents.snapshots import SCHEMAS as PUBLISHED
+from logagent.base.documents import Size, Time, TypedDict, strict
+from logagent.fleet.snapshot_documents import SCHEMAS as PUBLISHED
 
 DateText = str
 

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent import __version__
-from logagent.errors import LogAgentError, TooFewHosts
+from logagent.base.errors import LogAgentError, TooFewHosts
+from logagent.base.times import rfc3339_or_none
 from logagent.fleet.page import render
 from logagent.fleet.report import answers, growth, replicas, usage, verdicts
 from logagent.fleet.report.answers import Reclaim, reclaim
@@ -24,7 +25,6 @@ from logagent.fleet.report.usage import usage_partitions, usage_topics
 from logagent.fleet.tables.choice import Row
 from logagent.fleet.tables.frames import Scratch, local_frame, tune
 from logagent.fleet.tables.store import Commit, Store
-from logagent.model.times import rfc3339_or_none
 from logagent.store.contract import TABLES
 
 Say = Callable[[str], None]
@@ -101,7 +101,7 @@ def _deletions(job: Job, warn: Say) -> list[Row]:
         # Not everywhere: a machine that runs `submit.py` may have nothing but Spark.
         import cryptography  # noqa: F401
 
-        from logagent.store.deletion_progress import clusters, deletion_progress
+        from logagent.deletion.store.deletion_progress import clusters, deletion_progress
         from logagent.store.signing import public_key
     except ImportError as error:
         warn(f"this store has deletion requests, but {error.name} is not here to read them: none is reported")

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 
-from logagent.settings import parse_duration
+from logagent.base.config.settings import parse_duration
 from logagent.store.signing import public_key
 
 

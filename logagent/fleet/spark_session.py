@@ -27,8 +27,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from logagent.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.files.safe_open import STORE_FILE, parse_json, read_regular
+from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.base.files.safe_open import STORE_FILE, parse_json, read_regular
 from logagent.fleet.tables.frames import tune
 from logagent.store.contract import as_date
 

@@ -20,7 +20,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from logagent.errors import Exit, LogAgentError
+from logagent.base.errors import Exit, LogAgentError
 from logagent.fleet.job_options import (
     OPTIONS,
     parse_age,

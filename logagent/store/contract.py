@@ -306,7 +306,7 @@ TABLES: dict[str, Table] = {
 clock-skew, perhaps-two-machines, verdicts-differ; `cause` is that of an unknown host (see `answers.risk.unknown` of
 `report.json`), `since` the first stored date on which the log dir was found so, and on every one after it that has it.
 `growth.scope` is `log_dir` or `topic`. `orphans.reason` is one of
-`logagent.model.assignments.verdict.ORPHAN_REASONS`.
+`logagent.verdict.rules.ORPHAN_REASONS`.
 `undecided_replicas.state` is one of `UNDECIDED`, its `reason` one of `NOT_COMPARED`.
 `undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
 no-topic-id, sources-disagree, wrong-directory, reassigning, internal, uncommitted, stale-assignments,

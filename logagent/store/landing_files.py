@@ -19,10 +19,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO
 
-from logagent.errors import UnreadableError
-from logagent.files.safe_open import KIB, FileLimit, parse_json
-from logagent.files.whole_file import whole_file
-from logagent.model.times import instant
+from logagent.base.errors import UnreadableError
+from logagent.base.files.safe_open import KIB, FileLimit, parse_json
+from logagent.base.files.whole_file import whole_file
+from logagent.base.times import instant
 from logagent.store.contract import ASSIGNMENTS, CLOCKS_APART, DATA, MANIFEST, MANIFEST_SCHEMA
 from logagent.store.shared import SharedStore
 from logagent.store.snapshots import Base, base_named

@@ -20,8 +20,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, Self
 
-from logagent.errors import ConfigError, UnreadableError
-from logagent.files.safe_open import FileLimit
+from logagent.base.errors import ConfigError, UnreadableError
+from logagent.base.files.safe_open import FileLimit
 from logagent.store.tree import MARKER, MARKER_CONTENT, MAX_LISTED, Stamp, StoredFile
 
 TIMEOUT = timedelta(seconds=30)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
-from logagent.errors import ServiceUnreachable, UnreadableError
-from logagent.files.safe_open import KIB, MIB, FileLimit, parse_json
+from logagent.base.errors import ServiceUnreachable, UnreadableError
+from logagent.base.files.safe_open import KIB, MIB, FileLimit, parse_json
 from logagent.store.contract import CLOCKS_APART, DATA, MANIFEST, SNAPSHOT_KINDS, as_node, stem_and_suffix
 from logagent.store.shared import SharedStore, open_store
 from logagent.store.snapshots import snapshot_lines

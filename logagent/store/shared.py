@@ -12,10 +12,10 @@ from pathlib import Path
 from shlex import quote
 from typing import IO, Protocol, Self
 
-from logagent.errors import ConfigError, ServiceUnreachable
-from logagent.files.safe_open import FileLimit
+from logagent.base.config.store_uri import is_uri, problem_of
+from logagent.base.errors import ConfigError, ServiceUnreachable
+from logagent.base.files.safe_open import FileLimit
 from logagent.store.tree import MARKER, MAX_LISTED, Stamp, StoredFile, StoreTree
-from logagent.store.uri import is_uri, problem_of
 
 
 class SharedStore(Protocol):

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
-from logagent.errors import ConfigError, LogAgentError
-from logagent.files.safe_open import FileLimit, open_regular, parse_json, read_open
-from logagent.files.whole_file import create_file
+from logagent.base.errors import ConfigError, LogAgentError
+from logagent.base.files.safe_open import FileLimit, open_regular, parse_json, read_open
+from logagent.base.files.whole_file import create_file
 
 KEY_FILE = FileLimit("a private key", 4096)
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")

@@ -22,9 +22,9 @@ from datetime import datetime
 from gzip import GzipFile
 from typing import Any
 
-from logagent.errors import UnreadableError
-from logagent.files.safe_open import MIB, parse_json
-from logagent.model.records import DirKey
+from logagent.base.errors import UnreadableError
+from logagent.base.files.safe_open import MIB, parse_json
+from logagent.base.records import DirKey
 from logagent.store.contract import is_plain
 
 SNAPSHOT_SCHEMA = "logagent.snapshot/3"

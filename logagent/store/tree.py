@@ -24,10 +24,10 @@ from pathlib import Path
 from shlex import quote
 from typing import IO, NamedTuple, Self
 
-from logagent.errors import UnreadableError
-from logagent.files import safe_open as dir_walk
-from logagent.files.safe_open import FileLimit, opened_regular, read_open
-from logagent.files.whole_file import PART, create_file, fsync_directory, whole_file
+from logagent.base.errors import UnreadableError
+from logagent.base.files import safe_open as dir_walk
+from logagent.base.files.safe_open import FileLimit, opened_regular, read_open
+from logagent.base.files.whole_file import PART, create_file, fsync_directory, whole_file
 from logagent.store.contract import as_node, is_plain
 
 MARKER = ".logagent-store"

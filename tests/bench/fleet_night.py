@@ -21,9 +21,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from logagent.base.records import DirKey
+from logagent.base.times import instant
 from logagent.fleet.demo import Cluster, Fleet, _assignment_lines, _host_lines
-from logagent.model.records import DirKey
-from logagent.model.times import instant
 from logagent.store.landing_files import Claim, land, manifest_of
 from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
 from tests.bench.fleet import DIRS_PER_HOST, HOSTS_PER_CLUSTER, Run, measure

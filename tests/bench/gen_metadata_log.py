@@ -30,7 +30,7 @@ INDEX_INTERVAL = 4096
 _MEASURED = """
 import json, sys, time
 began = time.perf_counter()
-from logagent.broker.metadata_log.log import read_metadata_log
+from logagent.kafka.metadata_log.log import read_metadata_log
 image = read_metadata_log(sys.argv[1], node_id=1, cluster_id="c", now_ms=0)
 # Not ru_maxrss: across fork and exec that keeps the peak of the process that started this one.
 with open("/proc/self/status") as status:

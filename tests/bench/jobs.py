@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logagent.broker.process.lock import Interlock
-from logagent.errors import BrokerHoldsLogDir
-from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.removal.remove import remove_dir
-from logagent.model.records import Identity
+from logagent.base.errors import BrokerHoldsLogDir
+from logagent.base.records import Identity
+from logagent.disk.log_dir import LogDirFailures, OpenLogDir
+from logagent.disk.remove import remove_dir
+from logagent.kafka.processes.lock import Interlock
 from tests.bench.contenders import Cost, command, java, kafka_way, ours, ours_command
 from tests.bench.trees import HEX, log_dir, make_dir, make_file
 

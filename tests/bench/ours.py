@@ -11,14 +11,14 @@ import time
 import uuid
 from collections.abc import Callable
 
-from logagent.broker.process.lock import Interlock
-from logagent.host.brokers.holders import scan_open_files
-from logagent.host.inventory.scan import scan_log_dir
-from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.host.removal.remove import remove_dir
-from logagent.host.removal.work_control import ByteBudget, WorkControl
-from logagent.model.naming.dir_names import classify, delete_name
-from logagent.model.records import Identity
+from logagent.base.dir_names import classify, delete_name
+from logagent.base.records import Identity
+from logagent.disk.holders import scan_open_files
+from logagent.disk.log_dir import LogDirFailures, OpenLogDir
+from logagent.disk.remove import remove_dir
+from logagent.disk.scan import scan_log_dir
+from logagent.disk.work_control import ByteBudget, WorkControl
+from logagent.kafka.processes.lock import Interlock
 
 
 def measured(work: Callable[[], object]) -> None:

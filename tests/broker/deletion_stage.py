@@ -15,11 +15,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from logagent.broker.files.log_extent import read_log_extent
-from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
-from logagent.store.control import Control
-from logagent.store.records import RequestedTopic, instant
-from logagent.store.requests import Request, write_request
+from logagent.deletion.store.control import Control
+from logagent.deletion.store.records import RequestedTopic, instant
+from logagent.deletion.store.requests import Request, write_request
+from logagent.kafka.files.log_extent import read_log_extent
+from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.signing import load_private_key
 from tests.broker.rig.cluster import Cluster
 from tests.broker.rig.ordered_cluster import OrderedCluster, approving, current

@@ -14,8 +14,8 @@ import json
 import os
 import sys
 
-from logagent.broker.process.lock import Interlock
-from logagent.cli.main import run
+from logagent.cli import run
+from logagent.kafka.processes.lock import Interlock
 
 
 def take_out_the_interlock() -> None:

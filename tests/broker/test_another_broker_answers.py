@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from logagent.agent.clock import SystemClock
-from logagent.agent.planning.plan_cleanup import plan_cleanup
-from logagent.agent.session.open_session import open_session
-from logagent.agent.session.session import Session
-from logagent.agent.target import resolve_target
-from logagent.model.assignments import commitment as known_until
-from logagent.model.records import DirKey
-from logagent.settings import AssignmentsSettings, CleanupSettings, KafkaSettings, Settings
+from logagent.base.clock import SystemClock
+from logagent.base.config.settings import AssignmentsSettings, CleanupSettings, KafkaSettings, Settings
+from logagent.base.records import DirKey
+from logagent.cleanup.session.open_session import open_session
+from logagent.cleanup.session.plan_cleanup import plan_cleanup
+from logagent.cleanup.session.session import Session
+from logagent.kafka import commitment as known_until
+from logagent.kafka.processes.target import resolve_target
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent, verdicts
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KraftNode

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from logagent.agent.clock import SystemClock
-from logagent.agent.session.open_session import open_session
-from logagent.agent.session.session import Session
-from logagent.agent.target import resolve_target
-from logagent.settings import AssignmentsSettings, KafkaSettings, Settings
+from logagent.base.clock import SystemClock
+from logagent.base.config.settings import AssignmentsSettings, KafkaSettings, Settings
+from logagent.cleanup.session.open_session import open_session
+from logagent.cleanup.session.session import Session
+from logagent.kafka.processes.target import resolve_target
 from tests.broker.rig.client import KafkaClient
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.ports import Ports

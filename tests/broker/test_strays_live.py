@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.model.naming.dir_names import stray_name
+from logagent.base.dir_names import stray_name
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent, wait_serving
 from tests.broker.rig.cluster import KafkaCluster
 from tests.hosts import HEX

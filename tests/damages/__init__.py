@@ -2,7 +2,7 @@
 
 A row is a `Damage` (`row.py`): what is done to the disk of a stopped node (`files`, `directories`, `log_dirs`,
 `metadata`), the facts that it gives (`facts`), and in `answers.tsv` by kind of node and release what `logagent check`
-says to it and what a broker then does. The model's runner (tests/unit/model/check/test_damages.py) has check's rules
+says to it and what a broker then does. The rules' runner (tests/unit/advice/check/rules/test_damages.py) has them
 decide from the facts, the runner on disk (tests/disk/cli/test_damages.py) runs `logagent check` on the disks of
 tests/fixtures, and the one on real brokers (tests/broker/check/test_damages.py) starts them.
 """

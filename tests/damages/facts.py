@@ -9,11 +9,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from logagent.model.assignments.without_directory import LeftLogDir, Missing, WithoutDirectory
-from logagent.model.check.start_facts import Mode, PathProblem, Room, StartFacts, StartLogDirFacts, StartServerFacts
-from logagent.model.naming.dir_names import METADATA_DIR, classify
-from logagent.model.naming.topic_ids import to_text
-from logagent.model.node_files import (
+from logagent.advice.check.rules.start_facts import (
+    Mode,
+    PathProblem,
+    Room,
+    StartFacts,
+    StartLogDirFacts,
+    StartServerFacts,
+)
+from logagent.base.dir_names import METADATA_DIR, classify
+from logagent.base.records import Denied, DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
+from logagent.base.topic_ids import to_text
+from logagent.kafka.node_files import (
     CheckpointFault,
     LoadFault,
     LoadFile,
@@ -22,8 +29,8 @@ from logagent.model.node_files import (
     MetaFile,
     MetaState,
 )
-from logagent.model.records import Denied, DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
-from logagent.model.retention.settings import Layers
+from logagent.kafka.retention.settings import Layers
+from logagent.verdict.without_directory import LeftLogDir, Missing, WithoutDirectory
 from tests.damages.directories import NAMES_OF_NOTHING
 from tests.damages.disk import OTHER_UUID, UUID
 from tests.damages.row import Kind

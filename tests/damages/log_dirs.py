@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from logagent.model.naming.topic_ids import to_text
+from logagent.base.topic_ids import to_text
 from tests.damages.disk import METADATA_LOG, OTHER_TOPIC_ID, TOPIC, UUID, Disk
 from tests.damages.hows import (
     edited,

@@ -12,8 +12,8 @@ from typing import IO
 
 import pytest
 
-from logagent.host.log_dir.log_dir import LogDirFailures, OpenLogDir
-from logagent.model.records import Identity
+from logagent.base.records import Identity
+from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from tests.needs import need_command, need_root
 from tests.waiting import wait_until
 

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from logagent.agent.status import ask_status
-from logagent.errors import LogAgentError
+from logagent.base.errors import LogAgentError
+from logagent.service.status.socket import ask_status
 from tests.daemon_process import log_lines
 from tests.waiting import PATIENCE_SECONDS, wait_until
 

@@ -195,15 +195,15 @@ FILES: dict[str, Opened] = {
 
 # Kinds of files that tests of their own make the same of.
 ELSEWHERE = {
-    "UNIT": "units of systemd and drop-ins: tests/disk/cli/commands/test_setup.py, tests/disk/host/brokers",
+    "UNIT": "units of systemd and drop-ins: tests/disk/service/setup/test_setup.py, tests/disk/kafka/processes",
     "SCRIPT": "a start script that a unit of root's names: tests/fakefs",
-    "_SERVER_LOG": "the log of a broker before 2.2.2: tests/disk/broker/files/test_server_log.py",
+    "_SERVER_LOG": "the log of a broker before 2.2.2: tests/disk/kafka/files/test_server_log.py",
     "_LIMIT": "version-seen.json in the state dir: here",
     "_BROKERS_LIMIT": "brokers-seen.json in the state dir: here",
     "_LOG_DIRS_LIMIT": "log-dirs-seen.json in the state dir: here",
-    "SNAPSHOT_FILE": "the base in the spool: tests/disk/agent/publish",
+    "SNAPSHOT_FILE": "the base in the spool: tests/disk/service",
     "_LINEAGE_LIMIT": "metadata-seen.json in the state dir: here",
-    "LIMIT": "orders in the store, and those kept in the state dir: tests/disk/agent/requests",
+    "LIMIT": "orders in the store, and those kept in the state dir: tests/disk/deletion/agent",
     "STORE_FILE": "commits and tables of the job: tests/spark/ingest/test_poison.py",
 }
 

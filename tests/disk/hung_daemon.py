@@ -117,7 +117,7 @@ def _lines_of_ours() -> list[str]:
 
 def in_the_daemon(watched: str, seen: str, server: int, site: str) -> None:
     Trap(watched, seen, server, site).set()
-    from logagent.cli.main import main
+    from logagent.cli import main
 
     main()
 

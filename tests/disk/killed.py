@@ -26,14 +26,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from logagent.broker.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, parse_checkpoint
-from logagent.cli import main
-from logagent.errors import Exit
-from logagent.host.state.journal import Journal
-from logagent.host.state.reserve import RESERVE_NAME
-from logagent.model.assignments.image import PartitionAssignment, Topic
-from logagent.model.planning.queue import backoff_ms
-from logagent.model.records import ActionKind, Outcome
+from logagent import cli as main
+from logagent.base.errors import Exit
+from logagent.base.records import ActionKind, Outcome
+from logagent.cleanup.plan.queue import backoff_ms
+from logagent.cleanup.state.journal import Journal
+from logagent.cleanup.state.reserve import RESERVE_NAME
+from logagent.kafka.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, parse_checkpoint
+from logagent.kafka.image import PartitionAssignment, Topic
 from tests.host_files import format_log_dir, whole_partition, write_export
 from tests.traced import traced
 from tests.waiting import pause

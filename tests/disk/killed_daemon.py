@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logagent.broker.files.checkpoint_files import RECOVERY_POINT
-from logagent.model.assignments.image import PartitionAssignment, Topic
+from logagent.kafka.files.checkpoint_files import RECOVERY_POINT
+from logagent.kafka.image import PartitionAssignment, Topic
 from tests.disk.killed import (
     HEX,
     KILL,

@@ -12,7 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from logagent.host.state.reserve import RESERVE_BYTES, RESERVE_NAME
+from logagent.cleanup.state.reserve import RESERVE_BYTES, RESERVE_NAME
 from tests.disk.killed import HEX, SCENARIOS, run_all
 from tests.disk.messes import fill_bytes, fill_inodes
 from tests.waiting import wait_until

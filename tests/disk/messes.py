@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from logagent.broker.files.checkpoint_files import CLEANER, LOG_START_OFFSET, parse_checkpoint, render_checkpoint
-from logagent.model.assignments.extents import EpochEnd
-from logagent.model.assignments.image import BrokerRegistration, PartitionAssignment, Topic
-from logagent.model.naming.dir_names import delete_name, future_name, stray_name
-from logagent.model.records import TopicPartition
+from logagent.base.dir_names import delete_name, future_name, stray_name
+from logagent.base.records import TopicPartition
+from logagent.kafka.extents import EpochEnd
+from logagent.kafka.files.checkpoint_files import CLEANER, LOG_START_OFFSET, parse_checkpoint, render_checkpoint
+from logagent.kafka.image import BrokerRegistration, PartitionAssignment, Topic
 from tests.host import Host
 from tests.host_files import write_partition
 from tests.metadata_writer import batch, id_of

@@ -8,23 +8,23 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from logagent.agent.clock import Clock
-from logagent.agent.daemon.host_jobs import LogDirHealth
-from logagent.agent.planning.plan_cleanup import plan_cleanup
-from logagent.agent.session.open_session import Shared
-from logagent.agent.session.session import Session
-from logagent.agent.target import Target
-from logagent.broker.files.server_properties import parse_server_properties
-from logagent.host.inventory.scan import LogDirInventory
-from logagent.host.log_dir.bounded_calls import BoundedCalls
-from logagent.host.log_dir.calls import DiskCalls
-from logagent.host.log_dir.log_dir import LogDirFailures
-from logagent.model.assignments.image import PartitionAssignment, Topic
-from logagent.model.assignments.verdict import CLOCK_TOLERANCE_MS
-from logagent.model.daemon_summary import HealthSummary
-from logagent.model.planning.plan import Execution
-from logagent.model.records import Health
-from logagent.settings import AssignmentsSettings, CleanupSettings, DeleteSettings, HealthSettings, Settings
+from logagent.base.clock import Clock
+from logagent.base.config.settings import AssignmentsSettings, CleanupSettings, DeleteSettings, HealthSettings, Settings
+from logagent.base.records import Health
+from logagent.cleanup.plan.plan import Execution
+from logagent.cleanup.session.open_session import Shared
+from logagent.cleanup.session.plan_cleanup import plan_cleanup
+from logagent.cleanup.session.session import Session
+from logagent.disk.bounded_calls import BoundedCalls
+from logagent.disk.calls import DiskCalls
+from logagent.disk.log_dir import LogDirFailures
+from logagent.disk.scan import LogDirInventory
+from logagent.kafka.files.server_properties import parse_server_properties
+from logagent.kafka.image import PartitionAssignment, Topic
+from logagent.kafka.processes.target import Target
+from logagent.service.daemon.host_jobs import LogDirHealth
+from logagent.service.summary import HealthSummary
+from logagent.verdict.rules import CLOCK_TOLERANCE_MS
 from tests.host import Host
 from tests.host_files import write_export
 from tests.waiting import wait_until

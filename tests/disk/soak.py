@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from logagent.host.state.journal import FILE_NAME, Journal
-from logagent.model.assignments.image import PartitionAssignment, Topic
+from logagent.cleanup.state.journal import FILE_NAME, Journal
+from logagent.kafka.image import PartitionAssignment, Topic
 from tests.daemon_process import DaemonProcess
 from tests.disk.conftest import MIB, mounted
 from tests.disk.killed import assignments

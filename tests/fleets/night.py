@@ -12,8 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from logagent.base.times import instant
 from logagent.fleet.demo import topic_id, uuid_hex
-from logagent.model.times import instant
 from tests.spark.hand_made import AT, Kafka, dir_row, log_dir_row
 
 NODES = range(1, 7)

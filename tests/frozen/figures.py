@@ -49,7 +49,7 @@ def read(root: Path) -> dict[str, Module]:
     for path in sorted((root / "logagent").rglob("*.py")):
         text = path.read_text()
         parts = path.relative_to(root).with_suffix("").parts
-        # A package's own code belongs to its folder: `logagent.model.__init__` lies in `logagent.model`.
+        # A package's own code belongs to its folder: `logagent.verdict.__init__` lies in `logagent.verdict`.
         name = ".".join(parts)
         found[name] = Module(name, path, len(text.splitlines()), syntax_tree(text))
     for module in found.values():

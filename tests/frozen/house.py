@@ -23,25 +23,12 @@ from tests.frozen.figures import Function, Module, read
 
 # The files of each subject: what somebody who changes it may have to open, and nothing that others use as well.
 SUBJECTS: Mapping[str, Sequence[str]] = {
-    "topics": (
-        "controller/*", "agent/requests/*", "cli/deletions/*", "cli/commands/topics.py", "documents/topics.py",
-        "store/answers.py", "store/control.py", "store/requests.py", "store/records.py", "store/signing.py",
-        "store/deletion_progress.py", "model/requests_summary.py",
-    ),
-    "check": (
-        "model/check/*", "agent/check/*", "cli/commands/check.py", "cli/check_leave.py",
-        "cli/check_document.py", "documents/check.py", "model/planning/leave.py",
-        "model/planning/first_check.py", "host/log_dir/start_inspection.py", "model/finding.py",
-    ),
-    "doctor": ("model/doctor/*", "agent/doctor/*", "cli/commands/doctor.py", "cli/doctor_document.py",
-               "documents/doctor.py"),
-    "rescue": ("agent/rescue/*", "model/planning/rescue_steps.py", "model/planning/retention_advice.py",
-               "cli/commands/rescue.py"),
-    "explain": (
-        "agent/explain/*", "model/retention/*", "cli/commands/explain.py", "cli/explain_host.py",
-        "cli/explain_names.py", "documents/explain.py",
-    ),
-}  # fmt: skip
+    "topics": ("deletion/*", "store/signing.py"),
+    "check": ("advice/check/*", "advice/finding.py", "kafka/release_table.py", "kafka/retention/first_check.py"),
+    "doctor": ("service/doctor/*",),
+    "rescue": ("cleanup/rescue/*",),
+    "explain": ("advice/explain/*", "kafka/retention/reasons.py", "kafka/retention/settings.py"),
+}
 
 # Runs in a process of its own, below a demo's folder: the arguments are a mode and a command line.
 PROBE = """
@@ -60,10 +47,10 @@ def note(frame, event, argument):
     if event == "call" and file.startswith(root) and frame.f_code.co_name != "<module>":
         passed.add((file, frame.f_code.co_qualname))
 if mode == "passed":
-    import logagent.cli.main
+    import logagent.cli
     threading.setprofile(note)
     sys.setprofile(note)
-from logagent.cli.main import run
+from logagent.cli import run
 with contextlib.redirect_stdout(io.StringIO()):
     status = run(arguments)
 sys.setprofile(None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
-from logagent.host.state.journal_schema import SCHEMA_VERSION
+from logagent.cleanup.state.journal_schema import SCHEMA_VERSION
 from tests.package import broker_host
 from tests.package.broker_host import LOG_DIRS, make_marked, start_broker
 from tests.package.machines import Machine, device_is_free, enter, loop_disks, unpacked, wait_for
@@ -147,7 +147,7 @@ class Scenario:
         place = "/etc/systemd/system/logagent.service.d"
         script = (
             "import sys; sys.path.insert(0, '/usr/lib/logagent'); import start; start.prepare()\n"
-            "from logagent.agent.session.clock_watch import is_synchronised\n"
+            "from logagent.cleanup.session.clock_watch import is_synchronised\n"
             "print('synchronised:', is_synchronised())"
         )
         self.sh("! test -e /run/systemd/timesync/synchronized")

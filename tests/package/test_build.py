@@ -99,7 +99,7 @@ def test_the_pins_are_what_the_project_asks_for() -> None:
 
 def test_every_command_has_a_page_and_lint_finds_nothing(unpacked: Path) -> None:
     need_command("mandoc")
-    from logagent.cli.main import COMMANDS
+    from logagent.cli import COMMANDS
 
     pages = sorted((unpacked / "usr/share/man").rglob("*.gz"))
     assert {p.name for p in pages} == {"logagent.1.gz", "logagent.toml.5.gz", *(f"logagent-{c}.1.gz" for c in COMMANDS)}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.host.state.journal_schema import SCHEMA_VERSION
+from logagent.cleanup.state.journal_schema import SCHEMA_VERSION
 from tests.needs import need_command
 from tests.package.conftest import Builds
 from tests.private_host import PrivateHost, private_host

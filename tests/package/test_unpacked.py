@@ -110,7 +110,7 @@ def test_nothing_of_ours_is_in_the_path_of_pid_1(unpacked: Path) -> None:
 def test_the_archive_for_spark_submit_has_the_fleet_job(builds: Builds) -> None:
     with zipfile.ZipFile(builds.first / "spark/logagent.zip") as archive:
         names = set(archive.namelist())
-    assert {"logagent/fleet/job.py", "logagent/fleet/assets/base.css", "logagent/errors.py"} <= names
+    assert {"logagent/fleet/job.py", "logagent/fleet/assets/base.css", "logagent/base/errors.py"} <= names
     assert not [n for n in names if "__pycache__" in n]
     need = os.environ | {"PYTHONPATH": str(builds.first / "spark/logagent.zip")}
     done = subprocess.run(["/usr/bin/python3", "-S", str(builds.first / "spark/submit.py"), "ingest", "--help"],

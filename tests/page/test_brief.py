@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logagent.cli.fleet_job import show_summary
+from logagent.fleet.command_job import show_summary
 from logagent.fleet.page import text as units
 from logagent.fleet.page.document import brief
 from tests.page.sample import empty

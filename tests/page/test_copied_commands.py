@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from logagent.cli.main import run
+from logagent.cli import run
 from logagent.fleet.page import render
 from logagent.fleet.page import text as units
 from logagent.fleet.page.first_screen import place_of
@@ -81,7 +81,7 @@ class Reported:
         init_store(str(store))
         assert run(["topics", "keygen", str(self.root / "key")]) == 0
         shim.parent.mkdir()
-        shim.write_text(f"#!{sys.executable}\nfrom logagent.cli.main import main\nmain()\n")
+        shim.write_text(f"#!{sys.executable}\nfrom logagent.cli import main\nmain()\n")
         shim.chmod(0o755)
 
     @property

@@ -33,7 +33,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from logagent.errors import LogAgentError
+from logagent.base.errors import LogAgentError
 from logagent.fleet.ingest.dates import KEEP_RUNS, ingest_dates, sweep, trim_landing
 from logagent.fleet.job import Job, report
 from logagent.fleet.report.output import Output, run_name

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.cli.main import run
+from logagent.cli import run
 from logagent.fleet.demo import Cluster, Fleet
 from tests.documents import assert_promised
 from tests.fleets.planted import generate, truth_of
@@ -20,7 +20,7 @@ PYTHON = [sys.executable, "-W", "error"]
 
 
 def test_version_and_help_do_not_import_pyspark() -> None:
-    code = "import sys; from logagent.cli.main import run; run(sys.argv[1:]); "
+    code = "import sys; from logagent.cli import run; run(sys.argv[1:]); "
     code += "print(sorted(m for m in sys.modules if 'spark' in m))"
     for arguments in (["--version"], ["--help"], ["fleet", "--help"], ["fleet", "report", "--help"]):
         done = subprocess.run([*PYTHON, "-c", code, *arguments], capture_output=True, text=True, check=True)
@@ -29,7 +29,7 @@ def test_version_and_help_do_not_import_pyspark() -> None:
 
 def test_without_pyspark(tmp_path: Path) -> None:
     """As on a host that has only the agent: a clear error, and how to get it."""
-    code = "import sys; sys.modules['pyspark'] = None; from logagent.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    code = "import sys; sys.modules['pyspark'] = None; from logagent.cli import run; sys.exit(run(sys.argv[1:]))"
     command = [*PYTHON, "-c", code, "fleet", "report", "--store", str(tmp_path), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 78
@@ -81,7 +81,7 @@ def test_demo_makes_a_report(
     assert capsys.readouterr().out == "nothing new in landing\n"
     # That there is a report, too: `test_documents_run.py`.
     place = f"{tmp_path}/second/run"
-    monkeypatch.setattr("logagent.cli.commands.fleet._reported", lambda *_: (content, place))
+    monkeypatch.setattr("logagent.fleet.command._reported", lambda *_: (content, place))
     assert run([*again, "--report", str(tmp_path / "second"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert_promised(told, "fleet-ingest")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.cli.main import run
+from logagent.cli import run
 from logagent.fleet.demo import Fleet
 from tests.fleets.planted import generate
 from tests.markdown import PAGES, blocks, name_of

@@ -21,13 +21,13 @@ import pytest
 from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
 
-from logagent.broker.files.log_extent import read_log_extent
-from logagent.broker.files.meta_properties import META_PROPERTIES, parse_meta_properties
-from logagent.cli.deletions.report import Choice, choose, directory_id_of
-from logagent.cli.main import run
+from logagent.cli import run
+from logagent.deletion.command.report import Choice, choose, directory_id_of
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
+from logagent.kafka.files.log_extent import read_log_extent
+from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.shared import init_store
 from logagent.store.signing import load_private_key
 from tests.daemon_process import DaemonProcess
@@ -41,11 +41,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # `logagent` on the PATH of the host: configuration and state dir are where they are on every host, but for the root.
 LOGAGENT = """#!{python}
 from pathlib import Path
-from logagent.agent import config
-from logagent.host.state import state_dir
+from logagent.base.config import config
+from logagent.base.linux import state_dir
 config.DEFAULT_CONFIG = Path({toml!r})
 state_dir.DEFAULT_STATE_DIR = {state!r}
-from logagent.cli.main import main
+from logagent.cli import main
 main()
 """
 

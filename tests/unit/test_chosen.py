@@ -32,7 +32,7 @@ TEXT = 'def test_a_disk_that_hangs(kind: str) -> None:\n    """xfs"""'
     ],
 )
 def test_a_file_is_left_out_only_where_no_name_in_it_can_match(expression: str, may: bool) -> None:
-    assert may_have_it(expression, "tests/disk/host/log_dir/test_health_real.py", TEXT) == may
+    assert may_have_it(expression, "tests/disk/disk/test_health_real.py", TEXT) == may
 
 
 def test_one_test_is_collected_from_one_file_without_the_others() -> None:

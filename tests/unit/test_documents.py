@@ -13,10 +13,10 @@ from types import ModuleType
 import pytest
 
 import logagent
-from logagent.agent.metrics.metrics import METRICS
-from logagent.errors import Exit
-from logagent.model.planning.plan import GUARD_NAMES
-from logagent.settings import Settings
+from logagent.base.config.settings import Settings
+from logagent.base.errors import Exit
+from logagent.cleanup.plan.plan import GUARD_NAMES
+from logagent.service.metrics import METRICS
 from tests.markdown import (
     ALL,
     DOCS,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent import errors
-from logagent.cli.main import _EXIT_HELP
-from logagent.errors import EXIT_PRECEDENCE, Exit, LogAgentError, worst
+from logagent.base import errors
+from logagent.base.errors import EXIT_PRECEDENCE, Exit, LogAgentError, worst
+from logagent.cli import _EXIT_HELP
 from tests.syntax import syntax_tree
 
 CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, LogAgentError)]

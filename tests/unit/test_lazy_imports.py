@@ -22,42 +22,42 @@ OFTEN = (*SMALL, "history --state-dir /nowhere", "status --state-dir /nowhere", 
 
 # Why, what is imported (of the product a module, else the package), and the commands that have to start without it.
 REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("`--version` is answered without click", "logagent.cli.main", ()),
+    ("`--version` is answered without click", "logagent.cli", ()),
     ("`explain --names` and `--help` print text", "json", SMALL),
-    ("only a shell that completes asks", "click.shell_completion logagent.model.naming.dir_names", ()),
+    ("only a shell that completes asks", "click.shell_completion logagent.base.dir_names", ()),
     ("only what was mistyped is compared", "difflib", SMALL),
     ("`systemctl show` is asked by doctor, check and setup only", "subprocess", OFTEN),
-    ("only where a file, or what a daemon answers, is validated", "pydantic pydantic_core logagent.documents.status",
-     OFTEN),
+    ("only where a file, or what a daemon answers, is validated",
+     "pydantic pydantic_core logagent.service.status.documents", OFTEN),
     ("`explain --names` and `--help` read no configuration and look at no disk",
-     "logagent.cli.explain_host logagent.agent.config logagent.host.state.state_dir"
-     " logagent.broker.files.server_properties logagent.host.brokers.discovery logagent.host.linux.access"
-     " logagent.host.linux.child", SMALL),
+     "logagent.advice.explain.host logagent.base.config.config logagent.base.linux.state_dir"
+     " logagent.kafka.files.server_properties logagent.kafka.processes.discovery logagent.base.linux.access"
+     " logagent.base.linux.child", SMALL),
     ("a daemon that neither publishes nor takes requests does not hold it in memory",
-     "logagent.agent.publish.publish logagent.agent.requests.box logagent.agent.requests.memory"
-     " logagent.agent.requests.topics", OFTEN),
+     "logagent.service.publish logagent.deletion.agent.box logagent.deletion.agent.memory"
+     " logagent.deletion.agent.topics", OFTEN),
     ("only where processes are looked at", "psutil", OFTEN),
     ("only where a variable is misspelled", "difflib", OFTEN),
     ("only the daemon watches folders", "watchdog", OFTEN),
-    ("prometheus_client: only a daemon that is asked for metrics", "logagent.agent.metrics.metrics", OFTEN),
+    ("prometheus_client: only a daemon that is asked for metrics", "logagent.service.metrics", OFTEN),
     ("kafka-python: only where a cluster is asked",
-     "logagent.broker.admin.client logagent.broker.admin.reader logagent.broker.admin.client_properties"
-     " logagent.broker.admin.topic_deletion", OFTEN),
+     "logagent.kafka.admin.client logagent.kafka.admin.reader logagent.kafka.admin.client_properties"
+     " logagent.kafka.admin.topic_deletion", OFTEN),
     ("`queue` shows what is marked without assignments",
-     "logagent.broker.metadata_log.log logagent.broker.metadata_log.replay logagent.broker.exported", OFTEN),
+     "logagent.kafka.metadata_log.log logagent.kafka.metadata_log.replay logagent.kafka.files.exported", OFTEN),
     ("what only looks does not load what acts",
-     "logagent.agent.execute.checkpoint_entries logagent.agent.execute.log_manager logagent.agent.execute.recovery"
-     " logagent.agent.session.unchangeable",
+     "logagent.cleanup.execute.checkpoint_entries logagent.cleanup.execute.log_manager"
+     " logagent.cleanup.execute.recovery logagent.cleanup.session.unchangeable",
      OFTEN),
-    ("a broker waits for `prestart`, which checks only after it has acted", "logagent.agent.check.run_check", OFTEN),
+    ("a broker waits for `prestart`, which checks only after it has acted", "logagent.advice.check.run_check", OFTEN),
     ("it looks up its own version among all packages, which takes longer than most commands", "crc32c", OFTEN),
     ("an extra, for stores in a bucket", "obstore logagent.store.objects", OFTEN),
     ("a machine that runs `submit.py` may have nothing but Spark",
-     "cryptography logagent.store.deletion_progress logagent.store.signing", OFTEN),
+     "cryptography logagent.deletion.store.deletion_progress logagent.store.signing", OFTEN),
     ("an extra: without pyspark, `fleet` shows its help and `init` works",
      "logagent.fleet.demo logagent.fleet.ingest.dates logagent.fleet.job logagent.fleet.page.document"
      " logagent.fleet.spark_session logagent.fleet.submit logagent.fleet.tables.store", OFTEN),
-    ("`topics` asks only of a store on a mount which kind it is", "logagent.host.linux.mounts", SMALL),
+    ("`topics` asks only of a store on a mount which kind it is", "logagent.base.linux.mounts", SMALL),
 )  # fmt: skip
 KNOWN = {name for _, names, _ in REASONS for name in names.split()}
 
@@ -81,7 +81,7 @@ def test_each_import_in_a_function_has_a_reason() -> None:
 
 
 def _loaded(command: str) -> frozenset[str]:
-    program = "import sys; from logagent.cli.main import run; run(sys.argv[1:]); print(); print(*sys.modules)"
+    program = "import sys; from logagent.cli import run; run(sys.argv[1:]); print(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program, *command.split()], capture_output=True, text=True, check=True)
     return frozenset(done.stdout.splitlines()[-1].split())
 

@@ -51,6 +51,6 @@ def test_whoever_opens_anything_otherwise_has_a_reason() -> None:
         if name in RAW or name.endswith((".read_text", ".read_bytes")):
             text = ast.unparse(call)
             if not any(word in text for word in HARMLESS):
-                assert function in OTHERWISE, f"{function}: {text}: use logagent.files.safe_open, or say why not"
+                assert function in OTHERWISE, f"{function}: {text}: use logagent.base.files.safe_open, or say why not"
                 used.add(function)
     assert used

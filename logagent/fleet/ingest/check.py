@@ -28,8 +28,8 @@ from typing import IO, Any
 
 from py4j.protocol import Py4JError
 
-from logagent.errors import UnreadableError
-from logagent.files.safe_open import parse_json
+from logagent.base.errors import UnreadableError
+from logagent.base.files.safe_open import parse_json
 from logagent.fleet.ingest.landing import (
     LARGEST_MANIFEST,
     LARGEST_PACKED,

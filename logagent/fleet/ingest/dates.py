@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from py4j.protocol import Py4JError
 
-from logagent.errors import LogAgentError, ServiceUnreachable
+from logagent.base.errors import LogAgentError, ServiceUnreachable
 from logagent.fleet.ingest.ingest import Ingested, Say, ingest
 from logagent.fleet.ingest.ingest_lock import NAME, IngestLock
 from logagent.fleet.ingest.landing import UNREADABLE, Landed, Landing, Listing, Skipped

@@ -21,7 +21,8 @@ from uuid import uuid4
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.errors import LogAgentError
+from logagent.base.errors import LogAgentError
+from logagent.base.times import FIRST_MS, LAST_MS
 from logagent.fleet.ingest.check import (
     ASIDE,
     BAD_ROWS_KEPT,
@@ -62,7 +63,6 @@ from logagent.fleet.tables.frames import (
 )
 from logagent.fleet.tables.parts import KEY, parts, seen, topics
 from logagent.fleet.tables.store import Commit, Run, Store
-from logagent.model.times import FIRST_MS, LAST_MS
 from logagent.store.contract import ASSIGNMENTS, DATA, publisher_of
 
 MOST_TWICE = 10_000

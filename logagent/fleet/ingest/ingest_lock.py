@@ -30,8 +30,8 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError
 
-from logagent.errors import Busy, LogAgentError, UnreadableError
-from logagent.files.safe_open import parse_json
+from logagent.base.errors import Busy, LogAgentError, UnreadableError
+from logagent.base.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.store import Store
 

@@ -19,10 +19,10 @@ from typing import IO, Any
 
 from py4j.protocol import Py4JError
 
-from logagent.files.safe_open import parse_json
-from logagent.files.whole_file import PART
+from logagent.base.files.safe_open import parse_json
+from logagent.base.files.whole_file import PART
+from logagent.base.times import FIRST_MS, LAST_MS
 from logagent.fleet.tables.store import Store
-from logagent.model.times import FIRST_MS, LAST_MS
 from logagent.store.contract import (
     ASSIGNMENTS,
     DATA,

@@ -21,9 +21,9 @@ from datetime import date, timedelta
 from types import NoneType
 from typing import Any
 
+from logagent.base.dir_names import why_spared
 from logagent.fleet.page.text import LONG_AHEAD, parse_time, visible
 from logagent.fleet.page.words import MEANT
-from logagent.model.naming.dir_names import why_spared
 from logagent.store.contract import PageTable
 
 

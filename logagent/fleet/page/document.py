@@ -35,8 +35,8 @@ from logagent.fleet.page.words import (
     undecided_clusters,
     unknown_total,
 )
-from logagent.model.assignments.verdict import ORPHAN_REASONS
 from logagent.store.contract import NOT_COMPARED, PAGE_ROWS, PageTable
+from logagent.verdict.rules import ORPHAN_REASONS
 
 _STYLES = ("base.css", "panels.css", "charts.css", "tables.css", "print.css")
 _SCRIPTS = ("start.js", "units.js", "data.js", "grid.js", "browse.js", "search.js", "commands.js")

@@ -22,7 +22,7 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
-from logagent.model.sizes import in_units
+from logagent.base.sizes import in_units
 
 MISSING = "–"
 # Days beyond which a trend says only "not soon".

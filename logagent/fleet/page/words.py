@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from logagent.fleet.page.text import days, exact, plural
-from logagent.model.assignments.verdict import ORPHAN_REASONS
 from logagent.store.contract import NOT_COMPARED
+from logagent.verdict.rules import ORPHAN_REASONS
 
 Report = Mapping[str, Any]
 UNKNOWN_WORDS = {

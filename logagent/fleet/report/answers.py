@@ -16,12 +16,12 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from logagent.base.config.settings import CleanupSettings
+from logagent.base.times import LAST_MS
 from logagent.fleet.report.output import Output
 from logagent.fleet.report.usage import total
 from logagent.fleet.tables.choice import Choice, Row
 from logagent.fleet.tables.frames import Scratch, at_most
-from logagent.model.times import LAST_MS
-from logagent.settings import CleanupSettings
 from logagent.store.contract import LATER_DAYS, SOON_DAYS, WINDOWS
 
 KEPT_SECONDS = CleanupSettings().stray_retention // 1000
@@ -67,7 +67,7 @@ def windowed(rows: DataFrame, held: Column | None = None) -> DataFrame:
 
 def row_id() -> Column:
     """The stable id of a directory: what `topics purge --id` takes; null for what cannot be requested. For a report
-    without it that command computes the same (`cli/deletions/report.py`)."""
+    without it that command computes the same (`deletion/command/report.py`)."""
     parts = ("cluster_id", fn.col("node_id").cast("string"), "log_dir", "name", fn.coalesce("topic_id", fn.lit("")))
     return fn.when(_is_requestable(), fn.substring(fn.sha2(fn.concat_ws("\n", *parts), 256), 1, 16))
 

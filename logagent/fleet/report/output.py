@@ -23,11 +23,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from logagent.base.times import rfc3339_or_none
+from logagent.fleet.report.meanings import UNITS
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import local_frame, rfc3339
-from logagent.model.times import rfc3339_or_none
 from logagent.store.contract import CHARTS, DRIVER_ROWS, NO_CSV, PAGE_ROWS, STAMP, TABLES, PageTable, Table
-from logagent.store.meanings import UNITS
 
 _TYPES = {name: parquet for name, (parquet, _) in UNITS.items()}
 LATEST = "latest"

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from logagent.base.config.settings import CleanupSettings
 from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
 from logagent.fleet.report.verdicts import (
@@ -26,7 +27,6 @@ from logagent.fleet.report.verdicts import (
 from logagent.fleet.tables.choice import Row
 from logagent.fleet.tables.enclosing import OLDER, YOUNGER
 from logagent.fleet.tables.frames import at_least, local_frame, whose
-from logagent.settings import CleanupSettings
 from logagent.store.contract import REPLICA_COUNTS, UNDECIDED
 
 REPLICA = [*HOST, "topic", "topic_id", "partition"]

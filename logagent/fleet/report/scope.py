@@ -10,7 +10,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from logagent.errors import LogAgentError
+from logagent.base.errors import LogAgentError
 from logagent.fleet.tables.choice import Choice, ReportScope, Row, choose, chosen_rows, silent_frame
 from logagent.fleet.tables.enclosing import Standing, standing
 from logagent.fleet.tables.frames import local_frame, together

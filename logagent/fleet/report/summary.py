@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from logagent.base.times import rfc3339
 from logagent.fleet.report.replicas import Counted
 from logagent.fleet.report.scope import Scope
 from logagent.fleet.tables.choice import Choice, Row
-from logagent.model.times import rfc3339
 from logagent.store.contract import NOT_COMPARED, REPLICA_COUNTS, REPORT_SCHEMA, SHOWN_UNKNOWN_HOSTS
 
 SHOWN_CLUSTERS = 10_000

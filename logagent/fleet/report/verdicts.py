@@ -1,6 +1,6 @@
 """Orphans, missing replicas and duplicates, decided from the newest complete assignments of each cluster.
 
-Mirrors `logagent.model.assignments.verdict.decide`, which an agent applies to its own disks, using what the fleet
+Mirrors `logagent.verdict.rules.decide`, which an agent applies to its own disks, using what the fleet
 knows: an image without proof of absence (source `admin`) needs the agent's own verdict for `topic-absent` and
 `topic-recreated`, and a directory must, by its host's clock, be old enough for the image to know it. An agent that says
 `assigned` from an image at least as new is not overruled: the directory is undecided.
@@ -17,14 +17,14 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from logagent.base.dir_names import INTERNAL_TOPICS, METADATA_TOPIC
 from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
 from logagent.fleet.tables.frames import Scratch, at_least, is_removal, local_frame, together, whose
-from logagent.model.assignments.image import RESERVED_DIRECTORY_IDS, Source
-from logagent.model.assignments.levels import NEWEST_METADATA_VERSION
-from logagent.model.assignments.verdict import GONE_FOR_GOOD, ORPHAN_REASONS
-from logagent.model.naming.dir_names import INTERNAL_TOPICS, METADATA_TOPIC
+from logagent.kafka.image import RESERVED_DIRECTORY_IDS, Source
+from logagent.kafka.levels import NEWEST_METADATA_VERSION
 from logagent.store.contract import CLOCKS_APART
+from logagent.verdict.rules import GONE_FOR_GOOD, ORPHAN_REASONS
 
 BROADCAST_KEYS = 1_000_000
 """Up to this many anomalous partitions are broadcast to every executor instead of shuffling everything else."""

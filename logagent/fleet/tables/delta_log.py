@@ -29,8 +29,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from logagent import __version__
-from logagent.errors import Busy, LogAgentError, UnreadableError
-from logagent.files.safe_open import parse_json
+from logagent.base.errors import Busy, LogAgentError, UnreadableError
+from logagent.base.files.safe_open import parse_json
 from logagent.fleet.tables.frames import STORE, fields, local_frame
 from logagent.fleet.tables.store import Commit, Row, Store, folder_of
 

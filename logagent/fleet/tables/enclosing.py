@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from logagent.model.assignments.image import Source
+from logagent.kafka.image import Source
 from logagent.store.contract import CLOCKS_APART
 
 Row = Mapping[str, Any]

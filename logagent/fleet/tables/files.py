@@ -12,8 +12,8 @@ from uuid import uuid4
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from logagent.files.safe_open import STORE_FILE, read_regular
-from logagent.files.whole_file import create_file, whole_file
+from logagent.base.files.safe_open import STORE_FILE, read_regular
+from logagent.base.files.whole_file import create_file, whole_file
 
 LOCAL = "file:"
 _CONDITIONAL = "fs.option.create.conditional.overwrite"

@@ -25,8 +25,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from logagent.base.topic_ids import ZERO_ID
 from logagent.fleet.tables.files import Files, literal
-from logagent.model.naming.topic_ids import ZERO_ID
 
 
 def at_most(value: Column, most: float) -> Column:

@@ -26,8 +26,8 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from logagent.errors import Busy, ServiceUnreachable, UnreadableError
-from logagent.files.safe_open import parse_json
+from logagent.base.errors import Busy, ServiceUnreachable, UnreadableError
+from logagent.base.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import ADDED, STORE, local_frame, shaped
 from logagent.store.contract import LEDGER, OWN_LEDGER, as_date

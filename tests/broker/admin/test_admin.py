@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from logagent.broker.admin.client_properties import client_properties
-from logagent.broker.admin.reader import AdminReader, IdAnswer
-from logagent.errors import ServiceUnreachable, UnreadableError
-from logagent.model.assignments.image import Source
-from logagent.model.naming.topic_ids import to_text
+from logagent.base.errors import ServiceUnreachable, UnreadableError
+from logagent.base.topic_ids import to_text
+from logagent.kafka.admin.client_properties import client_properties
+from logagent.kafka.admin.reader import AdminReader, IdAnswer
+from logagent.kafka.image import Source
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until

@@ -7,7 +7,7 @@ import random
 import subprocess
 from pathlib import Path
 
-from logagent.broker.admin.client_properties import parse_jaas
+from logagent.kafka.admin.client_properties import parse_jaas
 from tests.broker.rig.jars import QUICK_FLAGS, kafka_jars
 from tests.needs import need_command
 

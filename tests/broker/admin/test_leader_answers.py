@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pytest
 from kafka import KafkaProducer
 
-from logagent.broker.admin.reader import AdminReader, Leader, ask_epoch_ends
-from logagent.broker.files.log_extent import read_log_extent
-from logagent.broker.files.meta_properties import read_topic_id
-from logagent.model.assignments.commitment import quorum_known_until_ms
-from logagent.model.assignments.covered import covers, why_not_covered
-from logagent.model.assignments.extents import EpochEnd, LogExtent
-from logagent.model.records import TopicPartition
+from logagent.base.records import TopicPartition
+from logagent.kafka.admin.reader import AdminReader, Leader, ask_epoch_ends
+from logagent.kafka.commitment import quorum_known_until_ms
+from logagent.kafka.extents import EpochEnd, LogExtent
+from logagent.kafka.files.log_extent import read_log_extent
+from logagent.kafka.files.meta_properties import read_topic_id
+from logagent.verdict.covered import covers, why_not_covered
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from logagent.broker.metadata_log.log import read_metadata_log
+from logagent.kafka.metadata_log.log import read_metadata_log
 from tests.broker.rig.client import KafkaClient
 from tests.broker.rig.jars import HERE, Jars, kafka_jars, version_tuple
 from tests.broker.rig.kafka import KafkaNode, KraftNode

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.check.run_check import CheckReport, run_check
-from logagent.agent.session.open_session import open_session
-from logagent.agent.target import resolve_target
-from logagent.cli.main import run as logagent
-from logagent.model.records import Health
-from logagent.settings import KafkaSettings, Settings
+from logagent.advice.check.run_check import CheckReport, run_check
+from logagent.base.config.settings import KafkaSettings, Settings
+from logagent.base.records import Health
+from logagent.cleanup.session.open_session import open_session
+from logagent.cli import run as logagent
+from logagent.kafka.processes.target import resolve_target
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.damages.disk import UUID

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from logagent.model.check import linter
+from logagent.advice.check.rules import linter
 from tests.broker.check.conftest import Preparer
 from tests.broker.check.starts import outcome
 from tests.broker.check.test_other_release import CHANGES

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from logagent.cli.main import run as logagent
+from logagent.cli import run as logagent
 from tests.broker.check.starts import Prepared, RealDisk, outcome
 from tests.damages.disk import CONFIGURATION, NOBODY, Disk
 from tests.damages.row import Answer, Damage, Outcome, findings

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from logagent.store.answers import Answers
+from logagent.deletion.store.answers import Answers
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.ordered_cluster import OrderedCluster, current

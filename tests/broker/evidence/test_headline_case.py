@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from logagent.model.assignments import commitment
+from logagent.kafka import commitment
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until

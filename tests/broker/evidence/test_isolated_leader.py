@@ -1,7 +1,7 @@
 """A KRaft leader that lost its majority: what it wrote since is on an observer's disk, and nobody may act on it.
 
 The two sides of KAFKA-15489, in the long form: four servers that wait for a minute. What the log on a disk proves by
-then, without any: tests/unit/model/assignments and tests/disk/broker/metadata_log.
+then, without any: tests/unit/verdict and tests/disk/kafka/metadata_log.
 
 The quorum is its own, as its majority is killed.
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from logagent.broker.admin.reader import AdminReader
-from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
-from logagent.model.assignments.commitment import APPLY_MS, quorum_known_until_ms
+from logagent.kafka.admin.reader import AdminReader
+from logagent.kafka.commitment import APPLY_MS, quorum_known_until_ms
+from logagent.kafka.metadata_log.log import MetadataImage, read_metadata_log
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent, verdicts
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.ports import Ports

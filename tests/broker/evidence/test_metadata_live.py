@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from logagent.broker.metadata_log.log import MetadataImage, read_metadata_log
-from logagent.model.naming.topic_ids import to_text
+from logagent.base.topic_ids import to_text
+from logagent.kafka.metadata_log.log import MetadataImage, read_metadata_log
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KraftNode
 from tests.broker.rig.process import wait_until

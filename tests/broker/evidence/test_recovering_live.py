@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from logagent.model.naming.dir_names import stray_name
+from logagent.base.dir_names import stray_name
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from logagent.broker.metadata_log.log import read_metadata_log
-from logagent.model.assignments.commitment import GRACE_MS
+from logagent.kafka.commitment import GRACE_MS
+from logagent.kafka.metadata_log.log import read_metadata_log
 from tests.broker.evidence.test_orphans_live import logagent, orphans, verdicts
 from tests.broker.rig.kafka import KafkaNode, KraftNode, ZooKeeperNode
 from tests.broker.rig.process import wait_until
@@ -114,7 +114,7 @@ def test_a_metadata_log_left_by_a_migration_is_no_source_in_zookeeper_mode(
     kafka: Callable[..., KafkaNode], tmp_path: Path
 ) -> None:
     """KAFKA-16463: a migration to KRaft that was reverted leaves the brokers' metadata logs behind. On a disk without a
-    broker: tests/disk/agent/evidence/test_own_log.py."""
+    broker: tests/disk/verdict/evidence/test_own_log.py."""
     broker = kafka("3.5.2", mode="zookeeper", props=RETENTION_CHECKS)
     assert isinstance(broker, ZooKeeperNode)
     broker.start()

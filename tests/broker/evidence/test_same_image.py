@@ -1,5 +1,5 @@
 """One log, replayed by us and by the `MetadataDelta` of each release: the same image. That is why levels of
-`metadata.version` count as tested (`logagent.model.assignments.levels`)."""
+`metadata.version` count as tested (`logagent.kafka.levels`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.broker.metadata_log.replay import Replay
+from logagent.kafka.metadata_log.replay import Replay
 from tests import metadata_writer as writer
 from tests.broker.rig.jars import QUICK_FLAGS, kafka_jars
 from tests.long_form import versions

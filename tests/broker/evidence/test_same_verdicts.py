@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from logagent.model.naming.topic_ids import to_text
+from logagent.base.topic_ids import to_text
 from tests.broker.evidence.test_headline_case import FreshInstall
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode

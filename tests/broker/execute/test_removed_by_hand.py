@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from logagent.broker.metadata_log.batches import RecordBatch
+from logagent.kafka.metadata_log.batches import RecordBatch
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.forked import run_forked

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 from kafka import TopicPartition
 
-from logagent.host.log_dir.started_mark import is_started, mark_started
-from logagent.host.state.journal import Journal
-from logagent.model.records import ActionKind
+from logagent.base.records import ActionKind
+from logagent.cleanup.state.journal import Journal
+from logagent.disk.started_mark import is_started, mark_started
 from tests.broker.evidence.test_orphans_live import logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until

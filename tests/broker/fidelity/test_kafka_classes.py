@@ -16,24 +16,7 @@ from typing import Any
 
 import pytest
 
-from logagent.broker.files.checkpoint_files import parse_checkpoint, parse_epochs, render_checkpoint
-from logagent.broker.files.log_extent import parse_leader_epochs, read_log_extent
-from logagent.broker.files.meta_properties import META_PROPERTIES, parse_partition_metadata, read_meta_file
-from logagent.broker.files.segment_files import read_log_files
-from logagent.errors import UnreadableError
-from logagent.model.assignments.covered import end_of_epoch
-from logagent.model.assignments.extents import LogExtent, epoch_at
-from logagent.model.assignments.identity import agree
-from logagent.model.assignments.image import (
-    RESERVED_DIRECTORY_IDS,
-    AssignmentImage,
-    PartitionAssignment,
-    Source,
-    Topic,
-    make_image,
-)
-from logagent.model.assignments.verdict import Host, decide
-from logagent.model.naming.dir_names import (
+from logagent.base.dir_names import (
     INTERNAL_TOPICS,
     NEVER_DELETED,
     InvalidDirName,
@@ -43,9 +26,19 @@ from logagent.model.naming.dir_names import (
     parse,
     stray_name,
 )
-from logagent.model.records import Kind, PartitionDir, TopicPartition, Verdict
-from logagent.model.retention.reasons import Offsets, RetentionReason, explain_log, settings_of
-from logagent.model.retention.settings import Layers
+from logagent.base.errors import UnreadableError
+from logagent.base.records import Kind, PartitionDir, TopicPartition, Verdict
+from logagent.kafka.extents import LogExtent, epoch_at
+from logagent.kafka.files.checkpoint_files import parse_checkpoint, parse_epochs, render_checkpoint
+from logagent.kafka.files.log_extent import parse_leader_epochs, read_log_extent
+from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_partition_metadata, read_meta_file
+from logagent.kafka.files.segment_files import read_log_files
+from logagent.kafka.identity import agree
+from logagent.kafka.image import RESERVED_DIRECTORY_IDS, AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.kafka.retention.reasons import Offsets, RetentionReason, explain_log, settings_of
+from logagent.kafka.retention.settings import Layers
+from logagent.verdict.covered import end_of_epoch
+from logagent.verdict.rules import Host, decide
 from tests.broker.rig.jars import QUICK_FLAGS, kafka_jars
 from tests.kafka_answers import FOLDER, content, rows
 from tests.long_form import long_form

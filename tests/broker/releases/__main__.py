@@ -1,6 +1,6 @@
 """On the day of a release of Kafka (CONTRIBUTING.md says when):
 
-python -m tests.broker.releases table                       make model/check/release_table.py anew
+python -m tests.broker.releases table                       make kafka/release_table.py anew
 python -m tests.broker.releases compare 4.3.1 4.4.0         what changes for logagent, from the jars
 python -m tests.broker.releases starts 4.3.1 4.4.0 [ONLY]   and what real starts make of each damage of the corpus
 """

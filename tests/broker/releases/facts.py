@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import logagent
-from logagent.model.check.release_table import Limits, Release
+from logagent.kafka.release_table import Limits, Release
 from tests.broker.rig.jars import QUICK_FLAGS, cache_dir, kafka_jars, version_tuple
 
 HERE = Path(__file__).resolve().parent
-TABLE = Path(logagent.__file__).parent / "model/check/release_table.py"
+TABLE = Path(logagent.__file__).parent / "kafka/release_table.py"
 # The newest patch of each minor release from 3.5 on that Maven Central has.
 TABLED = ("3.5.2", "3.6.2", "3.7.2", "3.8.1", "3.9.2", "4.0.2", "4.1.2", "4.2.2", "4.3.1", "4.4.0")
 

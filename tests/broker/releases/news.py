@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import logagent
-from logagent.broker.admin import responses
-from logagent.broker.metadata_log.metadata_records import DECODERS
-from logagent.model.retention.settings import OF_NO_ACCOUNT
+from logagent.kafka.admin import responses
+from logagent.kafka.metadata_log.metadata_records import DECODERS
+from logagent.kafka.retention.settings import OF_NO_ACCOUNT
 from tests.broker.releases.facts import record_schemas, release_facts
 
 # Of the settings that we do not read, those that may belong to what we explain or check.

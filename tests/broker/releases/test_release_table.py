@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-import logagent.model.check.release_table as table
-from logagent.model.retention.settings import BROKER_SETTINGS, OF_NO_ACCOUNT, TOPIC_SETTINGS, Layers, is_not_considered
+import logagent.kafka.release_table as table
+from logagent.kafka.retention.settings import BROKER_SETTINGS, OF_NO_ACCOUNT, TOPIC_SETTINGS, Layers, is_not_considered
 from tests.broker.releases.facts import TABLE, TABLED, cached, made_table, release_facts, release_row
 from tests.broker.rig.jars import version_tuple
 from tests.long_form import FULL, long_form

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from logagent.cli.main import run
+from logagent.cli import run
 from logagent.store.shared import init_store
 from logagent.store.signing import generate
 from tests.broker.rig.cluster import Cluster
@@ -34,7 +34,7 @@ SILENT_AFTER = "LOGAGENT_ORDERS__SILENT_AFTER"
 ELSEWHERE = """
 import socket, sys
 socket.sethostname(sys.argv.pop(1))
-from logagent.cli.main import main
+from logagent.cli import main
 main()
 """
 # The same, killed right behind the return of one of its calls.
@@ -52,13 +52,13 @@ def killed(*args, **named):
     real(*args, **named)
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(owner, name, killed)
-from logagent.cli.main import main
+from logagent.cli import main
 main()
 """
 # Behind which call a process that asks is killed: the request is written, decided, sent to the cluster.
-ASKED = "logagent.cli.deletions.asking:write_request"
-DECIDED = "logagent.controller.deletions:decide"
-SENT = "logagent.cli.deletions.opening:Admin.delete_topics"
+ASKED = "logagent.deletion.command.asking:write_request"
+DECIDED = "logagent.deletion.controller.deletions:decide"
+SENT = "logagent.deletion.command.opening:Admin.delete_topics"
 
 
 class OrderedCluster:

@@ -9,8 +9,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from logagent.errors import Busy
-from logagent.host.state.executor_lock import ExecutorLock, waits_for_disk
+from logagent.base.errors import Busy
+from logagent.cleanup.state.executor_lock import ExecutorLock, waits_for_disk
 from tests.disk.conftest import LoopFs
 from tests.disk.failing import frozen, hanging_fs
 from tests.host import ALL_DUE, NO_LIMITS, Host
@@ -90,13 +90,13 @@ def _refused(host: Host) -> Busy | None:
 # The server of the file system stops right after the lock was taken.
 HANGS = """
 import os, signal, sys
-from logagent.host.state.executor_lock import ExecutorLock
+from logagent.cleanup.state.executor_lock import ExecutorLock
 enter = ExecutorLock.__enter__
 def entered(self):
     made = enter(self)
     os.kill(int(sys.argv[1]), signal.SIGSTOP)
     return made
 ExecutorLock.__enter__ = entered
-from logagent.cli.main import main
+from logagent.cli import main
 main(sys.argv[2:])
 """

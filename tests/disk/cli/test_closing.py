@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from logagent.cli.commands.status import _cycle
-from logagent.errors import Exit
+from logagent.base.errors import Exit
+from logagent.service.status.command import _cycle
 from tests.command_line import LOCKER, Ran, process
 from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 

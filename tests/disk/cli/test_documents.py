@@ -1,4 +1,4 @@
-"""What commands print with --json is what `logagent.documents` and the published JSON Schema say, and nothing else."""
+"""What commands print with --json is what `logagent.schemas` and the published JSON Schema say, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from logagent.documents import SCHEMAS
+from logagent.schemas import SCHEMAS
 from tests.command_line import run_here
 from tests.documents import assert_promised
 from tests.forked import run_forked

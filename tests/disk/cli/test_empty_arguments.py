@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 import pytest
 
-from logagent.cli.main import cli, run
+from logagent.cli import cli, run
 from tests.host import Host
 
 

@@ -153,8 +153,8 @@ def test_without_a_journal_nothing_is_done(host: Host) -> None:
 
 def test_two_never_act_at_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one waits ten seconds; its clock runs fast here."""
-    import logagent.cli.host_session
-    from logagent.agent.clock import SystemClock
+    import logagent.cleanup.session.of_command
+    from logagent.base.clock import SystemClock
 
     class Hasty(SystemClock):
         ahead = 0.0
@@ -168,7 +168,7 @@ def test_two_never_act_at_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> N
     host.state.mkdir()
     holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); "
     holder += "f.write('4711 cli:somebody'); f.flush(); print('ready', flush=True); sys.stdin.read()"
-    monkeypatch.setattr(logagent.cli.host_session, "SystemClock", Hasty)
+    monkeypatch.setattr(logagent.cleanup.session.of_command, "SystemClock", Hasty)
     with process(holder, host.state / "executor.lock"):
         before = host.partitions()
         ran = delete(host, "--partition", "orders-1", *FREELY)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.errors import Exit
+from logagent.base.errors import Exit
 from logagent.store.shared import init_store
 from tests.command_line import Ran, run_here
 from tests.disk.hostile_files import FILES, KINDS, Opened, changing

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logagent.cli.main import COMMANDS
-from logagent.errors import Exit
+from logagent.base.errors import Exit
+from logagent.cli import COMMANDS
 from tests.command_line import Ran, run_here
 from tests.host import FREELY, NO_LIMITS, Host
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.errors import Exit
+from logagent.base.errors import Exit
 from tests.command_line import run_here
 from tests.host import NO_LIMITS, Host
 from tests.terminal import on_a_terminal, plain

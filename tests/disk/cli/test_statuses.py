@@ -19,11 +19,11 @@ from pathlib import Path
 import click
 import pytest
 
-from logagent.cli.host_session import Stopper
-from logagent.cli.main import COMMANDS, cli
-from logagent.cli.options import Call
-from logagent.errors import Exit
-from logagent.host.linux.child import Identity, ask_as
+from logagent.base.console.options import Call
+from logagent.base.errors import Exit
+from logagent.base.linux.child import Identity, ask_as
+from logagent.cleanup.session.of_command import Stopper
+from logagent.cli import COMMANDS, cli
 from tests.command_line import run_apart, run_here
 from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 from tests.hosts import OF_PLACES

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from logagent.agent.status import SOCKET_NAME, ask_status
-from logagent.errors import Exit, ServiceUnreachable
+from logagent.base.errors import Exit, ServiceUnreachable
+from logagent.service.status.socket import SOCKET_NAME, ask_status
 from tests.host import Host
 from tests.waiting import pause
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logagent.errors import Exit
-from logagent.host.state.executor_lock import ExecutorLock
+from logagent.base.errors import Exit
+from logagent.cleanup.state.executor_lock import ExecutorLock
 from tests.host import Host
 from tests.waiting import wait_until
 

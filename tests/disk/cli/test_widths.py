@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from logagent.cli.host_session import Progress
-from logagent.cli.options import Call
+from logagent.base.console.options import Call
+from logagent.cleanup.session.of_command import Progress
 from tests.forked import run_forked
 from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 from tests.terminal import on_a_terminal, plain
@@ -145,7 +145,7 @@ def test_without_a_terminal_a_long_removal_says_a_line_a_minute(
 ) -> None:
     """A day of removing into a log of cron's."""
     clock = [1000.0]
-    monkeypatch.setattr("logagent.cli.host_session.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("logagent.cleanup.session.of_command.time.monotonic", lambda: clock[0])
     call = Call(None, None, (), None, None, json=True, verbose=False, color=False)
     with Progress(call, "Removing", total=600 << 20) as progress:
         assert progress.on_bytes is not None

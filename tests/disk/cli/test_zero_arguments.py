@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from logagent.cli.main import cli
+from logagent.cli import cli
 from tests.command_line import run_here
 from tests.disk.cli.test_empty_arguments import commands
 from tests.host import Host

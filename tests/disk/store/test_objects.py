@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from logagent.errors import ConfigError, ServiceUnreachable, UnreadableError
-from logagent.files.safe_open import FileLimit
+from logagent.base.config.store_uri import problem_of
+from logagent.base.errors import ConfigError, ServiceUnreachable, UnreadableError
+from logagent.base.files.safe_open import FileLimit
+from logagent.deletion.store.control import Control
 from logagent.store import shared
-from logagent.store.control import Control
 from logagent.store.objects import profile
 from logagent.store.shared import SharedStore, check_store, init_store, open_store
-from logagent.store.uri import problem_of
 from tests import object_servers
 from tests.object_servers import BUCKET
 from tests.publish_host import Publishing

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logagent.errors import ConfigError, ServiceUnreachable
-from logagent.store.control import Control
+from logagent.base.errors import ConfigError, ServiceUnreachable
+from logagent.deletion.store.control import Control
 from logagent.store.signing import (
     NotSigned,
     PrivateKey,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.errors import ServiceUnreachable
+from logagent.base.errors import ServiceUnreachable
 from logagent.store import landing_files
 from logagent.store.contract import as_date, as_node, is_plain, publisher_of
 from logagent.store.landing_files import Claim

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from logagent.cli.main import run
-from logagent.errors import ConfigError, ServiceUnreachable
+from logagent.base.errors import ConfigError, ServiceUnreachable
+from logagent.cli import run
+from logagent.deletion.store.answers import Answers, Seen
+from logagent.deletion.store.control import Control
+from logagent.deletion.store.records import instant
+from logagent.deletion.store.requests import Request, write_request
 from logagent.store import landing_files
-from logagent.store.answers import Answers, Seen
-from logagent.store.control import Control
 from logagent.store.landing_files import Claim
-from logagent.store.records import instant
-from logagent.store.requests import Request, write_request
 from logagent.store.shared import init_store
 from logagent.store.signing import NotSigned, PrivateKey
 from logagent.store.tree import StoreTree

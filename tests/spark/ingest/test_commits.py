@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.errors import LogAgentError
+from logagent.base.errors import LogAgentError
 from logagent.fleet.ingest.dates import ingest_dates, sweep
 from logagent.fleet.job import Job, report
 from logagent.fleet.report.output import Output

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.errors import Exit, LogAgentError
+from logagent.base.errors import Exit, LogAgentError
 from logagent.fleet.ingest import ingest_lock
 from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.ingest.ingest_lock import NAME, IngestLock, machine

@@ -20,7 +20,7 @@ import pyspark
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from logagent.files.safe_open import FileLimit
+from logagent.base.files.safe_open import FileLimit
 from logagent.fleet.demo import Fleet
 from logagent.store.shared import init_store, open_store
 from tests import object_servers

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from logagent.base.times import FIRST_MS, LAST_MS
 from logagent.fleet.ingest import check as unpack
 from logagent.fleet.ingest.check import MOST_NODES, check
 from logagent.fleet.ingest.dates import ingest_dates, trim_landing
@@ -28,7 +29,6 @@ from logagent.fleet.ingest.ingest import MAX_TRIES
 from logagent.fleet.ingest.landing import Landing
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.store import Store
-from logagent.model.times import FIRST_MS, LAST_MS
 from logagent.store.landing_files import manifest_of
 from tests.needs import need_command, need_root
 from tests.spark.conftest import Told, Zoo

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.base.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.fleet.ingest.dates import ingest_dates, trim_landing
 from logagent.fleet.job import Job, report
 from logagent.fleet.report.scope import asked, scope

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from logagent.deletion.store.control import Control
+from logagent.deletion.store.records import RequestedPartition, RequestedTopic, instant
+from logagent.deletion.store.requests import Request, write_request
 from logagent.fleet.job import Job, _deletions
 from logagent.fleet.tables.files import Files
-from logagent.store.control import Control
-from logagent.store.records import RequestedPartition, RequestedTopic, instant
-from logagent.store.requests import Request, write_request
 from logagent.store.signing import PrivateKey
 from tests.spark.conftest import KEY, Zoo
 from tests.spark.hand_made import NOW

@@ -1,4 +1,4 @@
-"""Small fleets made by hypothesis, judged by the job and by the agent's own decision (`model.assignments.verdict`)."""
+"""Small fleets made by hypothesis, judged by the job and by the agent's own decision (`verdict.rules`)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from logagent.base.records import Kind, PartitionDir, Verdict
+from logagent.base.times import instant
 from logagent.fleet.demo import topic_id
-from logagent.model.assignments.image import (
-    AssignmentImage,
-    BrokerRegistration,
-    PartitionAssignment,
-    Source,
-    Topic,
-    make_image,
-)
-from logagent.model.assignments.verdict import Host, decide
-from logagent.model.records import Kind, PartitionDir, Verdict
-from logagent.model.times import instant
+from logagent.kafka.image import AssignmentImage, BrokerRegistration, PartitionAssignment, Source, Topic, make_image
+from logagent.verdict.rules import Host, decide
 from tests.long_form import FULL
 from tests.spark.conftest import Told, Zoo
 from tests.spark.hand_made import AT, NOW, Kafka, dir_row, log_dir_row

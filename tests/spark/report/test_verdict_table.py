@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.broker.exported import landing_lines
-from logagent.errors import UnreadableError
+from logagent.base.errors import UnreadableError
+from logagent.base.records import Kind
 from logagent.fleet.report.answers import windowed
-from logagent.model.records import Kind
+from logagent.kafka.files.exported import landing_lines
 from logagent.store.landing_files import Claim, land
 from tests.spark.conftest import Told, Zoo
 from tests.spark.hand_made import NOW, Kafka, dir_row, log_dir_row
@@ -85,7 +85,7 @@ def test_the_fleet_gives_the_verdict_of_a_host(told: dict[str, tuple[str, str | 
 
 
 def test_a_stray_is_due_when_its_host_says_so(spark: SparkSession) -> None:
-    """`tests/unit/model/planning/test_due.py` reads the same table."""
+    """`tests/unit/cleanup/plan/test_due.py` reads the same table."""
     ddl = "kind string, age_seconds double, marked_at timestamp, only_copy boolean, window string, due_at timestamp,"
     rows = [("stray", age / 1000, _at(DECIDED_MS - age), False, None, None, None) for age, _ in STRAYS_DUE]
     found = windowed(spark.createDataFrame(rows, f"{ddl} obstacle string")).collect()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from logagent.base.times import FIRST_MS, LAST_MS
 from logagent.fleet.ingest.landing import millis
-from logagent.model.times import FIRST_MS, LAST_MS
 
 
 @pytest.mark.parametrize("said, understood", [

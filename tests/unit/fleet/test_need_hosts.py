@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.errors import Exit, TooFewHosts
+from logagent.base.errors import Exit, TooFewHosts
 from logagent.fleet.job import need_hosts
 from logagent.fleet.job_options import parse_share
 

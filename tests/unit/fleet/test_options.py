@@ -8,8 +8,8 @@ import sys
 import click
 import pytest
 
-from logagent.cli.commands.fleet import fleet
-from logagent.errors import UsageError
+from logagent.base.errors import UsageError
+from logagent.fleet.command import fleet
 from logagent.fleet.job_options import OPTIONS
 from logagent.fleet.submit import _parser
 from logagent.store.signing import PrivateKey

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logagent.base.times import instant
 from logagent.fleet.ingest import check as module
 from logagent.fleet.ingest.check import Unpacked, bad_rows, header, inside, log_dirs, unpack
 from logagent.fleet.ingest.landing import Landed, Manifest
 from logagent.fleet.tables.frames import is_removal
-from logagent.model.times import instant
 from tests.spark.hand_made import AT, log_dir_row
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.errors import UnreadableError
-from logagent.model.records import DirKey
+from logagent.base.errors import UnreadableError
+from logagent.base.records import DirKey
 from logagent.store.snapshots import Base, Rest, delta_of, dir_line, numbers_of, snapshot_lines, whole_lines
 
 HEAD = {"schema": "logagent.snapshot/3"}

@@ -1,0 +1,1 @@
+"""What only looks and explains: `scan`, `explain`, `check`, `assignments`."""

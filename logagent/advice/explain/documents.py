@@ -1,0 +1,189 @@
+"""Why bytes are still on disk, and what Kafka makes of a name: `explain`."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired
+
+from logagent.advice.explain.rules import PlaceKind, Whose
+from logagent.base.claims import Claim, Witness
+from logagent.base.documents import AsOf, Size, Time, TypedDict, strict
+from logagent.base.records import Health, Kind, Verdict
+from logagent.kafka.retention.reasons import RetentionReason
+from logagent.kafka.retention.settings import Source as SetWhere
+from logagent.verdict.rules import VerdictReason
+
+
+@strict
+class NameDoc(TypedDict):
+    """What Kafka makes of a directory name. `valid`: whether a broker starts if a log dir has a directory of this name;
+    `error`: why not."""
+
+    schema: Literal["logagent.explain/1"]
+    name: str
+    kind: Kind
+    topic: str | None
+    partition: int | None
+    uuid: str | None
+    topic_truncated: bool
+    valid: bool
+    error: str | None
+
+
+@strict
+class SettingDoc(TypedDict):
+    """`key` and `value` as they are set, and where: `unknown` where nothing that was read says."""
+
+    key: str
+    value: str | None
+    source: SetWhere
+
+
+@strict
+class GroupDoc(TypedDict):
+    """Bytes of one directory that stay for one reason. `bytes`: file sizes, of segments that of their `.log`;
+    `allocated`: on disk, with the segments' other files. `at`: when the first of them go, at the earliest, `last_at`
+    the last; null if no date is known. `first`: what must happen before."""
+
+    reason: RetentionReason
+    bytes: Size
+    allocated: Size
+    segments: Size
+    first_offset: int | None
+    at: Time | None
+    last_at: Time | None
+    setting: SettingDoc | None
+    first: str | None
+
+
+@strict
+class ExplainedDirDoc(TypedDict):
+    """`verdict`, `reason`, `claim`, `witness`: whose it is, as in `logagent.scan/2`. `role`: what this node was for the
+    partition when the assignments were read; null if they do not say, or it is no replica."""
+
+    log_dir: str
+    name: str
+    kind: Kind
+    topic: str | None
+    partition: int | None
+    topic_id: str | None
+    role: Literal["leader", "follower"] | None
+    allocated: Size
+    verdict: Verdict | None
+    reason: VerdictReason | None
+    claim: Claim | None
+    witness: Witness | None
+    groups: list[GroupDoc]
+
+
+@strict
+class ReasonSumDoc(TypedDict):
+    """The bytes of a file system that stay for one reason, by one setting. `allocated` may be negative for
+    `unexplained`. `first`: null also where it differs between directories. `largest`: the path of the directory that
+    has most of them."""
+
+    reason: RetentionReason
+    bytes: Size
+    allocated: int
+    segments: Size
+    directories: Size
+    at: Time | None
+    last_at: Time | None
+    setting: SettingDoc | None
+    first: str | None
+    largest: str | None
+
+
+@strict
+class PlaceDoc(TypedDict):
+    """Where bytes outside the log dirs are. `kind`: `remainder` is what is in a directory besides its parts that are
+    listed themselves. `files`: all but directories."""
+
+    path: str
+    kind: PlaceKind
+    allocated: Size
+    files: Size
+
+
+@strict
+class OtherLogDirDoc(TypedDict):
+    """A log dir that is not in `log.dirs`. `whose`: by its `meta.properties`, of which `cluster_id` and `node_id` are;
+    `unknown` where it has none that can be read, and is known by its partition directories. `partitions`: those with
+    segments. `in_use`: a process has its lock."""
+
+    path: str
+    whose: Whose
+    cluster_id: str | None
+    node_id: int | None
+    partitions: Size
+    allocated: Size
+    in_use: bool
+
+
+@strict
+class OutsideDoc(TypedDict):
+    """What was counted below `root`, the mount point, outside the log dirs, within its time: allocated bytes, each file
+    once, no symlink followed and no other file system entered. `log_dirs`, `places`: the 20 largest of each; `rest`:
+    what is in none of them, in `rest_files`. `unread_directories`: how many could not be read. `unfinished`: why it is
+    not everything; null if it is."""
+
+    root: str
+    log_dirs: list[OtherLogDirDoc]
+    places: list[PlaceDoc]
+    rest: Size
+    rest_files: Size
+    unread_directories: Size
+    unfinished: str | None
+
+
+@strict
+class FileSystemDoc(TypedDict):
+    """`used` is the sum of what `reasons` have allocated. `outside`: what the reason `unexplained` consists of; absent
+    with `--log-dirs-only`."""
+
+    log_dirs: list[str]
+    size: Size
+    used: Size
+    free: Size
+    reasons: list[ReasonSumDoc]
+    outside: NotRequired[OutsideDoc]
+
+
+@strict
+class ExplainedLogDirDoc(TypedDict):
+    """`waits_for`: what must happen before anything goes from this log dir; null if its broker deletes now.
+    `cordoned`: whether it is in `cordoned.log.dirs` (it gets no new partitions, and retention goes on)."""
+
+    path: str
+    health: Health
+    waits_for: str | None
+    cordoned: bool
+
+
+@strict
+class NotConsideredDoc(TypedDict):
+    """A setting whose name is like those that keep or take segments, and which logagent does not take into account.
+    `topics`: that have this value; empty for a broker's."""
+
+    setting: SettingDoc
+    topics: list[str]
+
+
+@strict
+class ExplainDoc(TypedDict):
+    """`names`: how Kafka parses each NAME; `dirs`: the directories that they mean. `file_systems`: without NAMEs.
+    `not_considered`: what is set of the topics that are explained and of this broker. `settings_as_of`: when the
+    metadata log ends from which the settings of topics are; null if they are not known, and the defaults are taken for
+    them."""
+
+    schema: Literal["logagent.explain/2"]
+    at: Time
+    host: str
+    cluster_id: str | None
+    node_id: int | None
+    settings_as_of: Time | None
+    as_of: AsOf
+    names: list[NameDoc]
+    log_dirs: list[ExplainedLogDirDoc]
+    dirs: list[ExplainedDirDoc]
+    file_systems: list[FileSystemDoc]
+    not_considered: NotRequired[list[NotConsideredDoc]]

@@ -1,0 +1,1 @@
+"""Every log dir and the directories in it (`logagent scan`)."""

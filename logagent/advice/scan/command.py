@@ -1,0 +1,283 @@
+"""`logagent scan`: the inventory of this host's log dirs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from logagent.advice.scan.rows import dir_rows, ruling_on, scan_head
+from logagent.base.console.options import Call, common, gathered, reads_assignments
+from logagent.base.console.render import dump_line, dump_rows, human_bytes, show_line, table
+from logagent.base.records import DirKey, Kind, PartitionDir, Verdict
+from logagent.cleanup.rescue.rules import at_risk
+from logagent.cleanup.session.of_command import (
+    note_health,
+    read_assignments,
+    say_where_they_end,
+    session_of,
+    take_inventory,
+)
+from logagent.cleanup.session.session import Session
+from logagent.disk.wrong_user import needs_log_dirs
+from logagent.verdict.facts import Facts, Ruling
+from logagent.verdict.rules import VerdictReason
+from logagent.verdict.strays import needs_cover
+from logagent.verdict.without_directory import LeftLogDir, Missing, as_told, named
+
+# Enough of each section for a person; --all, --json and --jsonl show every row.
+SHOWN = 40
+KINDS = tuple(kind.value for kind in Kind)
+VERDICTS = tuple(verdict.value for verdict in Verdict)
+_SORTS: dict[str, Callable[[PartitionDir], Any]] = {
+    "size": lambda d: -d.allocated,
+    "name": lambda d: (d.topic or d.name, d.partition if d.partition is not None else -1, d.name),
+    "files": lambda d: -d.files,
+    "newest": lambda d: -(d.newest_mtime_ns or 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which directories are shown (empty: all), and in which order (None: largest first, or as found)."""
+
+    kinds: tuple[str, ...]
+    verdicts: tuple[str, ...]
+    sort: str | None
+
+    def of(self, dirs: Iterable[PartitionDir], verdict: Callable[[PartitionDir], str | None]) -> list[PartitionDir]:
+        chosen = [d for d in dirs if not self.kinds or d.kind.value in self.kinds]
+        chosen = [d for d in chosen if not self.verdicts or verdict(d) in self.verdicts]
+        return chosen if self.sort is None else sorted(chosen, key=_SORTS[self.sort])
+
+
+@click.command()
+@click.option("--jsonl", is_flag=True, help="One JSON object per line: the head, then one per directory.")
+@click.option("--all", "show_all", is_flag=True, help="Show every directory, not only the largest.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only this kind (repeatable).")
+@click.option(
+    "--verdict", "verdicts", multiple=True, type=click.Choice(VERDICTS), help="Only this verdict (repeatable)."
+)
+@click.option("--sort", type=click.Choice(tuple(_SORTS)), help="The order of the directories (tables: by size).")
+@reads_assignments
+@gathered("choice", Choice)
+@common
+@needs_log_dirs
+def scan(call: Call, jsonl: bool, show_all: bool, choice: Choice) -> None:
+    """Show every log dir and every directory in it, including the bytes that the broker's own tools cannot see: first
+    what is not assigned, with the reason, then the largest."""
+    with session_of(call) as session:
+        read_assignments(session, call)
+        take_inventory(session, call)
+        facts = session.facts(to_plan=False)
+        say_where_they_end(session, call)
+        note_health(call, facts)
+        if session.journal_problem is not None:
+            call.say(f"full topic names may be missing: {session.journal_problem.fact}")
+        head, missing = scan_head(session, facts, call.host), session.missing(facts)
+        head["without_directory"] = [
+            {
+                "topic": w.topic,
+                "partition": w.partition,
+                "topic_id": w.topic_id,
+                "only_copy": w.only_copy,
+                "future": None if w.future is None else f"{w.future.log_dir}/{w.future.name}",
+            }
+            for w in missing.all
+        ]
+        head["forgotten_log_dirs"] = list(map(_forgotten, missing.left))
+        strays = session.stray_verdicts(facts.now_ms)
+        dirs = choice.of(session.dirs, lambda d: _verdict_of(d, facts, strays))
+        details = _details(session, facts, strays)
+
+        def rows(of: Sequence[PartitionDir]) -> Iterator[Mapping[str, Any]]:
+            for row in dir_rows(of, facts, session.marks(), session.sightings(), strays):
+                yield row | details.get(DirKey(row["log_dir"], row["name"]), {})
+
+        if jsonl:
+            dump_line({"row": "scan", **head})
+            for row in rows(dirs):
+                dump_line({"row": "dir", **row})
+        elif call.json:
+            dump_rows(rows(dirs), before=json.dumps(head, ensure_ascii=True)[:-1] + ', "dirs": [', after="]}")
+        else:
+            _show_totals(head, session.dirs, facts, strays)
+            _show_log_dirs(call, head)
+            ordered = dirs if choice.sort is not None else sorted(dirs, key=_SORTS["size"])
+            _show_dirs(call, ordered, rows, lambda d: _verdict_of(d, facts, strays), show_all=show_all)
+        _say_what_is_missing(call, missing, at_risk(facts))
+
+
+def _forgotten(left: LeftLogDir) -> dict[str, Any]:
+    names = [*map(str, left.partitions), *left.held]
+    only = len(left.only_copies) if left.partitions else None
+    row = {"path": left.path, "directory_id": left.directory_id, "known": left.known, "known_by": left.known_by}
+    return row | {"partitions": names, "only_copies": only}
+
+
+def _say_what_is_missing(call: Call, missing: Missing, lost: Sequence[object]) -> None:
+    for line in as_told(missing):
+        call.say(line)
+    if missing.here:
+        call.say(
+            f"{named(missing.here)} assigned here, without a current directory (a start makes them anew, empty, and"
+            " truncates a -future one to them); logagent check says of each what to do"
+        )
+    if missing.hidden:
+        where = ", ".join(missing.unseen) or "a log dir that was not named"
+        call.say(f"{named(missing.hidden)} assigned here, and may be in {where}, which could not be inspected")
+    if lost:
+        call.say(
+            f"{len(lost)} files removed by hand are still open and may be the only copy of their records: logagent "
+            "rescue says what to copy before anything restarts"
+        )
+
+
+def _verdict_of(d: PartitionDir, facts: Facts, strays: Mapping[DirKey, Ruling]) -> str | None:
+    ruling = ruling_on(d, facts, strays)
+    return ruling.verdict.value if ruling is not None else None
+
+
+def _details(session: Session, facts: Facts, strays: Mapping[DirKey, Ruling]) -> dict[DirKey, dict[str, str | None]]:
+    """Of strays and copies, what their verdict rests on: to whom one has moved, and whether another copy has all of it;
+    of strays, that is asked as before a removal."""
+    asked = [d for d in session.of_kind(Kind.STRAY) if needs_cover(strays[d.key])]
+    covered = session.rule_on_strays(asked, facts.now_ms)
+    found = {key: {"detail": covered.get(key, r).detail} for key, r in strays.items()}
+    return found | {key: {"detail": r.detail} for key, r in facts.rulings.items() if r.reason == VerdictReason.COPY_OF}
+
+
+def _show_totals(
+    head: Mapping[str, Any], dirs: Sequence[PartitionDir], facts: Facts, strays: Mapping[DirKey, Ruling]
+) -> None:
+    """Everything in one line, whatever is shown below."""
+    kinds = Counter(d.kind.value for d in dirs)
+    verdicts: Counter[str | None] = Counter()
+    allocated: Counter[str | None] = Counter()
+    for d in dirs:
+        verdict = _verdict_of(d, facts, strays)
+        verdicts[verdict] += 1
+        allocated[verdict] += d.allocated
+    counts = [f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: KINDS.index(item[0]))]
+    where = "1 log dir" if len(head["log_dirs"]) == 1 else f"{len(head['log_dirs'])} log dirs"
+    what = "1 directory" if len(dirs) == 1 else f"{len(dirs)} directories"
+    total = human_bytes(sum(d.allocated for d in dirs))
+    line = f"{where}, {what}, {total} allocated" + (f": {', '.join(counts)}" if counts else "")
+    found = [
+        f"{verdicts[v.value]} {words} ({human_bytes(allocated[v.value])})"
+        for v, words in (
+            (Verdict.ORPHAN, "orphans" if verdicts["orphan"] != 1 else "orphan"),
+            (Verdict.UNKNOWN, "unknown"),
+        )
+        if verdicts[v.value]
+    ]
+    show_line(line + (f"; {', '.join(found)}" if found else ""))
+    click.echo()
+
+
+def _show_log_dirs(call: Call, head: Mapping[str, Any]) -> None:
+    columns = [("log dir", "path"), ("health", "left"), ("holder", "left"), ("used", "right"), ("free", "right")]
+    kinds = ("stray", "delete", "current", "future", "other", "unexplained", "size")
+    columns += [(kind, "right?") for kind in kinds]
+    ledgers = [
+        [
+            d["path"],
+            d["health"],
+            _holder(d["holder"]),
+            *((_used(d["ledger"]), human_bytes(d["ledger"]["free"])) if d["ledger"] else ("", "")),
+            *(human_bytes(d["ledger"][kind]) if d["ledger"] else "" for kind in kinds),
+        ]
+        for d in head["log_dirs"]
+    ]
+    shared = _shared_file_systems(head["log_dirs"])
+    for line, d in zip(ledgers, head["log_dirs"], strict=True):
+        if any(d["path"] in paths[1:] for paths in shared):
+            line[3:5] = line[-2:] = ["", ""]
+    table("Log dirs (allocated)", columns, ledgers, color=call.color)
+    for paths in shared:
+        call.say(f"{', '.join(paths)} share one file system: what is free or unexplained there is shown once")
+
+
+def _used(ledger: Mapping[str, int]) -> str:
+    return f"{round(100 * ledger['used'] / ledger['size'])}%" if ledger["size"] else ""
+
+
+def _show_dirs(
+    call: Call,
+    dirs: Sequence[PartitionDir],
+    rows: Callable[[Sequence[PartitionDir]], Iterator[Mapping[str, Any]]],
+    verdict: Callable[[PartitionDir], str | None],
+    *,
+    show_all: bool,
+) -> None:
+    """What matters first: what is not assigned, then what nobody can tell, then the rest."""
+    sections: dict[str, list[PartitionDir]] = {"Not assigned": [], "Unknown": [], "Assigned": []}
+    for d in dirs:
+        value = verdict(d)
+        lies = value == Verdict.ORPHAN.value or (d.kind in _SET_ASIDE and value != Verdict.ASSIGNED.value)
+        sections["Not assigned" if lies else "Unknown" if value == Verdict.UNKNOWN.value else "Assigned"].append(d)
+    left = 0
+    for title, members in sections.items():
+        shown = members if show_all else members[:SHOWN]
+        left += len(members) - len(shown)
+        # By log dir, whose path then stands once above its rows.
+        by_log_dir = sorted(shown, key=lambda d: d.log_dir)
+        if members:
+            _show_section(call, title, by_log_dir, rows)
+    if left:
+        call.say(f"showing {len(dirs) - left} of {len(dirs)}; --all shows all")
+
+
+_SET_ASIDE = (Kind.STRAY, Kind.DELETE, Kind.INVALID)
+
+
+def _show_section(
+    call: Call,
+    title: str,
+    dirs: Sequence[PartitionDir],
+    rows: Callable[[Sequence[PartitionDir]], Iterator[Mapping[str, Any]]],
+) -> None:
+    lines = [
+        [
+            f"{row['log_dir']}/{row['name']}",
+            row["kind"],
+            human_bytes(row["allocated"]),
+            human_bytes(row["bytes"]),
+            str(row["segments"]),
+            f"{row['newest_mtime'][:19].replace('T', ' ')}Z" if row["newest_mtime"] else "",
+            "in use" if row["in_use"] else "",
+            _verdict(row),
+        ]
+        for row in rows(dirs)
+    ]
+    headings = [("directory", "dir"), ("kind", "left"), ("allocated", "right"), ("size", "right?")]
+    headings += [("segments", "right?"), ("newest write", "left?"), ("", "left"), ("verdict", "text")]
+    table(title, headings, lines, color=call.color)
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    detail = row.get("detail")
+    # What was asked as before a removal begins with the reason.
+    words = (
+        row["verdict"],
+        None if detail and row["reason"] and row["reason"] in detail else row["reason"],
+        row["error"],
+    )
+    return ": ".join(filter(None, (" ".join(filter(None, words)), detail)))
+
+
+def _shared_file_systems(log_dirs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """The paths of log dirs that are on the same device, where there are several."""
+    found: dict[int, list[str]] = {}
+    for d in log_dirs:
+        if d["device"] is not None and d["ledger"]:
+            found.setdefault(d["device"], []).append(d["path"])
+    return [paths for paths in found.values() if len(paths) > 1]
+
+
+def _holder(holder: Mapping[str, Any]) -> str:
+    return holder["state"] if holder["pid"] is None else f"{holder['state']} by {holder['pid']}"

@@ -1,0 +1,128 @@
+"""What is on a host and what it belongs to: `scan`."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired
+
+from logagent.base.claims import Claim, Witness
+from logagent.base.documents import AsOf, Size, Time, TypedDict, strict
+from logagent.base.records import Health, HolderState, Kind, Verdict
+from logagent.verdict.evidence.documents import AssignmentsUsed
+from logagent.verdict.rules import VerdictReason
+
+
+@strict
+class HolderDoc(TypedDict):
+    state: HolderState
+    pid: int | None
+    start_time: Time | None
+
+
+@strict
+class Ledger(TypedDict):
+    """What the bytes of a log dir's file system are used for. `size`, `used`, `free` and `unexplained` are of the file
+    system, which log dirs with the same `device` share: add them up once. `unexplained` = used − what all of those log
+    dirs have (may be negative)."""
+
+    size: Size
+    used: Size
+    free: Size
+    current: Size
+    future: Size
+    stray: Size
+    delete: Size
+    other: Size
+    open_removed: Size
+    unexplained: int
+
+
+@strict
+class LogDirDoc(TypedDict):
+    """`device`: the number of its file system (it may be another one after a reboot), null where it is offline. Log
+    dirs with the same one share its `size`, `used` and `free`."""
+
+    path: str
+    device: int | None
+    directory_id: str | None
+    health: Health
+    reason: str | None
+    holder: HolderDoc
+    ledger: Ledger | None
+
+
+@strict
+class DirDoc(TypedDict):
+    """`claim`, `witness`: what the verdict says and who said so, as of the time that the head gives for that witness;
+    null where there is no verdict, or one that rests on nothing. `detail`: of strays and copies, what it rests on in
+    words."""
+
+    log_dir: str
+    name: str
+    kind: Kind
+    topic: str | None
+    topic_truncated: bool
+    full_topic: str | None
+    partition: int | None
+    uuid: str | None
+    topic_id: str | None
+    bytes: Size
+    allocated: Size
+    files: Size
+    segments: Size
+    newest_mtime: Time | None
+    marked_at: Time | None
+    first_offset: int | None
+    last_segment_offset: int | None
+    sightings: int
+    first_seen: Time | None
+    in_use: bool | None
+    verdict: Verdict | None
+    reason: VerdictReason | None
+    claim: NotRequired[Claim | None]
+    witness: NotRequired[Witness | None]
+    error: str | None
+    detail: NotRequired[str | None]
+
+
+@strict
+class WithoutDirectoryDoc(TypedDict):
+    """What is assigned to this node and has no current directory here. `only_copy`: no other replica is in sync; null
+    if the assignments do not say. `future`: the path of its `-future` directory, null if there is none."""
+
+    topic: str
+    partition: int
+    topic_id: str | None
+    only_copy: bool | None
+    future: NotRequired[str | None]
+
+
+@strict
+class ForgottenLogDirDoc(TypedDict):
+    """A log dir that `log.dirs` does not name any more. `path` or `directory_id` is null where it is unknown.
+    `partitions`: those that are assigned to it, or lie in it, and have no directory elsewhere here; a start makes them
+    anew, empty. `known`: false where that is only possible. `only_copies`: how many of them are not known to have
+    another replica in sync; null if no assignments were read."""
+
+    path: str | None
+    directory_id: str | None
+    known: bool
+    known_by: str
+    partitions: list[str]
+    only_copies: Size | None
+
+
+@strict
+class Scan(TypedDict):
+    schema: Literal["logagent.scan/2"]
+    at: Time
+    host: str
+    agent_version: str
+    cluster_id: str | None
+    node_id: int | None
+    kafka_version: str | None
+    assignments: AssignmentsUsed
+    as_of: AsOf
+    log_dirs: list[LogDirDoc]
+    without_directory: NotRequired[list[WithoutDirectoryDoc]]
+    forgotten_log_dirs: NotRequired[list[ForgottenLogDirDoc]]
+    dirs: list[DirDoc]

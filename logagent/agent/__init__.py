@@ -1,1 +1,0 @@
-"""Connects decisions with effects: LogManager, guards, the cycle, the daemon."""

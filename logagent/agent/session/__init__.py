@@ -1,1 +1,0 @@
-"""One look at one broker's log dirs, and everything that a command or a cycle decides on it."""

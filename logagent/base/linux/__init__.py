@@ -1,0 +1,1 @@
+"""Linux itself: mounts, `/proc`, access rights, child processes, the state dir."""

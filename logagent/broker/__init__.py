@@ -1,1 +1,0 @@
-"""Reads what the broker writes, holds open and answers; decides nothing."""

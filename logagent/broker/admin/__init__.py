@@ -1,1 +1,0 @@
-"""The Admin API, read-only: topics, replicas and the cluster id."""

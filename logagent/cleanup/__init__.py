@@ -1,0 +1,1 @@
+"""What is due and what was done: plans, guards, LogManager, journal; `cleanup`, `delete`, `restore`, `rescue`."""

@@ -1,0 +1,1 @@
+"""The commands that mark, remove and show what was done, and their documents."""

@@ -1,0 +1,77 @@
+"""`logagent queue`: what is marked for deletion, in the order in which it is due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from logagent.base.console.options import Call, common
+from logagent.base.console.render import dump, human_bytes, human_ms, human_time, table
+from logagent.base.dir_names import DELETE_SUFFIX
+from logagent.base.records import HolderState
+from logagent.cleanup.plan.queue import QueueEntry
+from logagent.cleanup.plan_documents import queue_document
+from logagent.cleanup.run_plan import nothing_is_due
+from logagent.cleanup.session.of_command import note_health, session_of
+from logagent.disk.wrong_user import needs_log_dirs
+
+
+@click.command()
+@common
+@needs_log_dirs
+def queue(call: Call) -> None:
+    """Show what is marked for deletion and when it is due: file.delete.delay.ms after it was marked; what the broker
+    marked, cleanup.leftover_grace later."""
+    with session_of(call) as session:
+        session.read_delete_delay()
+        session.take_inventory(only=lambda name: name.endswith(DELETE_SUFFIX))
+        facts = session.log_dirs.facts(session.log_dirs.log_dir_facts("no"))
+        note_health(call, facts)
+        if session.journal_problem is not None:
+            call.say(f"times and names may be missing: {session.journal_problem.fact}")
+        entries = session.queue()
+        delay = session.file_delete_delay_ms()
+        grace = session.settings.cleanup.leftover_grace
+        now = session.clock.now_ms()
+    if call.json:
+        dump(queue_document(entries, now, delay))
+        return
+    if not entries:
+        call.say("nothing is marked for deletion")
+        return
+    rows = [_row(e, now) for e in entries]
+    columns = [("directory", "dir"), ("topic", "left?"), ("allocated", "right"), ("size", "right?")]
+    columns += [("marked at", "left?"), ("due", "left")]
+    columns += [("marked by", "left?"), ("failed attempts", "text")]
+    title = f"Delete queue (file.delete.delay.ms = {delay}"
+    if any(e.owner == "broker" for e in entries):
+        title += f"; what the broker marked waits {human_ms(grace)} longer"
+    table(f"{title})", columns, rows, color=call.color)
+    held = {path for path, f in facts.log_dirs.items() if f.holder.state in (HolderState.HELD, HolderState.STARTING)}
+    call.say(_closing([e for e in entries if e.dir.log_dir not in held], len(entries), now))
+
+
+def _row(e: QueueEntry, now_ms: int) -> list[str]:
+    return [
+        f"{e.dir.log_dir}/{e.dir.name}",
+        e.full_topic or f"{e.dir.topic}…",
+        human_bytes(e.dir.allocated),
+        human_bytes(e.dir.bytes),
+        human_time(e.marked_at_ms),
+        "now" if e.due_at_ms <= now_ms else f"in {human_ms(e.due_at_ms - now_ms)}",
+        e.owner,
+        f"{e.attempts.count}: {e.attempts.last_error}" if e.attempts is not None else "",
+    ]
+
+
+def _closing(agents: Sequence[QueueEntry], count: int, now_ms: int) -> str:
+    """Who removes them, and when: not `closing` of a plan, which leaves out what a running broker does itself."""
+    sentences = []
+    if due := sum(e.due_at_ms <= now_ms for e in agents):
+        sentences.append(f"{due} due: logagent cleanup --execute removes what is due")
+    elif agents:
+        sentences.append(nothing_is_due([e.due_at_ms for e in agents]))
+    if brokers := count - len(agents):
+        sentences.append(f"{brokers} in log dirs of a running broker, which removes them itself when they are due")
+    return "; ".join(sentences)

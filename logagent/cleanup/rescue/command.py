@@ -1,0 +1,417 @@
+"""`logagent rescue`: the disk is full; what can be freed, and at what cost."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from logagent.base.config.settings import parse_size
+from logagent.base.console.options import Call, common, includes_internal, or_dry_run, reads_assignments
+from logagent.base.console.render import dump, human_bytes, human_ms, show_line, table
+from logagent.base.console.streams import said_on_stderr
+from logagent.base.errors import Exit, UsageError
+from logagent.base.records import DirKey, Health
+from logagent.base.sizes import Space
+from logagent.cleanup.plan.plan import Execution
+from logagent.cleanup.plan_documents import plan_document
+from logagent.cleanup.rescue.inspection import BrokersPart, file_systems, free_room
+from logagent.cleanup.rescue.plan_rescue import LOCAL_SOURCES, RemovedByHand, Rescue, carry_out_rescue, plan_rescue
+from logagent.cleanup.rescue.retention_advice import RetentionAdvice
+from logagent.cleanup.run_plan import closing, say_how_it_ends, set_status, show_refusals, show_waiting
+from logagent.cleanup.session.of_command import (
+    Progress,
+    Stopper,
+    note_health,
+    session_of,
+    take_inventory,
+    unusable_assignments_file,
+)
+from logagent.cleanup.session.session import Session
+from logagent.disk.wrong_user import needs_log_dirs
+from logagent.kafka.retention.topic_retention import LOCAL_RETENTION
+from logagent.verdict.facts import Facts
+
+if TYPE_CHECKING:
+    from logagent.cleanup.commands.documents import PlanDoc, RemovedByHandDoc, RescueDoc, RescueRoom, RetentionDoc
+
+Room = Mapping[str, Space]
+# Kept directories shown without -v, largest first.
+KEPT_SHOWN = 10
+
+
+def add_rescue(document: PlanDoc, rescue: Rescue, room_after: Room) -> None:
+    """Add to the plan's document which step each action is, and everything else that a rescue reports."""
+    aside = {(o.proposal.new_dir or o.key[0], o.proposal.new_name): o for o in rescue.offers.values()}
+    for action in document["actions"]:
+        key = DirKey(action["log_dir"], action["name"])
+        offer = rescue.offers.get(key) or aside.get(key)
+        if offer is not None:
+            action["step"] = offer.step
+            action["cost"] = offer.cost
+            action["gives_back"] = offer.gives_back if key in rescue.offers else 0
+            action["shortens"] = offer.shortens
+    nothing_done = document["mode"] == "execute" and rescue.came is None
+    document["rescue"] = rescue_document(rescue, room_after, rescue.need or 0 if nothing_done else rescue.missing)
+
+
+def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc:
+    return {
+        "need": rescue.need,
+        "missing": missing,
+        "came": rescue.came.bytes if rescue.came is not None else None,
+        "why_less": _why_less(rescue),
+        "gives_back": rescue.gives_back,
+        "more": rescue.more,
+        "room": _room(rescue.free),
+        "room_after": _room(room_after),
+        "removed_by_hand": [_removed_by_hand(r) for r in rescue.removed_by_hand],
+        "open_removed": [
+            {"log_dir": o.log_dir, "pid": o.pid, "program": o.program, "bytes": o.bytes, "is_holder": o.is_holder}
+            for o in rescue.open_removed
+        ],
+        "unread_processes": rescue.unread_processes,
+        "retention": _advice(rescue.by_broker.retention),
+        "local_retention": _advice(rescue.by_broker.local_retention),
+        "expired": [
+            {"topic": e.topic, "bytes": e.bytes, "retention_ms": e.retention_ms} for e in rescue.by_broker.expired
+        ],
+        "compacted": [
+            {"topic": topic, "bytes": size, "cleanup_policy": policy}
+            for topic, size, policy in rescue.by_broker.compacted
+        ],
+        "no_retention": [
+            {"topic": topic, "bytes": size, "reason": why} for topic, size, why in rescue.by_broker.no_retention
+        ],
+        "kept": [
+            {"log_dir": k.log_dir, "name": k.name, "reason": k.reason, "detail": k.detail, "bytes": k.bytes}
+            for k in rescue.kept
+        ],
+    }
+
+
+def _removed_by_hand(r: RemovedByHand) -> RemovedByHandDoc:
+    return {
+        "log_dir": r.log_dir,
+        "file": r.file.path,
+        "pid": r.file.pid,
+        "program": r.program,
+        "descriptor": r.file.descriptor,
+        "bytes": r.file.bytes,
+        "allocated": r.file.allocated,
+        "is_holder": r.is_holder,
+    }
+
+
+def _advice(advice: Sequence[RetentionAdvice]) -> list[RetentionDoc]:
+    return [
+        {
+            "topic": a.topic,
+            "bytes": a.bytes,
+            "cleanup_policy": a.policy,
+            "retention_ms": a.retention_ms,
+            "retention_now_ms": a.now_ms,
+            "gives_back": a.gives_back[a.retention_ms],
+            "command": a.command,
+            "steps": [{"retention_ms": step, "gives_back": size} for step, size in a.gives_back.items()],
+        }
+        for a in advice
+    ]
+
+
+def _room(room: Room) -> list[RescueRoom]:
+    return [{"log_dir": path, "free": free.bytes, "inodes_free": free.inodes} for path, free in room.items()]
+
+
+def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -> None:
+    """In the order in which an operator should act: first what is lost otherwise, then what costs nothing, last what
+    only the broker can do."""
+    _show_removed_by_hand(call, rescue)
+    if rescue.open_removed:
+        rows = [
+            [str(o.pid), o.program or "", o.log_dir, human_bytes(o.bytes),
+             "restart the broker" if o.is_holder else "restart it"]
+            for o in rescue.open_removed
+        ]  # fmt: skip
+        columns = [("process", "right"), ("program", "path"), ("log dir", "path"), ("frees", "right"), ("cost", "text")]
+        table("Removed files that a process keeps open (by hand)", columns, rows, color=call.color)
+    if rescue.unread_processes:
+        what = "1 process" if rescue.unread_processes == 1 else f"{rescue.unread_processes} processes"
+        # Here root has become the user of the state dir. What root may not read, nobody here can show.
+        more = ": logagent scan --json as root counts those (open_removed)" if os.geteuid() != 0 else ""
+        call.say(f"{what} of other users cannot be read, nor what removed files they keep open{more}")
+    if document["actions"]:
+        rows = [
+            [a.get("step", ""), f"{a['log_dir']}/{a['name']}", human_bytes(a.get("gives_back", 0)),
+             "early" if a.get("shortens") else "due", *([a["outcome"] or ""] if executed else [])]
+            for a in document["actions"]
+            if call.verbose or a["action"] != "drop-checkpoint-entry"
+        ]  # fmt: skip
+        columns = [("step", "left"), ("directory", "dir"), ("frees", "right"), ("when", "left")]
+        columns += [("outcome", "left")] if executed else []
+        title = f"Plan {document['plan_id']}" + ("" if executed else " (not carried out)")
+        table(title, columns, rows, color=call.color)
+        # Once for each step: in the table they would be most of it.
+        costs = ((a["step"], a["cost"], a["shortens"]) for a in document["actions"] if "step" in a)
+        for step, cost, waits in dict.fromkeys(costs):
+            show_line(f"cost of {step}: {cost}" + (f"; early, without waiting for {waits}" if waits else ""))
+        click.echo()
+    _show_files(call, document)
+    show_waiting(call, rescue.plan)
+    _show_by_broker(call, rescue.by_broker)
+    _show_kept(call, rescue)
+    show_refusals(call, document)
+    _say_sum(call, document, rescue, executed=executed)
+
+
+def _show_files(call: Call, document: PlanDoc) -> None:
+    """What an approval of leftovers is about, each by its name."""
+    rows = [[f"{a['log_dir']}/{a['name']}", name] for a in document["actions"] for name in a.get("files", ())]
+    if rows:
+        title = "Files that a start would drop (after a retention set by mistake, the last copy)"
+        table(title, [("directory", "dir"), ("file", "path")], rows, color=call.color)
+
+
+def _show_removed_by_hand(call: Call, rescue: Rescue) -> None:
+    if not rescue.removed_by_hand:
+        return
+    rows = [
+        [r.file.descriptor, r.program or "", os.path.join(r.log_dir, r.file.path), human_bytes(r.file.bytes)]
+        for r in rescue.removed_by_hand
+    ]
+    title = "Removed by hand: copy /proc/PID/fd/N before anything restarts"
+    columns = [("copy", "path"), ("program", "path"), ("it was", "path"), ("size", "right")]
+    table(title, columns, rows, color=call.color)
+    processes = sorted({r.file.pid for r in rescue.removed_by_hand})
+    what = f"process {processes[0]} ends" if len(processes) == 1 else "these processes end"
+    size = human_bytes(sum({r.file.identity: r.file.allocated for r in rescue.removed_by_hand}.values()))
+    call.say(f"{size} of removed files may be the only copy of their records, and are gone when {what}")
+    call.say("hint: stop the producers of these partitions, then cp each to another disk; until then restart nothing")
+
+
+def _show_by_broker(call: Call, part: BrokersPart) -> None:
+    _show_advice(
+        call, part.retention, "What only a running broker can do, on all replicas (records are lost)", "retention"
+    )
+    title = "What only a running broker can do, on all replicas (remote records stay; only what was copied goes)"
+    _show_advice(call, part.local_retention, title, "local retention")
+    for e in part.expired:
+        call.say(
+            f"topic {e.topic}: {human_bytes(e.bytes)} past its retention of {human_ms(e.retention_ms)}, which a running"
+            " broker deletes by itself"
+        )
+    for topic, size, policy in part.compacted:
+        call.say(
+            f"topic {topic}: {human_bytes(size)} that no retention frees: its cleanup.policy is {policy or 'empty'}"
+        )
+    for topic, size, why in part.no_retention:
+        call.say(f"topic {topic}: no retention is advised for its {human_bytes(size)}: {why}")
+
+
+def _show_advice(call: Call, advice: Sequence[RetentionAdvice], title: str, what: str) -> None:
+    if not advice:
+        return
+    rows = [
+        [
+            a.topic,
+            human_bytes(a.bytes),
+            human_ms(a.retention_ms),
+            _present(a.now_ms),
+            f"{'up to ' if a.now_ms is None or a.setting == LOCAL_RETENTION else ''}"
+            f"{human_bytes(a.gives_back[a.retention_ms])}",
+            a.policy or "unknown",
+        ]
+        for a in advice
+    ]
+    columns = [("topic", "dir"), ("has", "right?"), (what, "right"), ("now", "left"), ("frees", "right")]
+    columns += [("cleanup.policy", "left")]
+    table(title, columns, rows, color=call.color)
+    if any(a.now_ms is None or not a.policy for a in advice):
+        show_line("It frees nothing of a topic whose retention is lower already, or whose policy is compact.")
+    # Not in the table, where they would be folded: they are to be pasted.
+    for a in advice:
+        click.echo(f" {a.command}")
+    click.echo()
+
+
+def _present(retention_ms: int | None) -> str:
+    if retention_ms is None:
+        return "unknown"
+    return "unlimited" if retention_ms < 0 else human_ms(retention_ms)
+
+
+def _show_kept(call: Call, rescue: Rescue) -> None:
+    if not rescue.kept:
+        return
+    shown = rescue.kept if call.verbose else rescue.kept[:KEPT_SHOWN]
+    rows = [[f"{k.log_dir}/{k.name}", human_bytes(k.bytes), k.reason, k.detail or ""] for k in shown]
+    count, size = Counter[str](), Counter[str]()
+    for k in rescue.kept:
+        count[k.reason] += 1
+        size[k.reason] += k.bytes
+    title = "Not offered" + (
+        f" (the largest {KEPT_SHOWN} of {len(rescue.kept)}; all with -v)" if len(shown) < len(rescue.kept) else ""
+    )
+    columns = [("directory", "dir"), ("size", "right"), ("because", "text"), ("detail", "text")]
+    table(title, columns, rows, color=call.color)
+    for reason, number in count.most_common():
+        what = "1 entry" if number == 1 else f"{number} entries"
+        call.say(f"not offered: {what}, {human_bytes(size[reason])}: {reason}")
+
+
+def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -> None:
+    for room in document["rescue"]["room_after"] if executed else document["rescue"]["room"]:
+        call.say(f"{room['log_dir']}: {human_bytes(room['free'])} and {room['inodes_free']} inodes free")
+    if rescue.came is not None and rescue.came_less:
+        expected, came = human_bytes(rescue.expected), human_bytes(rescue.came.bytes)
+        call.say(f"{expected} were removed, but only {came} more are free: {'; '.join(_why_less(rescue))}")
+    if rescue.missing:
+        call.say(f"{human_bytes(rescue.need or 0)} needed, {human_bytes(rescue.missing)} missing")
+    if rescue.more and rescue.need is not None:
+        call.say(f"{human_bytes(rescue.more)} more can be freed, if needed")
+    say_how_it_ends(call, rescue.plan, document)
+
+
+def _why_less(rescue: Rescue) -> list[str]:
+    """Why less came back than was removed: what is known, then what cannot be seen here."""
+    if rescue.came is None or not rescue.came_less:
+        return []
+    kept, reserved, shares = rescue.kept_open, rescue.came.reserved, rescue.came.shares_blocks
+    why = ["a file system does not answer: what came there is not known"] if rescue.came.unread else []
+    why += [f"{human_bytes(reserved)} went to what the file system reserves for root"] if reserved else []
+    why += [f"processes keep {human_bytes(kept)} of removed files open (listed above)"] if kept else []
+    why += [f"{', '.join(shares)}: a copy made with cp --reflink, or a snapshot, keeps its blocks"] if shares else []
+    if reserved + kept >= rescue.came_less:
+        return why
+    unseen = "a process that cannot be seen here keeps files open (lsof +L1, as root on the host)"
+    return [*why, f"{'or ' if why else ''}{unseen}, or others wrote meanwhile"]
+
+
+# With less, the next segment or checkpoint is one too many.
+_FULL_BYTES = 16 << 20
+
+
+@click.command()
+@click.option(
+    "--need",
+    metavar="SIZE",
+    help="Stop once this much is freed, for example 50GiB (default: everything offered). Log dirs on several file "
+    "systems: name those of one with --log-dir.",
+)
+@click.option("--execute", is_flag=True, help="Free it, in the order shown; without this the plan is only shown.")
+@or_dry_run
+@click.option("--approve", metavar="PLAN_ID", help="Approve exactly this plan, which shortens a wait.")
+@includes_internal
+@reads_assignments
+@common
+@needs_log_dirs
+def rescue(call: Call, need: str | None, execute: bool, approve: str | None, include_internal: bool) -> None:
+    """Show what can be freed on a full disk now, from safest to least safe, or (with --execute) free it.
+
+    Needs no network: what only a running cluster could prove counts as unknown, and stays. The cluster is asked only
+    where the metadata log here is older than assignments.max_age. --execute alone removes only
+    what is due, until --need is really freed; removing anything early needs --approve with the id of that plan,
+    and then exactly that plan is carried out.
+    """
+    try:
+        wanted = parse_size(need) if need is not None else None
+    except ValueError as e:
+        raise UsageError(f"--need: {e}", hint="logagent rescue --need 50GiB") from e
+    if wanted == 0:
+        raise UsageError(f"--need {need}: that is nothing", hint="leave it out if everything that is offered is meant")
+    with session_of(call, act=execute, to_plan=True) as session:
+        if wanted is not None:
+            _refuse_several_file_systems(session, need)
+        _read_what_is_here(session, call)
+        take_inventory(session, call)
+        facts = session.facts()
+        offered = plan_rescue(
+            session, facts, need=wanted, approve=approve, only_due=execute, include_internal=include_internal
+        )
+        execution = None
+        if execute:
+            offered, execution = _carried_out(call, session, offered, approve is not None, include_internal)
+        _report(call, session, facts, offered, execution)
+
+
+def _refuse_several_file_systems(session: Session, need: str | None) -> None:
+    """What is freed on one disk does not help another, and the safest step may be on the one that has room."""
+    by_file_system = file_systems(session)
+    if len(by_file_system) > 1:
+        ways = (
+            f"{' '.join(f'--log-dir {shlex.quote(d)}' for d in dirs)} ({human_bytes(free)} free)"
+            for dirs, free in by_file_system
+        )
+        raise UsageError(
+            f"--need {need}: the log dirs are on {len(by_file_system)} file systems, and it does not say on which one",
+            hint=f"name the log dirs of one, the fullest first: {', or '.join(ways)}",
+        )
+
+
+def _read_what_is_here(session: Session, call: Call) -> None:
+    """From this disk. Only if that is older than `assignments.max_age`, the cluster is asked, as by every command: a
+    broker that failed a quarter of an hour ago could free nothing otherwise."""
+    sources = tuple(s for s in session.settings.assignments.sources if s in LOCAL_SOURCES)
+    session.read_assignments(sources)
+    own, now_ms = session.assignments.own_log, session.clock.now_ms()
+    if own is not None and all(
+        image.age_ms(now_ms) > session.settings.assignments.max_age for image in (own, *session.assignments.usable)
+    ):
+        session.assignments.close()
+        session.read_assignments()
+    unusable = unusable_assignments_file(session, call)
+    if unusable is not None:
+        raise unusable
+    for problem in session.assignments.problems:
+        (call.detail if session.assignments.usable else call.say)(f"assignments: {problem}")
+
+
+def _carried_out(
+    call: Call, session: Session, offered: Rescue, approved: bool, include_internal: bool
+) -> tuple[Rescue, Execution]:
+    total = sum(o.proposal.dir.allocated for o in offered.offers.values())
+    with Stopper(call) as stopper, Progress(call, "Removing", total=total) as progress:
+        manager = session.log_manager(stop=stopper, on_progress=progress.on_bytes)
+        return carry_out_rescue(session, offered, manager, approved=approved, include_internal=include_internal)
+
+
+def _report(call: Call, session: Session, facts: Facts, offered: Rescue, execution: Execution | None) -> None:
+    plan = offered.plan
+    note_health(call, facts)
+    _say_where_a_stop_helps(call, facts, offered)
+    executed = execution is not None and plan.needs_approval is None
+    document = plan_document(
+        session,
+        plan,
+        call.host,
+        mode="dry-run" if execution is None else "execute",
+        execution=execution,
+        drops=session.checkpoint_drops(plan) if execution is None else {},
+    )
+    after = {p: r for p, r in free_room(session).items() if p in offered.free} if execution is not None else {}
+    add_rescue(document, offered, after)
+    set_status(call, plan, execution)
+    if executed and offered.missing:
+        call.record_status(Exit.REFUSED)
+    with said_on_stderr(call.say, closing(plan, document)):
+        if call.json:
+            dump(document)
+        else:
+            show_rescue(call, document, offered, executed=executed)
+
+
+def _say_where_a_stop_helps(call: Call, facts: Facts, offered: Rescue) -> None:
+    """A running broker gives a full log dir up at its next checkpoint of high watermarks, within 5 s by default, and
+    takes it back only at a start. Nothing acts on an offline log dir; while the broker is stopped it is not offline."""
+    advice = "stop the broker, run logagent rescue, start the broker again"
+    if offered.removed_by_hand:
+        advice = "copy what was removed by hand to another disk, then run logagent rescue again"
+    elif any(f.open_files_unreadable is not None for f in facts.log_dirs.values()):
+        advice = f"run logagent rescue as root, which shows what was removed by hand; if that is nothing, {advice}"
+    for path, free in offered.free.items():
+        if facts.log_dirs[path].health is Health.OFFLINE and free.bytes < _FULL_BYTES:
+            call.say(f"hint: {path} is full ({human_bytes(free.bytes)} free): {advice}")

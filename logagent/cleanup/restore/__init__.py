@@ -1,0 +1,1 @@
+"""Renames marked and stray directories back (`logagent restore`)."""

@@ -1,0 +1,219 @@
+"""Makes, shows and carries out the plan of an acting command: the same steps for cleanup, delete and restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from logagent.base.console.options import Call
+from logagent.base.console.render import dump, human_bytes, human_ms, human_time, table
+from logagent.base.console.streams import said_on_stderr
+from logagent.base.errors import Exit
+from logagent.base.records import ActionKind, Outcome, PartitionDir
+from logagent.cleanup.plan.acts import WHOSE
+from logagent.cleanup.plan.plan import Execution, Plan
+from logagent.cleanup.plan_documents import plan_document
+from logagent.cleanup.session.of_command import (
+    Progress,
+    Stopper,
+    note_health,
+    read_assignments,
+    say_where_they_end,
+    session_of,
+    take_inventory,
+)
+from logagent.cleanup.session.session import Session
+from logagent.disk.calls import Stop, never
+from logagent.verdict.facts import Facts
+
+if TYPE_CHECKING:
+    from logagent.cleanup.commands.documents import ActionDoc, PlanDoc
+    from logagent.cleanup.execute.log_manager import LogManager
+
+MakePlan = Callable[[Session, Facts], Plan]
+ReadFacts = Callable[[Sequence[PartitionDir]], Facts]
+Act = Callable[["LogManager"], tuple[Plan, Execution]]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A plan, its outcome (None: a dry run), and the document with both."""
+
+    plan: Plan
+    execution: Execution | None
+    document: PlanDoc
+
+
+def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
+    """Gather facts, plan, and with `execute` act; then print the plan with the outcome, and set the exit status."""
+    with session_of(call, act=execute, to_plan=True) as session:
+        read_assignments(session, call)
+        take_inventory(session, call)
+        facts = session.facts()
+        say_where_they_end(session, call)
+        done = carry_out(call, session, make_plan(session, facts), execute=execute)
+        note_health(call, facts)
+    set_status(call, done.plan, done.execution)
+    with said_on_stderr(call.say, closing(done.plan, done.document)):
+        if call.json:
+            dump(done.document)
+        else:
+            show_plan(call, done)
+
+
+def carry_out(
+    call: Call,
+    session: Session,
+    plan: Plan,
+    *,
+    execute: bool,
+    stop: Stop = never,
+    read_facts: ReadFacts | None = None,
+    act: Act | None = None,
+) -> Done:
+    """Carry out `plan` if `execute`; SIGINT and SIGTERM end it between two files, as `stop` does.
+
+    `read_facts`: how facts are gathered again (default: as the session does). `act`: what carries it out, and returns
+    what the plan became (default: `LogManager.execute`).
+    """
+    drops = session.checkpoint_drops(plan)
+    execution = None
+    if execute:
+        removing = sum(p.dir.allocated for p in plan.actions if p.action is ActionKind.REMOVE)
+        with Stopper(call) as stopper, Progress(call, "Removing", total=removing) as progress:
+            manager = session.log_manager(stop=lambda: stopper() or stop(), on_progress=progress.on_bytes)
+            manager = manager if read_facts is None else replace(manager, read_facts=read_facts)
+            plan, execution = act(manager) if act is not None else (plan, manager.execute(plan))
+    mode: Literal["dry-run", "execute"] = "execute" if execute else "dry-run"
+    return Done(plan, execution, plan_document(session, plan, call.host, mode=mode, execution=execution, drops=drops))
+
+
+def set_status(call: Call, plan: Plan, execution: Execution | None) -> None:
+    if plan.needs_approval is not None:
+        call.record_status(Exit.APPROVAL)
+    if execution is None:
+        return
+    if any(r.outcome is Outcome.FAILED for r in execution.results.values()):
+        call.record_status(Exit.FAILED)
+    stopped = any(r.outcome in (Outcome.YIELDED, Outcome.SKIPPED) for r in execution.results.values())
+    if plan.refusals or execution.refusals or stopped:
+        call.record_status(Exit.REFUSED)
+
+
+def show_plan(call: Call, done: Done) -> None:
+    """The plan as tables for a person."""
+    document, plan = done.document, done.plan
+    executed = document["mode"] == "execute" and plan.needs_approval is None
+    if document["actions"]:
+        columns = [("action", "left"), ("directory", "dir"), ("becomes", "name?"), ("why", "text"), ("says", "left?")]
+        columns += [("allocated", "right"), ("size", "right?")]
+        rows = [
+            [a["action"], f"{a['log_dir']}/{a['name']}", a["new_name"] or "", _why(a), _who_says(a),
+             human_bytes(a["allocated"]), human_bytes(a["bytes"]), *([a["outcome"] or ""] if executed else [])]
+            for a in document["actions"]
+            if call.verbose or a["action"] != "drop-checkpoint-entry"
+        ]  # fmt: skip
+        title = f"Plan {plan.plan_id}" + ("" if executed else " (not carried out)")
+        table(title, [*columns, *([("outcome", "left")] if executed else [])], rows, color=call.color)
+        witnesses = [f"{witness.value} as of {at}" for witness, at in document["as_of"].items()]
+        call.detail(f"it rests on: {', '.join(witnesses)}" if witnesses else "it rests on nothing that changes")
+    show_waiting(call, plan)
+    show_refusals(call, document)
+    say_how_it_ends(call, plan, document)
+
+
+def say_how_it_ends(call: Call, plan: Plan, document: PlanDoc) -> None:
+    """What went wrong with single directories, and the closing sentence."""
+    for a in document["actions"]:
+        if a["error"]:
+            call.say(f"{a['outcome']}: {a['log_dir']}/{a['name']}: {a['error']}")
+    call.say(closing(plan, document))
+
+
+def _why(action: ActionDoc) -> str:
+    return f"{action['reason']}: {action['fact']}" if "fact" in action else action["reason"]
+
+
+def _who_says(action: ActionDoc) -> str:
+    """Who says whose the directory is, and that another copy covers it."""
+    witnesses = (c["witness"].value for c in action["claims"] if c["claim"] in WHOSE)
+    return ", ".join(dict.fromkeys(witnesses))
+
+
+def show_waiting(call: Call, plan: Plan) -> None:
+    if plan.waiting:
+        rows = [
+            [w.action, f"{w.log_dir}/{w.name}", human_bytes(w.allocated), human_bytes(w.bytes), w.reason,
+             "" if w.until_ms is None else f"{human_time(w.until_ms)} (in {human_ms(w.until_ms - plan.made_at_ms)})"]
+            for w in plan.waiting
+        ]  # fmt: skip
+        columns = [
+            ("action", "left"),
+            ("directory", "dir"),
+            ("allocated", "right?"),
+            ("size", "right?"),
+            ("waits for", "text"),
+            ("until", "text"),
+        ]
+        table("Waiting", columns, rows, color=call.color)
+
+
+def show_refusals(call: Call, document: PlanDoc) -> None:
+    if document["refusals"]:
+        rows = [
+            [
+                r["guard"],
+                f"{r['log_dir']}/{r['name']}" if r["name"] else "the whole plan",
+                r["fact"],
+                r["hint"],
+            ]
+            for r in document["refusals"]
+        ]
+        columns = [("guard", "left"), ("directory", "dir"), ("saw", "text"), ("what to do", "text")]
+        table("Refused", columns, rows, color=call.color)
+        # Not only in the table, where they are folded: they are to be pasted.
+        for command in dict.fromkeys(r["command"] for r in document["refusals"] if "command" in r):
+            click.echo(f" {command}")
+
+
+def closing(plan: Plan, document: PlanDoc) -> str:
+    """The last sentence of a command, which agrees with what the plan came to: done, due and what to add, refused, or
+    not due yet."""
+    totals = document["totals"]
+    refused = sum(1 for r in document["refusals"] if r["name"])
+    beside = f"; {refused} refused, see above" if refused else ""
+    if document["mode"] == "execute" and plan.needs_approval is None and totals["actions"]:
+        done = sum(a["outcome"] == "done" for a in document["actions"] if a["action"] != "drop-checkpoint-entry")
+        return f"{done} of {totals['actions']} done{_freed(document)}{beside}"
+    if totals["actions"]:
+        also = f" ({refused} refused)" if refused else ""
+        what = "1 directory" if totals["actions"] == 1 else f"{totals['actions']} directories"
+        add = "--execute" if plan.needs_approval is None else f"--execute --approve {plan.plan_id}"
+        needs = "" if plan.needs_approval is None else " it needs approval: read the plan, then"
+        size = human_bytes(document["rescue"]["gives_back"] if "rescue" in document else totals["bytes"])
+        return f"{what}, {size}{also}: nothing has been done yet;{needs} add {add}"
+    if totals["refusals"]:
+        all_of_it = (
+            "everything is refused" if refused == 0 else f"all {refused} are refused" if refused > 1 else "refused"
+        )
+        return f"nothing was done: {all_of_it}, see above"
+    return nothing_is_due([w.until_ms for w in plan.waiting]) if plan.waiting else "nothing to do"
+
+
+def _freed(document: PlanDoc) -> str:
+    """The blocks of what was removed, and what came back of them where that is less."""
+    freed = document["totals"]["freed_bytes"]
+    if "rescue" in document and document["rescue"]["why_less"]:
+        return f", {human_bytes(freed)} removed, {human_bytes(document['rescue']['came'] or 0)} more free"
+    return f", {human_bytes(freed)} freed" if freed else ""
+
+
+def nothing_is_due(until_ms: Sequence[int | None]) -> str:
+    """The sentence where everything waits; `until_ms`: for what, by directory, where that is known."""
+    first = min((ms for ms in until_ms if ms is not None), default=None)
+    waits, the_first = ("waits", "") if len(until_ms) == 1 else ("wait", "the first ")
+    when = "" if first is None else f", {the_first}until {human_time(first)}"
+    return f"nothing is due: {len(until_ms)} {waits}{when}"

@@ -1,0 +1,279 @@
+"""What the commands for one host share: opening a session, progress, stopping on a signal."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Self
+
+import click
+
+from logagent.base.clock import SystemClock
+from logagent.base.console.options import Call
+from logagent.base.console.render import human_bytes, human_ms
+from logagent.base.errors import ConfigError, Exit, LogAgentError, UnreadableError
+from logagent.base.linux.child import real_path
+from logagent.base.linux.state_dir import become_who_acts, stat_directory
+from logagent.base.records import Health
+from logagent.cleanup.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, open_session
+from logagent.cleanup.session.session import Session
+from logagent.cleanup.state.executor_lock import why_not_to_be_opened
+from logagent.cleanup.state.reserve import missing_reserve, why_acting_would_fail
+from logagent.disk.log_dir import LogDirFailures
+from logagent.kafka.processes.target import Target, named_target, resolve_target
+from logagent.verdict.answerer import WHAT_HELPS
+from logagent.verdict.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
+from logagent.verdict.facts import Facts, NoJournal
+
+# How long a log dir that `--log-dir` leaves out may take to answer.
+LEFT_OUT_SECONDS = 2.0
+
+
+def target_of(call: Call) -> Target:
+    """The broker to inspect. If none is named, only `doctor` and -v say which configuration was found."""
+    settings = call.settings()
+    target = resolve_target(settings, call.log_dirs)
+    if target.config is not None and settings.kafka.config is None:
+        call.detail(f"using {target.config}")
+    return target
+
+
+@contextmanager
+def session_of(
+    call: Call, *, act: bool = False, to_plan: bool = False, wait_seconds: float = EXECUTOR_WAIT_SECONDS
+) -> Iterator[Session]:
+    """Open the session of one command, to read or (with `act`) to act under the executor lock.
+
+    to_plan: `--log-dir` narrows what is acted on, never what is known. A left-out log dir that does not answer counts
+    as offline. What such a command could not do for want of its state dir is said at its end.
+    """
+    target = named_target(call.settings(), call.log_dirs) if act or to_plan else target_of(call)
+    failures = LogDirFailures()
+    if to_plan:
+        for path in target.left_out:
+            if real_path(path, LEFT_OUT_SECONDS) is None:
+                failures.mark_offline(path, "its disk does not answer")
+        target = target.with_all_log_dirs()
+    state_dir = call.state_dir
+    if call.progress:
+        # Loads what it needs as long as we are root: a Python that lies below /root has no modules for anybody else.
+        click.progressbar(length=1, file=sys.stderr)
+    foreseen = None
+    # Root creates it for the user who acts.
+    to_be_made = os.geteuid() == 0 and not os.path.lexists(state_dir)
+    if to_plan and not act:
+        answering = [path for path in target.log_dirs if failures.reason(path) is None]
+        foreseen = become_who_acts(state_dir, {path: stat_directory(path) for path in answering})
+        foreseen = foreseen or why_not_to_be_opened(state_dir)
+    with open_session(
+        target,
+        call.settings(),
+        SystemClock(),
+        state_dir=state_dir,
+        act=act,
+        actor=f"cli:{_user()}",
+        shared=Shared(failures, wait_seconds=wait_seconds, refused=foreseen),
+    ) as session:
+        lacks = session.journal_problem
+        try:
+            yield session
+        except LogAgentError:
+            if to_plan and lacks is not None:
+                _say_what_acting_lacks(call, state_dir, lacks)
+            raise
+    if act or to_plan:
+        if not act and lacks is None and (e := why_acting_would_fail(state_dir, root_makes_it=to_be_made)) is not None:
+            lacks = NoJournal(str(e), e.hint or "")
+        _say_what_acting_lacks(call, state_dir, lacks)
+
+
+def _say_what_acting_lacks(call: Call, state_dir: str, problem: NoJournal | None) -> None:
+    """A dry run says what would keep the command from acting; both say where the journal has no reserve."""
+    if problem is not None:
+        call.say(f"acting would fail: {problem.fact}")
+        call.say(f"  hint: {problem.hint}")
+    elif (warning := missing_reserve(state_dir)) is not None:
+        call.say(warning)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def take_inventory(session: Session, call: Call) -> None:
+    """Scan, with a counter on the terminal if it takes long."""
+    with Progress(call, "Scanning", total=None) as progress:
+        session.take_inventory(progress.set_count)
+
+
+def read_assignments(session: Session, call: Call, *, to_show: bool = False, quiet: bool = False) -> None:
+    """Read the sources. Why a source is unusable is reported if that leaves us without verdicts, else (and if `quiet`)
+    only with -v.
+
+    Not configuring the Admin API is the operator's choice: `doctor` mentions it, commands only if they have no other
+    reason to give. Raises UnreadableError or ConfigError if `--assignments` was given and cannot be used (not with
+    `to_show`, which shows what is wrong with it).
+    """
+    session.read_assignments()
+    read = session.assignments
+    unusable = unusable_assignments_file(session, call)
+    if unusable is not None and not to_show:
+        raise unusable
+    for problem in read.problems:
+        chosen = problem == ADMIN_NOT_CONFIGURED and len(read.problems) > 1
+        # `say_where_they_end` says it in full.
+        quiet = quiet or (read.ends_at_stop is not None and not to_show)
+        quietly = quiet or (read.log_doubt is not None and problem.startswith("kraft-log:") and not to_show)
+        (call.detail if read.usable or chosen or quietly else call.say)(f"assignments: {problem}")
+    if to_show:
+        _say_log_doubt(session, call)
+
+
+def say_where_they_end(session: Session, call: Call) -> None:
+    """After the log dirs were looked at: that nobody says what happened since the broker stopped, and what the metadata
+    log on this host does not prove; and what helps."""
+    _say_log_doubt(session, call)
+    if (note := session.assignments.ends_at_stop) is not None:
+        call.say(note, folded=True)
+        call.say(f"  hint: {WHAT_HELPS}")
+
+
+def _say_log_doubt(session: Session, call: Call) -> None:
+    if (doubt := session.assignments.log_doubt) is not None:
+        call.say(doubt.says, folded=True)
+        call.say(f"  hint: {doubt.hint}")
+
+
+def unusable_assignments_file(session: Session, call: Call) -> LogAgentError | None:
+    """What is wrong with the `--assignments` file: without it nothing would be decided, and a command would end with
+    "nothing to do" as if all were well."""
+    return None if session.assignments.usable else unusable_file(call, session.assignments.problems)
+
+
+def unusable_file(call: Call, problems: Sequence[str]) -> LogAgentError | None:
+    """The same for problems found by other code that read the file."""
+    if call.assignments is None:
+        return None
+    says, hint = "; ".join(problems), "export it again: logagent assignments export FILE"
+    if os.access(call.assignments, os.R_OK, effective_ids=True):
+        return UnreadableError(f"--assignments: {says}", hint=hint)
+    problem = f"--assignments {call.assignments}: {'not there' if not os.path.exists(call.assignments) else 'refused'}"
+    return ConfigError(problem, problems=(problem,), hint="name a file that can be read")
+
+
+def note_health(call: Call, facts: Facts) -> None:
+    """Offline log dirs count in the exit status of every command that read them."""
+    for f in facts.log_dirs.values():
+        if f.health is Health.OFFLINE:
+            call.record_status(Exit.OFFLINE)
+            call.say(f"log dir {f.path} is offline: {f.health_reason}")
+
+
+# No progress bar before this: it would only flicker. Then it is drawn again this often.
+_PATIENCE_SECONDS, _REDRAW_SECONDS = 0.5, 0.1
+
+
+class Stopper:
+    """SIGINT and SIGTERM set a flag: work stops between two files, and the journal records that. After Ctrl-C the
+    command ends with 130."""
+
+    def __init__(self, call: Call) -> None:
+        self.stopped = False
+        self._call = call
+        self._before: dict[int, Any] = {}
+
+    def __call__(self) -> bool:
+        return self.stopped
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stopped = True
+        if number == signal.SIGINT:
+            self._call.record_status(Exit.INTERRUPTED)
+
+
+# Where there is no terminal, a log gets a line as often as this.
+_LINE_SECONDS = 60.0
+
+
+class Progress:
+    """A progress bar on stderr if that is a terminal and the work takes long enough; else, of bytes, a line a minute.
+    `total`: bytes; None: things of which nobody knows how many there are."""
+
+    def __init__(self, call: Call, what: str, total: int | None) -> None:
+        self.on_bytes: Callable[[int, int], None] | None = self._advance_bytes if call.progress else None
+        self._bar: Any = None
+        if total and not call.progress:
+            started = time.monotonic()
+            self._call, self._what, self._total = call, what, total
+            self._started, self._next_line, self._done = started, started + _LINE_SECONDS, 0
+            self.on_bytes = self._say_bytes
+        self._ahead = 0
+        self._next = time.monotonic() + _PATIENCE_SECONDS
+        if not call.progress:
+            return
+        self._bar = click.progressbar(
+            iter(int, 1) if total is None else None,  # an iterable without a length
+            length=total,
+            label=what,
+            show_pos=total is None,
+            item_show_func=None if total is None else lambda _: self._size_and_rate(),
+            width=24,  # so that the line fits into 80 columns
+            file=sys.stderr,
+            color=call.color,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None and self._bar.entered:
+            self._bar.render_finish()
+
+    def _size_and_rate(self) -> str:
+        seconds = self._bar.time_per_iteration
+        return human_bytes(self._bar.pos) + (f", {human_bytes(round(1 / seconds))}/s" if seconds else "")
+
+    def _say_bytes(self, files: int, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now < self._next_line:
+            return
+        self._next_line = now + _LINE_SECONDS
+        rate = self._done / (now - self._started)
+        left = (
+            f", {human_ms(int((self._total - self._done) / rate * 1000))} left" if 0 < self._done < self._total else ""
+        )
+        done, total = human_bytes(self._done), human_bytes(self._total)
+        self._call.say(f"{self._what}: {done} of {total}, {human_bytes(round(rate))}/s{left}")
+
+    def set_count(self, count: int) -> None:
+        if self._bar is not None:
+            self._advance(count - self._bar.pos - self._ahead)
+
+    def _advance_bytes(self, files: int, count: int) -> None:
+        self._advance(count)
+
+    def _advance(self, steps: int) -> None:
+        self._ahead += steps
+        if self._bar is not None and time.monotonic() >= self._next:
+            self._bar.entered = True
+            self._bar.update(self._ahead)
+            self._ahead, self._next = 0, time.monotonic() + _REDRAW_SECONDS

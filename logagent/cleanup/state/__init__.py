@@ -1,0 +1,1 @@
+"""The journal in the state dir, its reserve, and who may act."""

@@ -1,0 +1,1 @@
+"""Deletes topics and leftovers across the fleet (`logagent topics`)."""

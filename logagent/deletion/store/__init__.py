@@ -1,0 +1,1 @@
+"""Requests, decisions and answers as the fleet store has them, signed."""

@@ -1,0 +1,230 @@
+"""What the agents of one cluster say about its deletion requests: `answers/<cluster>/<node>/` of the fleet store.
+
+`seen.json`: which requests the node's agent verified, open or ended. `<request>.json`: what it did for one request.
+Both are replaced as a whole and carry the time at which they were written.
+
+Beside `control/`, not below it: whoever may write there could remove a cancellation, and an agent, which has no key,
+must never need to. Answers are not signed, so nothing in them permits anything, and they carry nothing that others
+wrote. Where the store has owners, an answer counts only from the user that the node's folder belonged to when the
+request was made (`Request.why_not_from`); elsewhere whoever may write into the folder of a node speaks for it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from logagent.base.files.safe_open import MIB
+from logagent.base.time_field import Time
+from logagent.deletion.store.control import CONTROL_FILE, UNREADABLE, Control, TooLarge
+from logagent.deletion.store.records import (
+    LONGEST_WORDS,
+    AgentId,
+    ClusterId,
+    Count,
+    DirName,
+    Node,
+    Path,
+    Sha256,
+    TopicId,
+    Words,
+    decode,
+    encode,
+)
+from logagent.store.signing import NotSigned
+from logagent.store.tree import ANSWERS
+
+T = TypeVar("T")
+
+SEEN_SCHEMA = "logagent.seen/2"
+ANSWER_SCHEMA = "logagent.answer/2"
+SEEN = "seen.json"
+SHORT = 200
+"""Characters of a fact in an answer that would be too large otherwise; its hint goes."""
+
+_NODE = re.compile(r"0|[1-9][0-9]{0,9}")
+
+State = Literal["done", "refused", "waits"]
+DoneResult = Literal["quarantined", "removed", "absent"]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLogDirs:
+    """Whether every log dir of the broker was read, at the agent's last whole inventory (`at`), and since when it has
+    been so; if not, which were not."""
+
+    at: Time
+    all_online: bool
+    since: Time | None = None
+    offline: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one agent knows. `agent`: random, made with its memory at `born_at`. `open`: the requests in the store at
+    `at` that it verified and that nobody has decided; `ended`: those of which it verified an end, as it remembers.
+    `refuses`: why it carries nothing out, in words."""
+
+    cluster_id: ClusterId
+    node_id: Node
+    host: Words
+    agent: AgentId
+    born_at: Time
+    at: Time
+    open: tuple[Sha256, ...] = ()
+    ended: tuple[Sha256, ...] = ()
+    log_dirs: SeenLogDirs | None = None
+    refuses: Words = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryAnswer:
+    """What became of one requested directory, which the request calls `log_dir`/`name`.
+
+    `done`: see `result`, for good; `new_name` if it was renamed. `refused`: `claim` (a guard's name, or `identity`,
+    `restored`, `moved-before`, `only-copy`) rests on `fact`, and only `hint` changes it. `waits`: `fact` is what for;
+    it is tried again by itself, at `next_try_at` or, if that is None, when what it waits for happens."""
+
+    log_dir: Path
+    name: DirName
+    state: State
+    result: DoneResult | None = None
+    claim: Words | None = None
+    fact: Words | None = None
+    hint: Words | None = None
+    next_try_at: Time | None = None
+    bytes: Count = 0
+    new_name: DirName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAnswer:
+    """What this host has of a topic that a request deletes, by its id. `live`: directories under a name that a broker
+    loads; None where not every log dir could be read, or not the topic id of each under the topic's name.
+    `strays_left`: set aside by the broker or by us, and not removed yet; `bytes_left` is what they hold, `bytes_back`
+    what was freed. `words`: what the rest waits for. `unread`: directories under the topic's name whose topic id could
+    not be read: each may be a replica of it, so `live` is None."""
+
+    topic_id: TopicId
+    live: Count | None
+    strays_left: Count
+    bytes_left: Count = 0
+    bytes_back: Count = 0
+    words: Words = ""
+    next_try_at: Time | None = None
+    unread: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one agent did for one request, as of `at`."""
+
+    cluster_id: ClusterId
+    node_id: Node
+    request_id: Sha256
+    host: Words
+    agent: AgentId
+    at: Time
+    directories: tuple[DirectoryAnswer, ...] = ()
+    topics: tuple[TopicAnswer, ...] = ()
+
+
+class Answers(Control):
+    """The answers of one cluster's agents. Raises ServiceUnreachable if the store is absent or fails; one file or
+    folder that is no answer raises NotSigned or one of `UNREADABLE`."""
+
+    root = ANSWERS
+
+    def nodes(self) -> list[int]:
+        """The nodes that have a folder, also those of which nothing can be read."""
+        return sorted(int(name) for name in self.names("") if _NODE.fullmatch(name))
+
+    def write_seen(self, seen: Seen) -> None:
+        self._put(seen.node_id, SEEN, _content(SEEN_SCHEMA, seen))
+
+    def write(self, answer: Answer) -> None:
+        """Replace this node's answer to a request. One that would be too large loses hints and the ends of facts."""
+        content = _content(ANSWER_SCHEMA, answer)
+        if len(content) > CONTROL_FILE.max_bytes:
+            clipped = tuple(replace(d, fact=d.fact and d.fact[:SHORT], hint=None) for d in answer.directories)
+            content = _content(ANSWER_SCHEMA, replace(answer, directories=clipped))
+        self._put(answer.node_id, f"{answer.request_id}.json", content)
+
+    def owner(self, node_id: int) -> int | None:
+        """The user id that the node's folder belongs to; None if it has none, or the store has no owners."""
+        folder = str(node_id)
+        with self._opened(folder) as store, suppress(FileNotFoundError):
+            return store.owner(self._path(folder))
+        return None
+
+    def has_owners(self) -> bool:
+        """Whether the store tells users apart. Raises ServiceUnreachable."""
+        with self._opened("") as store:
+            return store.owner([]) is not None
+
+    def owners(self) -> dict[int, int]:
+        """The owners of the nodes' folders. Raises ServiceUnreachable."""
+        found = {}
+        for node in self.nodes():
+            with suppress(*UNREADABLE):
+                owner = self.owner(node)
+                if owner is not None:
+                    found[node] = owner
+        return found
+
+    def seen(self, node_id: int) -> Seen | None:
+        """The node's seen file; None if it has none."""
+        found, owners = self._read(node_id, SEEN, SEEN_SCHEMA, Seen)
+        if len(owners) > 1:
+            raise NotSigned("it belongs to another user than its folder")
+        if found is not None and (found.cluster_id, found.node_id) != (self.cluster_id, node_id):
+            raise NotSigned("it belongs to another node")
+        return found
+
+    def answer(self, node_id: int, request_id: str) -> Answer | None:
+        """The node's answer to a request, whoever wrote it; None if it has none."""
+        return self.answer_by(node_id, request_id)[0]
+
+    def answer_by(self, node_id: int, request_id: str) -> tuple[Answer | None, frozenset[int]]:
+        """The node's answer to a request, and the user ids that the file and its folder belong to."""
+        found, owners = self._read(node_id, f"{request_id}.json", ANSWER_SCHEMA, Answer)
+        ours = (self.cluster_id, node_id, request_id)
+        if found is not None and (found.cluster_id, found.node_id, found.request_id) != ours:
+            raise NotSigned("it belongs to another node or request")
+        return found, owners
+
+    def _read(self, node_id: int, name: str, schema: str, kind: type[T]) -> tuple[T | None, frozenset[int]]:
+        folder = str(node_id)
+        with self._opened(folder) as store:
+            try:
+                content, owners = store.read_owned([*self._path(folder), name], CONTROL_FILE)
+            except FileNotFoundError:
+                return None, frozenset()
+        if not content.startswith(_head(schema)):
+            raise NotSigned(f"it is not a {schema}")
+        return decode(kind, content), owners
+
+    def _put(self, node_id: int, name: str, content: bytes) -> None:
+        if len(content) > CONTROL_FILE.max_bytes:
+            most = CONTROL_FILE.max_bytes // MIB
+            raise TooLarge(f"{name} would have {len(content)} bytes, and no more than {most} MiB are read")
+        with self._opened(str(node_id)) as store:
+            store.put([*self._path(str(node_id)), name], io.BytesIO(content))
+
+
+def as_words(text: str) -> str:
+    """`text` as an answer can carry it: UTF-8 (other bytes of a name as `\\udcXX`), a long path without its middle."""
+    words = text.encode("utf-8", "backslashreplace").decode()
+    end = LONGEST_WORDS // 4
+    return words if len(words) <= LONGEST_WORDS else f"{words[: LONGEST_WORDS - end - 3]} … {words[-end:]}"
+
+
+def _head(schema: str) -> bytes:
+    return b'{"schema":"%s",' % schema.encode()
+
+
+def _content(schema: str, value: object) -> bytes:
+    return _head(schema) + encode(value)[1:]

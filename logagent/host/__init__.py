@@ -1,1 +1,0 @@
-"""The only place that touches the host's disks, processes and the journal."""

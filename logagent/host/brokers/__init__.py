@@ -1,1 +1,0 @@
-"""Brokers on this host: their configurations, processes, units, and the files they have open."""

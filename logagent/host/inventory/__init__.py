@@ -1,1 +1,0 @@
-"""What is in the log dirs: the scan, its inventory, and inotify."""

@@ -1,1 +1,0 @@
-"""Linux itself: mounts, `/proc`, access rights, child processes, systemd's notifications."""

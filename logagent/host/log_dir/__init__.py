@@ -1,1 +1,0 @@
-"""One log dir: opened once, called with a time limit, probed, marked offline."""

@@ -1,1 +1,0 @@
-"""Removes one directory: unlink, truncate in steps, within a budget."""

@@ -1,1 +1,0 @@
-"""The state dir and the journal in it."""

@@ -1,0 +1,1 @@
+"""Brokers on this host: their configurations, processes, units, versions, and their `.lock`."""

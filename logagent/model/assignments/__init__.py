@@ -1,1 +1,0 @@
-"""Which replicas the cluster has, and what that means for each directory."""

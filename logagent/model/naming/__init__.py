@@ -1,1 +1,0 @@
-"""The names of directories and topics, as Kafka reads and writes them."""

@@ -1,1 +1,0 @@
-"""Decides what to do with each directory: proposals, guards, plans, the delete queue, the blast radius."""

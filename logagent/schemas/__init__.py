@@ -1,0 +1,37 @@
+"""The JSON documents that other programs rely on, each defined once. `logagent schema NAME` prints their JSON Schema.
+
+Additions are free; a change of meaning or a removal needs a new number in the schema name and a line in the CHANGELOG.
+Times are RFC 3339 in UTC with milliseconds, sizes are integers in bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logagent.advice.check.documents import CheckDoc, LeaveDoc
+from logagent.advice.explain.documents import ExplainDoc, NameDoc
+from logagent.advice.scan.documents import Scan
+from logagent.cleanup.commands.documents import HistoryDoc, PlanDoc, QueueDoc
+from logagent.deletion.documents import SCHEMAS as TOPICS
+from logagent.service.doctor.documents import DoctorDoc
+from logagent.service.prestart.documents import PrestartDoc
+from logagent.service.status.documents import StatusDoc
+from logagent.verdict.evidence.documents import AssignmentsDoc
+
+__all__ = ["SCHEMAS", "AssignmentsDoc", "CheckDoc", "ExplainDoc", "NameDoc", "StatusDoc"]
+
+SCHEMAS: dict[str, Any] = {
+    "scan": Scan,
+    "plan": PlanDoc,
+    "queue": QueueDoc,
+    "history": HistoryDoc,
+    "check": CheckDoc,
+    "leave": LeaveDoc,
+    "prestart": PrestartDoc,
+    "doctor": DoctorDoc,
+    "status": StatusDoc,
+    "explain": ExplainDoc,
+    "explain-name": NameDoc,
+    "assignments": AssignmentsDoc,
+    **TOPICS,
+}

@@ -1,0 +1,1 @@
+"""The daemon: its loops, its cycles, what it logs."""

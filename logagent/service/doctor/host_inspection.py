@@ -1,0 +1,350 @@
+"""What doctor inspects of the host: our unit, the user it runs as and that user's rights, how things are mounted; and
+around the daemon: its status, the metrics port, the state dir, other instances.
+"""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import re
+import socket
+import stat
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from logagent.base.config.config import key_lines, load
+from logagent.base.errors import LogAgentError, ServiceUnreachable, UsageError
+from logagent.base.linux.access import User, owner_of, user_name, user_named
+from logagent.base.linux.child import Identity, ask_as, lacking, real_path
+from logagent.base.linux.mounts import Mount, mount_of, mounts
+from logagent.base.linux.proc import command_name, listening_processes
+from logagent.base.linux.state_dir import log_dir_above, nearest_directory, stat_directory
+from logagent.cleanup.state.journal_schema import SCHEMA_VERSION
+from logagent.cleanup.state.peek import inspect_journal
+from logagent.cleanup.state.reserve import lacks_room_for_journal, lacks_room_for_reserve
+from logagent.kafka.processes.systemd_units import read_unit, show_unit, systemd_runs
+from logagent.kafka.processes.target import resolve_target
+from logagent.service.doctor.broker_inspection import ANSWER_SECONDS
+from logagent.service.doctor.rules.facts import (
+    AccessFacts,
+    DaemonFacts,
+    InstanceFacts,
+    MountFacts,
+    Place,
+    PortFacts,
+    ProcFacts,
+    ServiceFacts,
+    StateDirFacts,
+    SubjectFacts,
+)
+from logagent.service.status.socket import SOCKET_NAME, ask_status
+
+_LISTS = ("TemporaryFileSystem", "Environment")
+
+
+def inspect_service(unit: str, root: str = "/") -> ServiceFacts | None:
+    """Our unit: as the running systemd has it in force, else according to its files; None if there is none."""
+    file = read_unit(unit, root)
+    shown = show_unit(unit) if root == "/" and systemd_runs() else None
+    user_line = file.last("User") if file is not None else None
+    place = Place(user_line.file, user_line.line, user_line.value) if user_line is not None else None
+    if shown is not None and shown.get("LoadState") == "loaded":
+        pid = int(shown.get("MainPID", "0") or 0)
+        return ServiceFacts(
+            unit=unit,
+            known_by="systemd",
+            user=shown.get("User") or None,
+            file=shown.get("FragmentPath", ""),
+            user_place=place,
+            properties=shown,
+            active=shown.get("ActiveState"),
+            main_pid=pid or None,
+        )
+    if file is None:
+        return None
+    once = {key: lines[-1].value for key, lines in file.settings.items()}
+    lists = {key: file.listed(key) for key in file.settings if key.endswith("Paths") or key in _LISTS}
+    user = user_line.value if user_line is not None and user_line.value else None
+    return ServiceFacts(
+        unit=unit, known_by="files", user=user, file=file.file, user_place=place, properties={**once, **lists}
+    )
+
+
+def service_state_dir(service: ServiceFacts | None) -> str | None:
+    """The state dir that the unit sets for its daemon: `--state-dir` of its command, else `StateDirectory=`."""
+    if service is None:
+        return None
+    named = re.search(r"--state-dir[= ](\S+)", service.properties.get("ExecStart", ""))
+    if named is not None:
+        return named[1]
+    made = service.properties.get("StateDirectory", "").split()
+    return f"/var/lib/{made[0].split(':')[0]}" if made else None
+
+
+def find_subject(
+    named: str | None, service: ServiceFacts | None, state_dir: str, log_dirs: Sequence[str]
+) -> tuple[SubjectFacts, Identity | None]:
+    """Whose rights are checked, and the identity that a child needs for that (None: our own).
+
+    The named user; else ourselves, unless we are root; as root the user of the unit, else the owner of the state dir or
+    of a log dir, which is who a command that acts would become. Raises UsageError for a user that we cannot become.
+    """
+    me = os.geteuid()
+    user = _subject(named, service, state_dir, log_dirs) if me == 0 or named is not None else None
+    if user is None:
+        how = (
+            "the user who runs this command"
+            if me != 0
+            else "root: no unit, state dir or log dir points to another user"
+        )
+        serves = service is not None and (service.user or "root") in (user_name(me), str(me))
+        return SubjectFacts(name=user_name(me), uid=me, gid=os.getegid(), how=how, service=serves), None
+    if me not in (0, user.uid):
+        raise UsageError(f"--user: only root can check as user {user.name}", hint="run it as root or as that user")
+    gid = _group(user, service)
+    serves = service is not None and service.user in (user.name, str(user.uid))
+    subject = SubjectFacts(name=user.name, uid=user.uid, gid=gid, how=user.known_by, service=serves)
+    return subject, Identity(user.uid, gid, tuple(sorted(user.gids))) if me != user.uid else None
+
+
+def _subject(named: str | None, service: ServiceFacts | None, state_dir: str, log_dirs: Sequence[str]) -> User | None:
+    if named is not None:
+        try:
+            return replace(user_named(named), known_by="--user")
+        except LookupError as e:
+            raise UsageError(f"--user: {e.args[0]}", hint="give its uid instead") from e
+    if service is not None and service.user is not None:
+        with suppress(LookupError):  # a user that this host does not have: systemd says so at the start
+            return replace(user_named(service.user), known_by=f"the user of {service.unit}")
+    for place in (state_dir, *log_dirs):
+        with suppress(OSError):  # not there, or closed to us: the next one may show the owner
+            status = os.stat(place)
+            if status.st_uid != 0:
+                return owner_of(status, place)
+    return None
+
+
+def _group(user: User, service: ServiceFacts | None) -> int:
+    group = service.properties.get("Group", "") if service is not None and service.user == user.name else ""
+    # A group or user without an entry on this host: the next source is as good.
+    with suppress(KeyError):
+        return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+    with suppress(KeyError):
+        return pwd.getpwuid(user.uid).pw_gid
+    return min(user.gids, default=user.uid)
+
+
+def inspect_access(path: str, what: str, wants: int, identity: Identity | None) -> AccessFacts:
+    """What `identity` may do with `path`; a hung disk blocks only a child."""
+    write = bool(wants & os.W_OK)
+    try:
+        seen = ask_as(identity, lambda: lacking(path, wants), ANSWER_SECONDS)
+    except TimeoutError:
+        return AccessFacts(path=path, what=what, answered=False, write=write)
+    except OSError as e:
+        return AccessFacts(path=path, what=what, lacks=f"every ({e})", at=path, write=write)
+    if seen["lacks"] is None:
+        return AccessFacts(path=path, what=what, write=write)
+    owner, mode = None, None
+    with suppress(OSError):  # owner and mode are only shown
+        status = os.stat(seen["at"])
+        owner, mode = user_name(status.st_uid), stat.S_IMODE(status.st_mode)
+    return AccessFacts(
+        path=path,
+        what=what,
+        lacks=seen["lacks"],
+        at=seen["at"],
+        owner=owner,
+        mode=mode,
+        exists=seen["exists"],
+        write=write,
+    )
+
+
+def inspect_mount(path: str, table: Iterable[Mount]) -> MountFacts | None:
+    mount = mount_of(os.path.realpath(path), table)
+    if mount is None:
+        return None
+    device_ro = "ro" in mount.device_options
+    return MountFacts(
+        point=mount.point,
+        kind=mount.kind,
+        source=mount.source,
+        read_only="ro" in mount.options and not device_ro,
+        device_read_only=device_ro,
+    )
+
+
+def mounts_or_none(process: int | str = "self") -> list[Mount]:
+    try:
+        return mounts(process)
+    except OSError:
+        return []
+
+
+def inspect_proc(table: Iterable[Mount], identity: Identity | None, fstab: str = "/etc/fstab") -> ProcFacts:
+    """Whether `/proc` shows the agent's user every process."""
+    mount = mount_of("/proc", table)
+    options = dict(o.partition("=")[::2] for o in mount.device_options | mount.options) if mount is not None else {}
+    hidepid = options.get("hidepid")
+    if hidepid in (None, "0", "off"):
+        return ProcFacts()
+    gid = int(options.get("gid", "0"))
+    groups = {os.getegid(), *os.getgroups()} if identity is None else {identity.gid, *identity.groups}
+    group = None
+    if gid:
+        with suppress(KeyError):  # a group without a name here: shown without one
+            group = grp.getgrgid(gid).gr_name
+    return ProcFacts(hidepid=hidepid, gid=gid or None, group=group, exempt=gid in groups, fstab=_proc_line(fstab))
+
+
+def _proc_line(fstab: str) -> Place | None:
+    # Without the line, the change that is suggested is a command.
+    with suppress(OSError), open(fstab, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            words = line.split()
+            if len(words) > 3 and words[1] == "/proc" and not words[0].startswith("#"):
+                return Place(fstab, number, line.strip())
+    return None
+
+
+_PORTS_TRIED = 64
+
+
+def inspect_daemon(state_dir: str) -> DaemonFacts:
+    """What the daemon of this state dir reports."""
+    path = os.path.join(state_dir, SOCKET_NAME)
+    try:
+        status = ask_status(state_dir, ANSWER_SECONDS)
+    except ServiceUnreachable as e:
+        cause = e.__cause__
+        if isinstance(cause, FileNotFoundError | NotADirectoryError):
+            return DaemonFacts(socket=path, state="none")
+        if isinstance(cause, ConnectionRefusedError):
+            return DaemonFacts(socket=path, state="dead")
+        closed = isinstance(cause, PermissionError)
+        return DaemonFacts(socket=path, state="refused" if closed else "silent", detail=str(cause))
+    rows = status.get("log_dirs")
+    dirs = None
+    if isinstance(rows, list):
+        dirs = tuple(str(row.get("path")) if isinstance(row, dict) else str(row) for row in rows)
+    return DaemonFacts(
+        socket=path,
+        state="running",
+        pid=status.get("pid"),
+        version=status.get("agent_version"),
+        log_dirs=dirs,
+        mode=status.get("mode"),
+        clock_doubt=status.get("clock_doubt"),
+        reload_failed=_error_in(status.get("reload_failed")),
+    )
+
+
+def _error_in(document: object) -> str | None:
+    return str(document.get("error")) if isinstance(document, dict) else None
+
+
+def inspect_port(listen: str | None, identity: Identity | None, daemon_pid: int | None) -> PortFacts | None:
+    """Whether the metrics could be served at `listen` (None if they are not wanted)."""
+    if not listen:
+        return None
+    host, _, port = listen.rpartition(":")
+    host, number = host.strip("[]"), int(port)
+    try:
+        code = int(ask_as(identity, lambda: _bind(host, number), ANSWER_SECONDS))
+    except OSError:
+        return PortFacts(listen=listen, problem="it could not be tried")
+    if code == 0:
+        return PortFacts(listen=listen, next_free=_free(host, number))
+    words = {errno.EADDRINUSE: "taken", errno.EADDRNOTAVAIL: "not-local", errno.EACCES: "not-permitted"}
+    problem = "not-local" if code < 0 else words.get(code, os.strerror(code))
+    pids = sorted(listening_processes(number)) if problem == "taken" else []
+    by_daemon = problem == "taken" and daemon_pid is not None and (daemon_pid in pids or not pids)
+    by = f"process {pids[0]} ({_command(pids[0])})" if pids else None
+    free = _free("127.0.0.1" if problem == "not-local" else host, max(number, 1024))
+    return PortFacts(listen=listen, problem=problem, by=by, by_daemon=by_daemon, next_free=free)
+
+
+def _bind(host: str, port: int) -> int:
+    """0, or the errno; -1 if the name cannot be resolved."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.bind(address)
+            s.listen(1)
+    except socket.gaierror:
+        return -1
+    except OSError as e:
+        return e.errno or errno.EIO
+    return 0
+
+
+def _free(host: str, after: int) -> int | None:
+    return next((p for p in range(after + 1, min(after + _PORTS_TRIED, 65536)) if _bind(host, p) == 0), None)
+
+
+def _command(pid: int) -> str:
+    try:
+        return command_name(pid)
+    except OSError:
+        return "?"
+
+
+def inspect_state_dir(
+    path: str,
+    service: ServiceFacts | None,
+    log_dirs: Sequence[str],
+    strangers: Iterable[str],
+    identity: Identity | None,
+) -> StateDirFacts:
+    """The state dir; `strangers` are log dirs of other brokers."""
+    exists = os.path.isdir(path)
+    nearest = nearest_directory(path)
+    given = service_state_dir(service)
+    seen = inspect_journal(path)
+    present = {log_dir: found.status for log_dir in log_dirs if (found := stat_directory(log_dir)) is not None}
+    return StateDirFacts(
+        path=path,
+        exists=exists,
+        access=inspect_access(nearest, "the state dir", os.W_OK | os.X_OK, identity),
+        made_by_unit=given == path,
+        in_log_dir=log_dir_above(path, present),
+        full=lacks_room_for_journal(nearest, path),
+        no_reserve=lacks_room_for_reserve(nearest, path),
+        journal=seen.exists,
+        journal_schema=seen.schema,
+        known_schema=SCHEMA_VERSION,
+        foreign=tuple(sorted(seen.log_dirs & set(strangers))),
+        service_path=given,
+    )
+
+
+def inspect_instances(file: str, log_dirs: Sequence[str], listen: str | None) -> tuple[InstanceFacts, ...]:
+    """The other configurations beside `file`, and what they share with this one."""
+    folder = os.path.dirname(file)
+    by_real_path = {real_path(d, ANSWER_SECONDS) or d: d for d in log_dirs}
+    others = []
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        path = os.path.join(folder, name)
+        if not name.endswith(".toml") or os.path.realpath(path) == os.path.realpath(file):
+            continue
+        try:
+            settings = load(path, environ={}).settings
+            target = resolve_target(settings) if settings.kafka.config is not None else None
+        except LogAgentError as e:
+            others.append(InstanceFacts(file=path, problem=str(e)))
+            continue
+        their_dirs = [real_path(d, ANSWER_SECONDS) or d for d in target.log_dirs] if target is not None else []
+        others.append(
+            InstanceFacts(
+                file=path,
+                number=key_lines(path).get("kafka.config"),
+                log_dirs=tuple(by_real_path[d] for d in their_dirs if d in by_real_path),
+                listen=bool(listen) and settings.metrics.listen == listen,
+            )
+        )
+    return tuple(others)

@@ -1,0 +1,317 @@
+"""Whether the agent's user can work in the log dirs and reach the files it needs.
+
+The exact changes that `logagent doctor` suggests: lines of logagent.toml, of units, and shell commands.
+
+Whether the agent runs as the right user and can see the broker's open files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from shlex import quote
+
+from logagent.advice.finding import Change, Finding, fatal, warning, works
+from logagent.base.records import Health, HolderState
+from logagent.service.doctor.rules.facts import (
+    AccessFacts,
+    ConfigFacts,
+    DoctorFacts,
+    DoctorLogDirFacts,
+    HolderFacts,
+    ProcFacts,
+    ServiceFacts,
+)
+from logagent.verdict.without_directory import in_words
+
+
+def unit_word(path: str) -> str:
+    """`path` as one word of a unit file, where `%` starts a specifier."""
+    word = path.replace("%", "%%")
+    return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else '"' + word.replace("\\", r"\\").replace('"', r"\"") + '"'
+
+
+def toml_change(c: ConfigFacts, key: str, value: str) -> Change:
+    """The line of logagent.toml that sets `section.key` to `value`, replacing an existing one even if that is commented
+    out."""
+    section, _, name = key.partition(".")
+    unit = quote(f"logagent@{c.instance}" if c.instance else "logagent")
+    then = f"systemctl reload {unit}, if it runs" if section != "metrics" else f"systemctl restart {unit}, if it runs"
+    # A basic string in TOML is written like one in JSON.
+    line = f"{name} = {json.dumps(value)}"
+    return Change(line=line, file=c.file or c.default, number=c.keys.get(key), section=section, then=then)
+
+
+def unit_change(service: ServiceFacts, line: str) -> Change:
+    """The line for the administrator's drop-in of our unit, replacing the one there that sets it now."""
+    place = service.user_place if line.startswith("User=") else None
+    then = f"systemctl daemon-reload && systemctl restart {quote(service.unit)}"
+    if place is not None and place.file.startswith("/etc/"):
+        return Change(line=line, file=place.file, number=place.number, section="Service", then=then)
+    file = f"/etc/systemd/system/{service.unit}.d/override.conf"
+    return Change(line=line, file=file, section="Service", then=then)
+
+
+_USELESS = "so it can only report: nothing is renamed or removed while the broker's open files cannot be seen"
+
+
+def rights(f: DoctorFacts) -> Iterator[Finding]:
+    s = f.subject
+    if not f.log_dirs:
+        return
+    yield works("user", s.name, f"checked as user {s.name} ({s.how})")
+    if f.service is not None and not s.service and f.service.user not in (None, s.name):
+        yield warning(
+            "not-the-service",
+            s.name,
+            f"{f.service.unit} runs as user {f.service.user}, whose rights were not checked",
+            f"run `logagent doctor` as root, or as {f.service.user}",
+        )
+    for holder in f.holders:
+        if holder.kafka:
+            yield _descriptors(f, holder)
+    if not f.holders:
+        yield from _owner(f)
+    yield from _hidepid(f.proc, f)
+
+
+def _descriptors(f: DoctorFacts, h: HolderFacts) -> Finding:
+    s = f.subject
+    path = f"/proc/{h.pid}/fd"
+    who = f"the broker (process {h.pid})"
+    if h.uid is not None and h.uid != s.uid and s.uid != 0:
+        return fatal(
+            "other-user",
+            path,
+            f"{who} runs as user {h.user or h.uid} and the agent as {s.name}, {_USELESS}",
+            "run both as the same user",
+            change=_user_change(f.service, h.user or str(h.uid)),
+        )
+    if h.proc == "readable":
+        return works("descriptors", path, f"the open files of {who} can be read")
+    if h.proc == "hidden":
+        return fatal(
+            "proc-hidden",
+            path,
+            f"{who} is hidden from user {s.name} in /proc, {_USELESS}",
+            "see below how /proc is mounted; ProtectProc= and PrivatePIDs= in a unit also hide processes",
+            change=_show_processes(f.proc, f.service),
+        )
+    return _refused(f, h, path, who)
+
+
+def _refused(f: DoctorFacts, h: HolderFacts, path: str, who: str) -> Finding:
+    """Both run as the same user (or the agent as root), and the kernel still refuses."""
+    s = f.subject
+    if h.gid is not None and h.gid != s.gid:
+        return fatal(
+            "other-group",
+            path,
+            f"{who} runs with group {h.gid} and the agent with group {s.gid}, {_USELESS}",
+            "the kernel requires the same primary group too",
+            change=_service_change(f.service, f"Group={h.gid}"),
+        )
+    if h.capabilities:
+        return fatal(
+            "broker-capabilities",
+            path,
+            f"{who} has capabilities (0x{h.capabilities:x}), so the kernel hides its open files from an agent without"
+            f" them, {_USELESS}",
+            "remove them from the broker (AmbientCapabilities= in its unit), or give the agent CAP_SYS_PTRACE",
+            change=_service_change(
+                f.service, "AmbientCapabilities=CAP_SYS_PTRACE\nCapabilityBoundingSet=CAP_SYS_PTRACE"
+            ),
+        )
+    why = (
+        "its executable is not readable, or it is not dumpable" if not h.dumpable else "the kernel or a policy refuses"
+    )
+    return fatal(
+        "descriptors-refused",
+        path,
+        f"the open files of {who} cannot be read ({why}), {_USELESS}",
+        "make its java executable readable for all; look for SELinux or AppArmor denials",
+    )
+
+
+def _owner(f: DoctorFacts) -> Iterator[Finding]:
+    """While the broker is stopped, the owner of the log dirs is taken for the user it will run as."""
+    s = f.subject
+    owned = [d for d in f.log_dirs if d.owner_uid is not None]
+    # If some belong to the agent's user, the others have the wrong owner; the agent's user is right.
+    if owned and s.uid != 0 and all(d.owner_uid != s.uid for d in owned):
+        d = owned[0]
+        yield fatal(
+            "other-owner",
+            d.path,
+            f"it belongs to user {d.owner}, but the agent runs as {s.name}",
+            "run the agent as the broker's user; if the broker runs as "
+            f"{s.name} too, its log dir should belong to that user",
+            change=_user_change(f.service, d.owner or str(d.owner_uid)),
+        )
+
+
+def _hidepid(proc: ProcFacts, f: DoctorFacts) -> Iterator[Finding]:
+    if proc.hidepid is None or proc.exempt or f.subject.uid == 0:
+        return
+    yield warning(
+        "hidepid",
+        "/proc",
+        f"mounted with hidepid={proc.hidepid}: files held open by other users' processes are not seen",
+        "let the agent's user see all processes",
+        change=_show_processes(proc, f.service),
+    )
+
+
+def _show_processes(proc: ProcFacts, service: ServiceFacts | None) -> Change | None:
+    if service is not None and service.properties.get("ProtectProc", "default") != "default":
+        return _service_change(service, "ProtectProc=default")
+    if proc.hidepid is None:
+        return None
+    if proc.group is not None:
+        if service is not None:
+            return _service_change(service, f"SupplementaryGroups={proc.group}")
+        return Change(line=f"usermod --append --groups {proc.group} USER")
+    if proc.fstab is not None:
+        words = proc.fstab.value.split()
+        words[3] = ",".join(o for o in words[3].split(",") if not o.startswith("hidepid=")) or "defaults"
+        then = "mount -o remount,hidepid=0 /proc"
+        return Change(line=" ".join(words), file=proc.fstab.file, number=proc.fstab.number, then=then)
+    return Change(line="mount -o remount,hidepid=0 /proc")
+
+
+def _user_change(service: ServiceFacts | None, user: str) -> Change:
+    return _service_change(service, f"User={user}") or Change(line=f"su -s /bin/sh {user} -c 'logagent …'")
+
+
+def _service_change(service: ServiceFacts | None, line: str) -> Change | None:
+    return unit_change(service, line) if service is not None else None
+
+
+def log_dirs(f: DoctorFacts) -> Iterator[Finding]:
+    for left in f.missing.left:
+        says, hint = in_words(left)
+        yield warning("log-dir-forgotten", left.path or f.config.kafka_config or "", says, hint)
+    for d in f.log_dirs:
+        problems = list(_log_dir(f, d))
+        if not problems:
+            kind = f", {d.mount.kind} mounted at {d.mount.point}" if d.mount is not None else ""
+            held = "held by the broker" if d.holder is not HolderState.FREE else "held by nobody"
+            says = f"{d.health.value}, {held}{kind}; user {f.subject.name} can work in it"
+            problems = [works("log-dir", d.path, says)]
+        yield from problems
+
+
+def _log_dir(f: DoctorFacts, d: DoctorLogDirFacts) -> Iterator[Finding]:
+    name = f.subject.name
+    if d.access is not None and not d.access.answered:
+        says = "no answer in time: its disk hangs"
+        yield fatal("log-dir-hangs", d.path, says, "check the kernel log (dmesg) for its device")
+        return
+    blocked = d.access if d.access is not None and d.access.lacks is not None else None
+    if blocked is not None and not blocked.exists:
+        yield fatal(
+            "log-dir-missing",
+            d.path,
+            f"{blocked.at or d.path} does not exist, or is not mounted",
+            "mount its disk, or correct log.dirs; the other log dirs are served in the meantime",
+        )
+        return
+    read_only = _read_only(d)
+    if read_only is None and blocked is not None:
+        yield _denied(f, blocked, d)
+        return
+    state = read_only or _health(d)
+    if state is not None:
+        yield state
+    if d.others:
+        more = "" if d.others == 1 else f" (and {d.others - 1} more directories)"
+        yield fatal(
+            "foreign-directory",
+            d.example or d.path,
+            f"user {name} may not write to it{more}: another user created it (was a broker once started as root?)",
+            "it would cost the broker the log dir, too: give it to the owner of the log dir",
+            change=Change(line=f"chown -R --reference={quote(d.path)} {quote(d.path)}"),
+        )
+    if d.holder is HolderState.UNREADABLE and blocked is None and d.health is not Health.OFFLINE:
+        says = d.holder_detail or "cannot determine who holds it"
+        hint = "if it is the broker, run as its user; if it only looks like one by its command line, stop it or wait"
+        yield fatal("holder-unreadable", d.path, says, hint)
+
+
+def _read_only(d: DoctorLogDirFacts) -> Finding | None:
+    if d.mount is not None and d.mount.device_read_only:
+        return fatal(
+            "read-only",
+            d.path,
+            f"the file system of {d.mount.source} is read-only",
+            "the kernel does that to a file system with errors: check dmesg, run fsck, mount it again",
+        )
+    if d.mount is not None and d.mount.read_only:
+        return fatal(
+            "read-only-mount",
+            d.path,
+            f"its mount at {d.mount.point} is read-only here, but the file system itself is not",
+            "usually a bind mount or a sandbox",
+            change=Change(line=f"mount -o remount,bind,rw {quote(d.mount.point)}"),
+        )
+    return None
+
+
+def _health(d: DoctorLogDirFacts) -> Finding | None:
+    if d.health is Health.OFFLINE:
+        return fatal("log-dir-offline", d.path, d.reason or "it is offline", "logagent check says more")
+    if d.health is Health.UNFORMATTED:
+        return warning(
+            "unformatted",
+            d.path,
+            d.reason or "no meta.properties",
+            "no broker has used it yet: it is listed but never acted on",
+        )
+    if d.health is Health.FULL:
+        says = d.reason or "its file system is full"
+        return warning("full", d.path, says, "deleting is still possible, and frees space")
+    return None
+
+
+def _denied(f: DoctorFacts, a: AccessFacts, d: DoctorLogDirFacts) -> Finding:
+    name = f.subject.name
+    says = f"user {name} lacks {a.lacks} permission on {a.at or a.path} (owner {a.owner}, mode {_mode(a)})"
+    if a.at is not None and a.at != a.path:
+        hint = "a directory above the log dir denies it access"
+        change = Change(line=f"chmod o+x {quote(a.at)}")
+        return fatal("parent-closed", d.path, says, hint, change=change)
+    path = quote(d.path)
+    hint = "the broker's user needs the same access, and the agent should run as that user"
+    if not f.holders and all(x.owner_uid != f.subject.uid for x in f.log_dirs):
+        return fatal("no-access", d.path, says, hint)  # the user is wrong, which is a finding of its own
+    change = Change(line=f"chmod u+rwx {path}" if a.owner == name else f"chown {quote(name)} {path}")
+    return fatal("no-access", d.path, says, hint, change=change)
+
+
+def _mode(a: AccessFacts) -> str:
+    return "unknown" if a.mode is None else f"{a.mode:04o}"
+
+
+def files(f: DoctorFacts) -> Iterator[Finding]:
+    """server.properties, the client's properties, the metadata log, the fleet store …"""
+    for a in f.files:
+        if not a.answered:
+            says = f"{a.what}: no answer in time. Is it on a network file system whose server is down?"
+            yield fatal("file-hangs", a.path, says, "mount it with a timeout (soft), or do not configure it")
+        elif a.lacks is None:
+            yield works("file", a.path, a.what)
+        elif not a.exists:
+            says = f"{a.what}: {a.at or a.path} does not exist"
+            yield fatal("file-missing", a.path, says, "create it, or correct its path")
+        else:
+            at = a.at or a.path
+            says = f"{a.what}: user {f.subject.name} lacks {a.lacks} permission on {at}"
+            says += f" (owner {a.owner}, mode {_mode(a)})"
+            change = _opened(a, at, f.subject.name)
+            yield fatal("file-closed", a.path, says, "give the agent's user access", change=change)
+
+
+def _opened(a: AccessFacts, at: str, name: str) -> Change:
+    bits = "".join(bit for bit, word in (("r", "read"), ("w", "write"), ("x", "search")) if word in (a.lacks or ""))
+    return Change(line=f"setfacl -m u:{quote(name)}:{bits} {quote(at)}")

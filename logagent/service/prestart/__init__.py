@@ -1,0 +1,1 @@
+"""Renames what is due while the broker restarts (`logagent prestart`)."""

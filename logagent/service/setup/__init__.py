@@ -1,0 +1,1 @@
+"""Sets up and starts the service for this host's broker (`logagent setup`)."""

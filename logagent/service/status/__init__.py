@@ -1,0 +1,1 @@
+"""The state of the running daemon: the socket that answers, and `logagent status`."""

@@ -1,0 +1,216 @@
+"""Who can be asked what no file on this host says: whether its broker has loaded a log dir, and what leaders have.
+
+`kafka.bootstrap_servers` where it is set and leads to our cluster. Otherwise this host's own broker, at the listeners
+that its `server.properties` names; and, while it is stopped, the other brokers, at the addresses that the metadata log
+on this host has for them. Whoever answers has to be proven ours first (`kafka.identity`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from logagent.base.config.settings import Settings
+from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.base.linux.proc import process_listens
+from logagent.base.records import HolderState, PartitionDir
+from logagent.kafka.files.server_properties import broker_listeners
+from logagent.kafka.identity import Partition
+from logagent.kafka.image import Endpoint
+from logagent.kafka.processes.target import Target
+from logagent.verdict.evidence.assignment_sources import Assignments, settled_on_disk, shows_another_disk
+from logagent.verdict.evidence.other_brokers import (
+    SET_BOOTSTRAP,
+    TIMEOUT_SECONDS,
+    Address,
+    Connect,
+    OtherBrokers,
+    address,
+    client_config,
+    connect_to,
+    first_of,
+)
+from logagent.verdict.facts import LogDirFacts
+from logagent.verdict.rules import Host
+
+if TYPE_CHECKING:
+    from logagent.kafka.admin.reader import AdminReader
+
+SILENT_SECONDS = TIMEOUT_SECONDS / 2
+"""Whoever accepts a connection and says nothing for so long says nothing at its other listeners either."""
+
+
+@dataclass(slots=True)
+class BrokersToAsk:
+    """Finds them when first asked, and closes them with `close`.
+
+    `held_by`: the processes that hold a log dir; `stopped`: none does, and none may. `on_disk`: see
+    `partitions_on_disk`. `broker_problem`, `leader_problem`: why our own broker, or nobody, could be asked, in words,
+    with what to do; None until that was tried.
+    """
+
+    assignments: Assignments
+    target: Target
+    settings: Settings
+    host: Host
+    on_disk: Mapping[str, frozenset[Partition]]
+    held_by: frozenset[int]
+    stopped: bool
+    now_ms: int
+    connect: Connect = connect_to
+    clock: Callable[[], float] = time.monotonic
+    broker_problem: str | None = None
+    leader_problem: str | None = None
+    _broker: AdminReader | None = None
+    _others: AdminReader | None = None
+    _client: dict[str, Any] | None = field(default=None)
+    _silent: bool = False
+
+    def serves(self, path: str) -> bool:
+        """Whether our broker says, now, that it serves the log dir `path`: then it has loaded everything in it. Brokers
+        answer DescribeLogDirs only once `LogManager.loadLogs` is over."""
+        reader = self._own_broker()
+        return reader is not None and reader.log_dir_served(self.host.node_id or 0, path) is True
+
+    def described(self) -> dict[str, frozenset[Partition]]:
+        """What our running broker says that it has, by log dir; nothing if it cannot be asked."""
+        reader = self._own_broker() if not self.stopped else None
+        if reader is None or self.host.node_id is None:
+            return {}
+        try:
+            found = reader.log_dirs(self.host.node_id)
+        except (ServiceUnreachable, UnreadableError):
+            return {}
+        return {path: d.partitions or frozenset() for path, d in found.items()}
+
+    def leaders(self) -> AdminReader | None:
+        """A reader that may ask the leaders of our cluster; None: see `leader_problem`."""
+        if self.assignments.answering is not None and self.assignments.reader is not None:
+            return self.assignments.reader
+        if not self.stopped:
+            own = self._own_broker()
+            self.leader_problem = self.broker_problem
+            return own
+        if self._others is None and self.leader_problem is None:
+            self.leader_problem = self._find_others()
+        return self._others
+
+    def same_as(self, other: BrokersToAsk) -> bool:
+        """Whether whoever was found for this host as it was is right for it as it is now."""
+        return (
+            self.assignments is other.assignments
+            and (self.held_by, self.stopped, self.host) == (other.held_by, other.stopped, other.host)
+            and self.broker_problem is None  # or it is tried again
+        )
+
+    def close(self) -> None:
+        for reader in (self._broker, self._others):
+            if reader is not None:
+                reader.close()
+        self._broker = self._others = None
+
+    # Our own broker
+
+    def _own_broker(self) -> AdminReader | None:
+        answering = self.assignments.answering
+        if answering is not None and answering.own and self.assignments.reader is not None:
+            return self.assignments.reader
+        if self._broker is None and self.broker_problem is None:
+            self.broker_problem = self._find_own_broker()
+        return self._broker
+
+    def _find_own_broker(self) -> str | None:
+        if self.host.node_id is None:
+            return "its node id is unknown"
+        problems: list[str] = []
+        try:
+            self._broker = first_of(self._own_addresses(problems), self.connect, self._not_this_broker, problems)
+        except ConfigError as e:
+            problems.append(str(e))
+        return None if self._broker is not None else "; ".join(dict.fromkeys(problems)) or SET_BOOTSTRAP
+
+    def _own_addresses(self, problems: list[str]) -> Iterator[Address]:
+        if self.target.config is None:
+            problems.append("its server.properties was not read: name it with --kafka-config")
+        listeners = broker_listeners(self.target.server.props) if self.target.config is not None else ()
+        client = self._client_config()
+        usable: list[tuple[Endpoint, Mapping[str, Any] | None]] = []
+        if client is not None:
+            usable += [(e, client) for e in listeners if e.protocol == client["security_protocol"]]
+        usable += [(e, None) for e in listeners if e.protocol == "PLAINTEXT" and (e, client) not in usable]
+        if listeners and not usable:
+            protocols = ", ".join(dict.fromkeys(e.protocol for e in listeners))
+            problems.append(f"it listens with {protocols} only: set kafka.client to a client properties file for that")
+        for endpoint, config in usable:
+            # It may recover for hours, with its ports open, and every look would wait for each of them.
+            if self._silent:
+                break
+            # Whoever else listens there answers for somebody else, or lies.
+            if any(process_listens(pid, endpoint.port) for pid in self.held_by):
+                yield address(endpoint), config, True
+            else:
+                problems.append(f"it does not listen on port {endpoint.port} yet, or not in this network namespace")
+        if self.settings.kafka.bootstrap_servers is not None:
+            yield self.settings.kafka.bootstrap_servers, client, False
+        else:
+            problems.append(SET_BOOTSTRAP)
+
+    def _not_this_broker(self, reader: AdminReader, is_its_own: bool) -> str | None:
+        began = self.clock()
+        try:
+            cluster_id = reader.cluster_id()
+        except LogAgentError:
+            self._silent = self.clock() - began >= SILENT_SECONDS
+            raise
+        if cluster_id != self.host.cluster_id:
+            return f"it is of cluster {cluster_id}"
+        assert self.host.node_id is not None
+        return shows_another_disk(reader, self.host.node_id, self.on_disk, is_its_own=is_its_own)
+
+    # The others, while ours is stopped
+
+    def _find_others(self) -> str | None:
+        """Not those of a copy: the disks of a stopped clone name the original's brokers, of which one has our id."""
+        if self.assignments.tried_others and self.assignments.nobody is not None:
+            return with_hint(self.assignments.nobody)
+        own_log, ours = self.assignments.own_log, self.assignments.stopped_broker
+        if own_log is None or ours is None:
+            return f"no metadata log on this host says where the other brokers are: {SET_BOOTSTRAP}"
+        try:
+            others = OtherBrokers(own_log, ours, self.target, self._client_config(), self.now_ms, self.connect)
+        except ConfigError as e:
+            return str(e)
+        found = others.find()
+        if isinstance(found, str):
+            return with_hint(found)
+        self._others = found
+        return None
+
+    def _client_config(self) -> dict[str, Any] | None:
+        """The settings of `kafka.client`, if that is set. Raises ConfigError."""
+        if self._client is None:
+            self._client = client_config(self.settings.kafka)
+        return self._client
+
+
+def brokers_to_ask(
+    assignments: Assignments,
+    target: Target,
+    settings: Settings,
+    host: Host,
+    dirs: list[PartitionDir],
+    log_dirs: Mapping[str, LogDirFacts],
+    now_ms: int,
+) -> BrokersToAsk:
+    """For the host as it was just looked at: `log_dirs` with their holders, `dirs` on them."""
+    ours = [f for f in log_dirs.values() if not f.quarantine]
+    on_disk = settled_on_disk(dirs, log_dirs, assignments, now_ms)
+    holders = frozenset(f.holder.pid for f in ours if f.holder.pid is not None)
+    stopped = bool(ours) and all(f.holder.state is HolderState.FREE for f in ours)
+    return BrokersToAsk(assignments, target, settings, host, on_disk, holders, stopped, now_ms)
+
+
+def with_hint(nobody: str) -> str:
+    return nobody if SET_BOOTSTRAP in nobody else f"{nobody}: {SET_BOOTSTRAP}"

@@ -1,0 +1,132 @@
+"""When a broker that holds a log dir counts as serving, so that strays may be removed while it runs.
+
+A holder is `starting` until it said itself that it serves this log dir: over the network (DescribeLogDirs without an
+error) or by its registration in the metadata log (`registered_by`). Brokers say either only once every log is loaded,
+and no look from outside shows that. A broker that has a file open in every directory may still be recovering one of
+them, and a stray that is removed then ends it (`LogManager.loadLogs`). Age alone never ends `starting` (a recovery can
+take hours), and afterwards `guard.settle` must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from logagent.base.claims import Claim, Held, Witness
+from logagent.base.records import Holder, HolderState
+from logagent.kafka.image import BrokerRegistration
+from logagent.verdict.facts import LogDirFacts
+
+# A process's start time is computed from the boot time, which the kernel rounds to seconds.
+SAME_START_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class SeenHolder:
+    """A process (PID and start time) that was seen holding a log dir's lock, or serving; since_ms: first seen so."""
+
+    pid: int
+    started_ms: int
+    since_ms: int
+
+    def is_process(self, pid: int, started_ms: int) -> bool:
+        return self.pid == pid and abs(self.started_ms - started_ms) <= SAME_START_MS
+
+
+class NotServing(NamedTuple):
+    """Why a broker is not known to serve a log dir, in words."""
+
+    why: str
+
+
+def known_to_serve(where: LogDirFacts, known: SeenHolder | None, now_ms: int) -> bool:
+    """Whether the process that holds the lock is the one that was seen serving. What it has loaded stays loaded;
+    another process starts over, and so does one that was seen in the future (the clock was set back)."""
+    pid, started_ms = where.holder.pid, where.holder.start_time_ms
+    if known is None or pid is None or started_ms is None:
+        return False
+    return known.is_process(pid, started_ms) and known.since_ms <= now_ms
+
+
+def registered_by(
+    holder: Holder, registration: BrokerRegistration | None, seen: Mapping[str, int], directory_id: str | None
+) -> bool:
+    """Whether the process that holds the lock has registered with its cluster, and is unfenced, with this log dir.
+
+    Brokers are unfenced once they have loaded every log (`BrokerLifecycleManager.setReadyToUnfence`), and list the
+    directory ids of those that are not offline (3.7 and later). The registration must be this process's own: a crashed
+    one before it stays unfenced until its session ends. So it has to be of after the start of this process, and of
+    another incarnation than those that were `seen` before it (when first, in ms); that none was seen proves nothing.
+    """
+    if registration is None or registration.fenced is not False or registration.registered_ms is None:
+        return False
+    started_ms = holder.start_time_ms
+    if started_ms is None or registration.registered_ms <= started_ms + SAME_START_MS:
+        return False
+    before = {incarnation for incarnation, seen_ms in seen.items() if seen_ms < started_ms - SAME_START_MS}
+    known = directory_id is not None and directory_id in registration.directory_ids
+    return known and bool(before) and registration.incarnation not in before
+
+
+def serving_since(holder: Holder, registration: BrokerRegistration | None, now_ms: int) -> int:
+    """Since when a process serves that is known to serve now: since it was unfenced, where the metadata log has both
+    its registration and that as of after its start; else only since now.
+
+    A broker asks to be unfenced once it has loaded every log, and no earlier process can have registered after this one
+    had started.
+    """
+    started_ms = holder.start_time_ms
+    if registration is None or registration.fenced is not False or started_ms is None:
+        return now_ms
+    registered_ms, unfenced_ms = registration.registered_ms, registration.unfenced_ms
+    if registered_ms is None or unfenced_ms is None or registered_ms <= started_ms + SAME_START_MS:
+        return now_ms
+    return min(now_ms, max(registered_ms, unfenced_ms))
+
+
+def with_settled_holder(
+    where: LogDirFacts, serving: SeenHolder, witness: Witness, settle_ms: int, now_ms: int
+) -> LogDirFacts:
+    """`where` with its holder HELD once `guard.settle` has passed since it was first seen serving; until then the
+    holder's detail says how long that was."""
+    seen_ms = now_ms - serving.since_ms
+    if seen_ms >= settle_ms:
+        held = Held(Claim.SERVING, witness, serving.since_ms)
+        return replace(where, holder=replace(where.holder, state=HolderState.HELD, serving=held))
+    detail = f"seen serving for {seen_ms // 1000} s, guard.settle is {settle_ms // 1000} s"
+    return replace(where, holder=replace(where.holder, detail=detail))
+
+
+def mark_serving(
+    log_dirs: Mapping[str, LogDirFacts],
+    known: Mapping[str, SeenHolder],
+    serves: Callable[[LogDirFacts], Witness | NotServing],
+    settle_ms: int,
+    now_ms: int,
+    registration: BrokerRegistration | None = None,
+) -> tuple[dict[str, LogDirFacts], dict[str, SeenHolder]]:
+    """The log dirs with serving holders distinguished from starting ones, and the serving holders to remember.
+
+    `serves`: asks who says that the broker serves a log dir. Asked only about holders that are not known to serve yet.
+    `registration`: of this host's broker. It tells how old its serving is, so that a fresh install beside an old broker
+    does not count from its own first look.
+    """
+    updated, noted = dict(log_dirs), dict[str, SeenHolder]()
+    for path, where in log_dirs.items():
+        holder = where.holder
+        if holder.state is not HolderState.STARTING:
+            continue
+        before, witness = known.get(path), Witness.SEEN_SERVING
+        if before is not None and known_to_serve(where, before, now_ms):
+            noted[path] = before
+        elif holder.pid is None or holder.start_time_ms is None:
+            continue
+        elif isinstance(answer := serves(where), NotServing):
+            updated[path] = replace(where, holder=replace(holder, detail=holder.detail or answer.why))
+        else:
+            since_ms = serving_since(holder, registration, now_ms)
+            noted[path], witness = SeenHolder(holder.pid, holder.start_time_ms, since_ms), answer
+        if path in noted:
+            updated[path] = with_settled_holder(where, noted[path], witness, settle_ms, now_ms)
+    return updated, noted

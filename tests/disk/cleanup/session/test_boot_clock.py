@@ -1,0 +1,72 @@
+"""A clock that may be wrong since boot, beside a state dir that knows of no cycle: disk and kernel are asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logagent.base.config.settings import DAY_MS
+from logagent.cleanup.session import clock_watch
+from logagent.cleanup.session.plan_cleanup import plan_cleanup
+from logagent.service.prestart.plan_prestart import plan_prestart
+from tests.disk.sessions import SETTINGS, FailingHost
+from tests.fake_time import SetClock
+from tests.host_files import bulk_partition, format_log_dir
+from tests.needs import need_command
+
+STRAY = "gone-0.0123456789abcdef0123456789abcdef-stray"
+KEEP = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, stray_retention=7 * DAY_MS))
+ASK_KERNEL = "from logagent.cleanup.session.clock_watch import is_synchronised; print(is_synchronised())"
+
+
+class JustBooted(SetClock):
+    """A host that has just started, with a clock that is so far ahead."""
+
+    def boottime(self) -> float:
+        return 5.0
+
+
+@pytest.mark.parametrize(("synchronised", "due"), [(True, True), (False, False), (None, False)])
+def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synchronised: bool | None, due: bool
+) -> None:
+    """A stray of seconds looked eight days old, and `prestart` marked it at once. (Where the kernel vouches for the
+    clock, the host was off for eight days.)"""
+    monkeypatch.setattr(clock_watch, "is_synchronised", lambda: synchronised)
+    log_dir = format_log_dir(tmp_path / "d1")
+    bulk_partition(log_dir, STRAY)
+    host = FailingHost(tmp_path / "state", log_dir, settings=KEEP)
+    with host.session(clock=JustBooted(8 * DAY_MS), inventory=True) as opened:
+        facts = opened.facts()
+        for plan in (plan_prestart(opened, facts).plan, plan_cleanup(opened, facts)):
+            assert [p.dir.name for p in plan.actions] == ([STRAY] if due else [])
+            assert due or "its wall clock is wrong" in next(w.reason for w in plan.waiting if w.name == STRAY)
+        if not due:
+            # The operator's word, for this boot.
+            assert [p.dir.name for p in plan_cleanup(opened, facts, trust_clock=True).actions] == [STRAY]
+    with host.session(clock=JustBooted(8 * DAY_MS), inventory=True) as opened:
+        assert [p.dir.name for p in plan_cleanup(opened, opened.facts()).actions] == [STRAY]
+
+
+def test_a_clock_behind_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock_watch, "is_synchronised", lambda: None)
+    log_dir = format_log_dir(tmp_path / "d1")
+    host = FailingHost(tmp_path / "state", log_dir, settings=KEEP)
+    with host.session(clock=JustBooted(-DAY_MS), inventory=True) as opened:
+        doubt = opened.clock_watch.doubt()
+        assert doubt is not None and "in the future" in doubt.why
+
+
+def test_a_kernel_that_may_not_be_asked_says_nothing() -> None:
+    """EPERM, as under `ProtectClock=` and in containers, was read as "synchronised"."""
+    need_command("strace")
+    inject = "inject=adjtimex,clock_adjtime:error=EPERM"
+    command = ["strace", "-qq", "-o", os.devnull, "-e", "trace=adjtimex,clock_adjtime", "-e", inject]
+    asked = subprocess.run([*command, sys.executable, "-c", ASK_KERNEL], capture_output=True, text=True, check=True)
+    said = "True" if os.path.exists("/run/systemd/timesync/synchronized") else "None"
+    assert asked.stdout.strip() == said

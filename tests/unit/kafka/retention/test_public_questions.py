@@ -1,0 +1,209 @@
+"""What operators ask in public about retention that "does not work", as short inputs, and what an expert answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from logagent.kafka.retention.reasons import LogSegment, Offsets, RetentionReason, explain_log, settings_of
+from logagent.kafka.retention.settings import Layers
+from tests.hosts import NOW
+
+HOUR, DAY, GIB = 3_600_000, 86_400_000, 1 << 30
+NO_ENTRIES = Offsets()
+
+
+def log(*ages_days: float, sizes: int = 100, last: int | None = None) -> list[LogSegment]:
+    """Segments of ten records with newest records of these ages; the last one is active."""
+    newest = len(ages_days) - 1
+    return [
+        LogSegment(
+            i * 10,
+            sizes if i < newest or last is None else last,
+            4096,
+            NOW - int(age * DAY),
+            active=i == newest,
+            first_ms=NOW - int(age * DAY) if i == newest else None,
+            end=i * 10 + 10 if i == newest else None,
+        )
+        for i, age in enumerate(ages_days)
+    ]
+
+
+@dataclass(frozen=True)
+class Question:
+    """`answer`: the reason of each group; `setting`: of the first; `goes`: days from now of the first, None = no date;
+    `first`: in what must happen before, of the first."""
+
+    asked: str
+    segments: list[LogSegment]
+    answer: list[RetentionReason]
+    topic: dict[str, str] = field(default_factory=dict)
+    dynamic: dict[str, str] = field(default_factory=dict)
+    file: dict[str, str] = field(default_factory=dict)
+    offsets: Offsets = NO_ENTRIES
+    setting: str = ""
+    goes: float | None = None
+    first: str = ""
+
+
+QUESTIONS = [
+    Question(
+        "retention.ms is an hour, and records of last week are still there: few are written, all in one segment",
+        log(0.01),
+        [RetentionReason.ACTIVE],
+        topic={"retention.ms": str(HOUR)},
+        setting="retention.ms=3600000 (topic)",
+        goes=0.01 * -1 + 1 / 24,
+        first="nothing more is written to it",
+    ),
+    Question(
+        "the retention is over, nothing is deleted, and timestamps are in microseconds",
+        [LogSegment(0, 100, 4096, NOW * 1000), *log(30, 0.1)[1:]],
+        [RetentionReason.FUTURE_TIMESTAMPS, RetentionReason.OLDER_SEGMENT],
+        topic={"retention.ms": str(DAY)},
+        goes=(NOW * 1000 - NOW) / DAY + 1,
+    ),
+    Question(
+        "one record of 2030 in the oldest segment, and years of old ones behind it",
+        [LogSegment(0, 1, 4096, NOW + 1000 * DAY), *log(0, 300, 200, 100)[1:]],
+        [RetentionReason.FUTURE_TIMESTAMPS, RetentionReason.OLDER_SEGMENT],
+        goes=1007,
+    ),
+    Question(
+        "log.retention.hours was lowered in server.properties, and this topic keeps its records",
+        log(5, 0),
+        [RetentionReason.RETENTION, RetentionReason.ACTIVE],
+        topic={"retention.ms": str(7 * DAY)},
+        file={"log.retention.hours": "24"},
+        setting="retention.ms=604800000 (topic)",
+        goes=2,
+    ),
+    Question(
+        "log.retention.hours is set, and log.retention.ms, left over in the file, is obeyed",
+        log(5, 0),
+        [RetentionReason.RETENTION, RetentionReason.ACTIVE],
+        file={"log.retention.hours": "24", "log.retention.ms": str(30 * DAY)},
+        setting=f"log.retention.ms={30 * DAY} (server.properties)",
+        goes=25,
+    ),
+    Question(
+        "the file says a day, kafka-configs.sh --entity-default said a month years ago",
+        log(5, 0),
+        [RetentionReason.RETENTION, RetentionReason.ACTIVE],
+        dynamic={"log.retention.ms": str(30 * DAY)},
+        file={"log.retention.ms": str(DAY)},
+        setting=f"log.retention.ms={30 * DAY} (all brokers, dynamic)",
+        goes=25,
+    ),
+    Question(
+        "a compacted topic with retention.ms keeps everything",
+        log(300, 200, 0),
+        [RetentionReason.COMPACTED, RetentionReason.ACTIVE],
+        topic={"cleanup.policy": "compact", "retention.ms": str(DAY)},
+        offsets=Offsets(cleaned=20),
+        setting="cleanup.policy=compact (topic)",
+        first="newer records with the same keys",
+    ),
+    Question(
+        "a compacted topic still has old values of a key: they are in the active segment",
+        log(3),
+        [RetentionReason.ACTIVE],
+        topic={"cleanup.policy": "compact", "segment.bytes": "1000"},
+        first="rolled, by a record beyond 900 more bytes",
+    ),
+    Question(
+        "__consumer_offsets has hundreds of GB: the cleaner has never come to it",
+        log(300, 200, 0),
+        [RetentionReason.NOT_YET_COMPACTED, RetentionReason.ACTIVE],
+        topic={"cleanup.policy": "compact"},
+        offsets=Offsets(cleaned=0),
+        setting="log.cleaner.min.cleanable.ratio=0.5 (Kafka's default)",
+    ),
+    Question(
+        "min.compaction.lag.ms is a week: nothing younger is compacted",
+        log(5, 0),
+        [RetentionReason.NOT_YET_COMPACTED, RetentionReason.ACTIVE],
+        topic={"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * DAY)},
+        setting="min.compaction.lag.ms=604800000 (topic)",
+        goes=2,
+    ),
+    Question(
+        "retention.bytes=1 GiB, and the partition has 1.9: a whole segment goes only while 1 GiB is left without it",
+        log(3, 0, sizes=GIB, last=GIB - 100),
+        [RetentionReason.SIZE],
+        topic={"retention.bytes": str(GIB), "retention.ms": "-1"},
+        setting=f"retention.bytes={GIB} (topic)",
+        first="100 more bytes are written",
+    ),
+    Question(
+        "retention.bytes is reached: the oldest go at the next check, whatever their age",
+        log(0.3, 0.2, 0, sizes=GIB),
+        [RetentionReason.DUE, RetentionReason.RETENTION, RetentionReason.ACTIVE],
+        topic={"retention.bytes": str(2 * GIB)},
+        setting=f"retention.bytes={2 * GIB} (topic)",
+        goes=0,
+    ),
+    Question(
+        "kafka-delete-records.sh was run, and the disk has not changed: the segment with the new start stays",
+        log(1, 1, 0),
+        [RetentionReason.BELOW_LOG_START, RetentionReason.UNLIMITED],
+        topic={"retention.ms": "-1"},
+        offsets=Offsets(log_start=15, high_watermark=30),
+        goes=0,
+    ),
+    Question(
+        "a replica is out of sync since long, and the leader deletes nothing beyond the high watermark",
+        log(30, 20, 10),
+        [RetentionReason.DUE, RetentionReason.ABOVE_HIGH_WATERMARK, RetentionReason.OLDER_SEGMENT],
+        topic={"retention.ms": str(DAY)},
+        offsets=Offsets(high_watermark=12),
+        setting="retention.ms=86400000 (topic)",
+        goes=0,
+    ),
+    Question(
+        "retention.ms=-1 was set on the topic, once",
+        log(900, 0),
+        [RetentionReason.UNLIMITED],
+        topic={"retention.ms": "-1"},
+        setting="retention.ms=-1 (topic)",
+    ),
+    Question(
+        "tiered storage: the local disk stays full although local.retention.ms is an hour",
+        log(5, 0),
+        [RetentionReason.NOT_YET_TIERED],
+        topic={"remote.storage.enable": "true", "local.retention.ms": str(HOUR)},
+        file={"remote.log.storage.system.enable": "true"},
+        setting="local.retention.ms=3600000 (topic)",
+        goes=0,
+        first="copied to remote storage",
+    ),
+    Question(
+        "compact,delete: segments past retention.ms go as a whole",
+        log(30, 0),
+        [RetentionReason.DUE, RetentionReason.ACTIVE],
+        topic={"cleanup.policy": "compact,delete", "retention.ms": str(DAY)},
+        goes=0,
+    ),
+]
+
+
+@pytest.mark.parametrize("q", QUESTIONS, ids=lambda q: q.asked)
+def test_the_answer_is_the_experts(q: Question) -> None:
+    layers = Layers(
+        topics={name: {"t": text} for name, text in q.topic.items()},
+        all_brokers=q.dynamic,
+        file=q.file,
+        complete=True,
+    )
+    groups = explain_log(q.segments, settings_of(layers, "t"), q.offsets, NOW)
+    reasons = list(dict.fromkeys(g.reason for g in groups))
+    assert reasons == q.answer
+    oldest = groups[0]
+    assert q.setting in ("", str(oldest.setting))
+    assert q.first in (oldest.first or "")
+    if q.goes is None:
+        assert oldest.at_ms is None
+    else:
+        assert oldest.at_ms is not None and abs(oldest.at_ms - NOW - q.goes * DAY) <= 2
