@@ -17,7 +17,7 @@ from logagent.kafka.identity import ClusterFacts
 from logagent.kafka.processes.discovery import BrokerConfigRead, brokers_of, same_file, version_installed
 from logagent.kafka.processes.target import Target
 from logagent.kafka.processes.version import launch_of_java, version_of_process
-from logagent.service.doctor.rules.facts import AssignmentsFacts, BrokerFacts, DoctorLogDirFacts, HolderFacts
+from logagent.service.doctor.rules.host import AssignmentsFacts, BrokerFacts, DoctorLogDirFacts, HolderFacts
 from logagent.verdict.evidence.assignment_sources import AssignmentQuery, Assignments, load_assignments
 from logagent.verdict.evidence.judge import gather_versions, identify_stopped
 from logagent.verdict.evidence.version_seen import read_brokers_seen, read_lineage, read_version_seen

@@ -12,7 +12,7 @@ from logagent.base.times import rfc3339_or_none
 
 if TYPE_CHECKING:
     from logagent.service.doctor.documents import DoctorDoc, DoctorFindingDoc, DoctorLogDir, DoctorService
-    from logagent.service.doctor.rules.facts import DoctorFacts, DoctorLogDirFacts, ServiceFacts
+    from logagent.service.doctor.rules.host import DoctorFacts, DoctorLogDirFacts, ServiceFacts
 
 _DOCTOR_WORDS: dict[Severity, Literal["works", "info", "warning", "fails"]] = {
     Severity.FATAL: "fails",

@@ -9,7 +9,7 @@ from logagent.advice.scan.documents import HolderDoc
 from logagent.base.documents import Time, TypedDict, strict
 from logagent.base.records import Health
 from logagent.kafka.image import Source
-from logagent.service.doctor.rules.facts import DaemonState
+from logagent.service.doctor.rules.host import DaemonState
 
 
 @strict

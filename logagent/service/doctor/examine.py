@@ -49,7 +49,7 @@ from logagent.service.doctor.host_inspection import (
     inspect_state_dir,
     mounts_or_none,
 )
-from logagent.service.doctor.rules.facts import AccessFacts, ConfigFacts, DoctorFacts, DoctorLogDirFacts, ServiceFacts
+from logagent.service.doctor.rules.host import AccessFacts, ConfigFacts, DoctorFacts, DoctorLogDirFacts, ServiceFacts
 from logagent.service.setup.setup import inspect_drop_in
 from logagent.verdict.evidence.assignment_sources import Assignments
 from logagent.verdict.facts import LogDirFacts, NotSeen

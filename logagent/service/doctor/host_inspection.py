@@ -28,15 +28,15 @@ from logagent.cleanup.state.reserve import lacks_room_for_journal, lacks_room_fo
 from logagent.kafka.processes.systemd_units import read_unit, show_unit, systemd_runs
 from logagent.kafka.processes.target import resolve_target
 from logagent.service.doctor.broker_inspection import ANSWER_SECONDS
-from logagent.service.doctor.rules.facts import (
+from logagent.service.doctor.rules.host import (
     AccessFacts,
     DaemonFacts,
     InstanceFacts,
     MountFacts,
-    Place,
     PortFacts,
     ProcFacts,
     ServiceFacts,
+    SettingLine,
     StateDirFacts,
     SubjectFacts,
 )
@@ -50,7 +50,7 @@ def inspect_service(unit: str, root: str = "/") -> ServiceFacts | None:
     file = read_unit(unit, root)
     shown = show_unit(unit) if root == "/" and systemd_runs() else None
     user_line = file.last("User") if file is not None else None
-    place = Place(user_line.file, user_line.line, user_line.value) if user_line is not None else None
+    place = SettingLine(user_line.file, user_line.line, user_line.value) if user_line is not None else None
     if shown is not None and shown.get("LoadState") == "loaded":
         pid = int(shown.get("MainPID", "0") or 0)
         return ServiceFacts(
@@ -201,13 +201,13 @@ def inspect_proc(table: Iterable[Mount], identity: Identity | None, fstab: str =
     return ProcFacts(hidepid=hidepid, gid=gid or None, group=group, exempt=gid in groups, fstab=_proc_line(fstab))
 
 
-def _proc_line(fstab: str) -> Place | None:
+def _proc_line(fstab: str) -> SettingLine | None:
     # Without the line, the change that is suggested is a command.
     with suppress(OSError), open(fstab, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             words = line.split()
             if len(words) > 3 and words[1] == "/proc" and not words[0].startswith("#"):
-                return Place(fstab, number, line.strip())
+                return SettingLine(fstab, number, line.strip())
     return None
 
 

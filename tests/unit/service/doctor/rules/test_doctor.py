@@ -17,7 +17,7 @@ from logagent.base.kafka_version import KafkaVersion, VersionSource
 from logagent.base.records import Health, HolderState, LogDoubt
 from logagent.kafka.image import Source
 from logagent.service.doctor.rules.diagnose import diagnose, exit_config
-from logagent.service.doctor.rules.facts import (
+from logagent.service.doctor.rules.host import (
     AccessFacts,
     AssignmentsFacts,
     BrokerFacts,
@@ -29,14 +29,15 @@ from logagent.service.doctor.rules.facts import (
     HolderFacts,
     InstanceFacts,
     MountFacts,
-    Place,
     PortFacts,
     ProcFacts,
     ServiceFacts,
+    SettingLine,
     StateDirFacts,
     SubjectFacts,
+    toml_change,
+    unit_word,
 )
-from logagent.service.doctor.rules.storage import toml_change, unit_word
 from logagent.service.setup.rules import DropInFacts
 
 CONFIG = ConfigFacts(
@@ -280,7 +281,7 @@ def test_every_log_dir_is_reported_and_what_fails_has_a_hint(
 
 
 def test_a_line_of_fstab_keeps_its_other_options() -> None:
-    proc = ProcFacts(hidepid="2", fstab=Place("/etc/fstab", 4, "proc /proc proc hidepid=2 0 0"))
+    proc = ProcFacts(hidepid="2", fstab=SettingLine("/etc/fstab", 4, "proc /proc proc hidepid=2 0 0"))
     change = of(replace(FACTS, proc=proc), "hidepid").change
     assert change is not None and change.line == "proc /proc proc defaults 0 0"
 
