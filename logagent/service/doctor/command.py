@@ -1,19 +1,69 @@
-"""`logagent doctor`: what was found on this host, what does not work yet, and the exact line to change."""
+"""`logagent doctor`: what was found on this host, what does not work yet, and the exact line to change.
+
+It inspects everything the agent needs, changes nothing, and never switches users itself. A hung disk blocks only a
+child.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
 import click
 
+from logagent import __version__
 from logagent.advice.finding import Change, Finding, Severity, any_fatal
-from logagent.base.clock import SystemClock
+from logagent.base.clock import Clock, SystemClock
+from logagent.base.config.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines, load_valid_part
 from logagent.base.config.settings import Settings
+from logagent.base.config.store_uri import is_uri
 from logagent.base.console.options import Call, common, reads_assignments
 from logagent.base.console.render import dump, table
+from logagent.base.dir_names import METADATA_DIR, classify
 from logagent.base.errors import ConfigError, Exit
-from logagent.base.times import rfc3339
-from logagent.service.doctor.document import doctor_document, doctor_word
-from logagent.service.doctor.examine import Question, examine
+from logagent.base.kafka_version import version_text_or_none
+from logagent.base.linux.access import READ, SEARCH, WRITE, user_name
+from logagent.base.linux.child import Identity, ask_as, real_path, unlistable
+from logagent.base.records import Health, Holder, HolderState, PartitionDir
+from logagent.base.times import rfc3339, rfc3339_or_none
+from logagent.cleanup.session.left_log_dirs import MissingQuestion, inspect_missing
+from logagent.cleanup.session.opened_log_dirs import LogDirs, forgotten_log_dir
+from logagent.cleanup.state.peek import inspect_journal
+from logagent.disk.bounded_calls import BoundedCalls
+from logagent.disk.failures import LogDirFailures
+from logagent.disk.log_dir import OpenLogDir
+from logagent.kafka.identity import ClusterFacts
+from logagent.kafka.processes.discovery import BrokerConfigRead, find_brokers, only_broker
+from logagent.kafka.processes.target import Target, resolve_target
+from logagent.service.doctor.inspection import (
+    ANSWER_SECONDS,
+    find_subject,
+    find_version,
+    inspect_access,
+    inspect_assignments,
+    inspect_brokers,
+    inspect_daemon,
+    inspect_holders,
+    inspect_instances,
+    inspect_mount,
+    inspect_port,
+    inspect_proc,
+    inspect_service,
+    inspect_state_dir,
+    mounts_or_none,
+)
 from logagent.service.doctor.rules.diagnose import diagnose, exit_config
+from logagent.service.doctor.rules.host import AccessFacts, ConfigFacts, DoctorFacts, DoctorLogDirFacts, ServiceFacts
+from logagent.service.setup.setup import inspect_drop_in
+from logagent.verdict.evidence.assignment_sources import Assignments
+from logagent.verdict.facts import LogDirFacts, NotSeen
+from logagent.verdict.without_directory import Missing
+
+if TYPE_CHECKING:
+    from logagent.service.doctor.documents import DoctorDoc, DoctorFindingDoc, DoctorLogDir, DoctorService
 
 _COUNTED = ((Severity.FATAL, "not working"), (Severity.WARNING, "to improve"), (Severity.WORKS, "working"))
 
@@ -100,3 +150,367 @@ def _show(call: Call, findings: tuple[Finding, ...]) -> None:
 def _change(c: Change) -> list[str]:
     lines = [f"    {line}" for line in c.line.splitlines()]
     return [f"  {c.where}:", *lines, *([f"    then: {c.then}"] if c.then is not None else [])]
+
+
+_DOCTOR_WORDS: dict[Severity, Literal["works", "info", "warning", "fails"]] = {
+    Severity.FATAL: "fails",
+    Severity.WARNING: "warning",
+    Severity.INFO: "info",
+    Severity.WORKS: "works",
+}
+
+
+def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, at: str) -> DoctorDoc:
+    """`logagent.doctor/1`."""
+    subject = facts.subject
+    return {
+        "schema": "logagent.doctor/1",
+        "at": at,
+        "host": host,
+        "agent_version": __version__,
+        "config": facts.config.file,
+        "kafka_config": facts.config.kafka_config,
+        "state_dir": facts.state.path if facts.state is not None else "",
+        "user": {"name": subject.name, "uid": subject.uid, "how": subject.how, "service": subject.service},
+        "brokers": [
+            {
+                "config": b.config,
+                "how": b.how,
+                "pid": b.pid,
+                "user": b.user,
+                "unit": b.unit,
+                "kafka_version": version_text_or_none(b.version),
+                "chosen": b.chosen,
+            }
+            for b in facts.brokers
+        ],
+        "kafka_version": version_text_or_none(facts.kafka_version.version),
+        "kafka_version_from": facts.kafka_version.says(),
+        "at_least": facts.kafka_version.exact is None,
+        "cluster_id": facts.cluster_id,
+        "node_id": facts.node_id,
+        "log_dirs": [_doctor_log_dir(d) for d in facts.log_dirs],
+        "service": _doctor_service(facts.service) if facts.service is not None else None,
+        "daemon": facts.daemon.state if facts.daemon is not None else "none",
+        "assignments_source": facts.assignments.source if facts.assignments is not None else "none",
+        "assignments_age_seconds": facts.assignments.age_seconds if facts.assignments is not None else None,
+        "findings": [_doctor_finding(f) for f in findings],
+    }
+
+
+def _doctor_log_dir(d: DoctorLogDirFacts) -> DoctorLogDir:
+    return {
+        "path": d.path,
+        "health": d.health,
+        "reason": d.reason,
+        "holder": {"state": d.holder, "pid": d.pid, "start_time": rfc3339_or_none(d.started_ms)},
+        "owner": d.owner,
+        "lacks": d.access.lacks if d.access is not None else None,
+        "mount_point": d.mount.point if d.mount is not None else None,
+        "file_system": d.mount.kind if d.mount is not None else None,
+    }
+
+
+def _doctor_service(s: ServiceFacts) -> DoctorService:
+    return {
+        "unit": s.unit,
+        "known_by": s.known_by,
+        "user": s.user,
+        "file": s.file,
+        "active": s.active,
+        "main_pid": s.main_pid,
+    }
+
+
+def doctor_word(severity: Severity) -> str:
+    """The word `doctor` uses: `works`, `info`, `warning`, `fails`."""
+    return _DOCTOR_WORDS[severity]
+
+
+def _doctor_finding(f: Finding) -> DoctorFindingDoc:
+    assert f.area is not None, f
+    c = f.change
+    return {
+        "area": f.area,
+        "state": _DOCTOR_WORDS[f.severity],
+        "code": f.code,
+        "path": f.path,
+        "says": f.says,
+        "hint": f.hint,
+        "change": None
+        if c is None
+        else {"file": c.file, "number": c.number, "section": c.section, "line": c.line, "then": c.then},
+    }
+
+
+METADATA_LOG = "the metadata log of the cluster"
+REQUESTS, ANSWERS = "the fleet's deletion requests (orders.keys)", "what agents answer to them (orders.keys)"
+# Not there in ZooKeeper mode (the findings on assignments cover that), or before anything was requested or answered.
+MAY_BE_ABSENT = (METADATA_LOG, REQUESTS, ANSWERS)
+# Directories per log dir whose permissions are checked; a few microseconds each.
+_MOST_DIRS = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The command line of doctor: the settings (or why there are none), and the options that override them."""
+
+    settings: Settings
+    loaded: Loaded | None
+    wrong: ConfigError | None
+    config_file: str | None
+    log_dirs: Sequence[str]
+    state_dir: str
+    user: str | None = None
+
+
+def examine(question: Question, clock: Clock) -> DoctorFacts:
+    """Inspect the host. Raises only UsageError (a user that we cannot become)."""
+    settings = question.settings
+    brokers = find_brokers()
+    config, target = _configuration(question, brokers)
+    instance = config.instance
+    service = inspect_service(f"logagent@{instance}.service" if instance is not None else "logagent.service")
+    if service is not None:
+        service = replace(service, setup=inspect_drop_in(instance))
+    log_dirs = _answering(target.log_dirs) if target is not None else ()
+    subject, identity = find_subject(question.user, service, question.state_dir, log_dirs)
+    daemon = inspect_daemon(question.state_dir)
+    facts = DoctorFacts(
+        config=config,
+        brokers=inspect_brokers(brokers, config.kafka_config),
+        subject=subject,
+        service=service,
+        proc=inspect_proc(mounts_or_none(), identity),
+        daemon=daemon,
+        port=inspect_port(settings.metrics.listen, identity, daemon.pid) if question.wrong is None else None,
+        siblings=inspect_instances(config.file or config.default, log_dirs, settings.metrics.listen),
+        state=inspect_state_dir(question.state_dir, service, log_dirs, _strangers(brokers, log_dirs), identity),
+        files=_files(settings, config, target, identity),
+        root=os.geteuid() == 0,
+    )
+    return facts if target is None else _with_broker(facts, question, target, log_dirs, identity, clock)
+
+
+def _answering(log_dirs: Sequence[str]) -> tuple[str, ...]:
+    """The log dirs whose disks answer; only a child touches the others."""
+    return tuple(d for d in log_dirs if real_path(d, ANSWER_SECONDS) is not None)
+
+
+def _with_broker(
+    facts: DoctorFacts,
+    question: Question,
+    target: Target,
+    reachable: Sequence[str],
+    identity: Identity | None,
+    clock: Clock,
+) -> DoctorFacts:
+    """Add what can only be inspected once the broker is known."""
+    log_dirs, answering, cluster, forgotten = _inspect_log_dirs(target, reachable, identity, clock, question.state_dir)
+    holders = inspect_holders(log_dirs, target.config, identity)
+    stopped = all(d.holder is HolderState.FREE for d in log_dirs if d.health is not Health.OFFLINE)
+    config, settings = facts.config, question.settings
+    if any(a.what == METADATA_LOG and not a.answered for a in facts.files):
+        others = tuple(source for source in settings.assignments.sources if source != "kraft-log")
+        settings = replace(settings, assignments=replace(settings.assignments, sources=others))
+    try:
+        state_dir, now_ms = question.state_dir, clock.now_ms()
+        assignments, read = inspect_assignments(target, settings, cluster, state_dir, stopped=stopped, now_ms=now_ms)
+        read.close()
+    except ConfigError as e:
+        config = replace(config, problems=config.problems + (e.problems or (str(e),)), hint=e.hint)
+        assignments, read = None, None
+    missing = _inspect_missing(target, answering, read, clock, state_dir)
+    version = find_version(target, log_dirs, facts.brokers, read, cluster, question.state_dir)
+    strange = cluster.problems_for(version, zookeeper=not target.server.process_roles)
+    return replace(
+        facts,
+        config=config,
+        log_dirs=log_dirs,
+        holders=holders,
+        kafka_version=version,
+        cluster_id=cluster.cluster_id,
+        node_id=cluster.node_id,
+        cluster_problems=strange,
+        by_node=bool(cluster.by_node),
+        service=_with_sandbox(facts.service, answering, facts.files),
+        assignments=assignments,
+        missing=missing,
+        state=replace(facts.state, forgotten=forgotten) if facts.state is not None else None,
+    )
+
+
+def _inspect_log_dirs(
+    target: Target, reachable: Sequence[str], identity: Identity | None, clock: Clock, state_dir: str
+) -> tuple[tuple[DoctorLogDirFacts, ...], tuple[str, ...], ClusterFacts, NotSeen | None]:
+    """Every log dir, the paths of those that answered in time, what they say of the cluster, and which one the
+    configuration has lost."""
+    table = mounts_or_none()
+    accesses = {
+        path: inspect_access(path, "a log dir", READ | WRITE | SEARCH, identity)
+        if path in reachable
+        else AccessFacts(path=path, what="a log dir", answered=False, write=True)
+        for path in target.log_dirs
+    }
+    answering = tuple(path for path, access in accesses.items() if access.answered)
+    with _opened(target, answering, clock) as opened:
+        seen = opened.log_dir_facts()
+        cluster = opened.cluster
+        forgotten = forgotten_log_dir(target, opened, state_dir, seen)
+    log_dirs = tuple(
+        replace(
+            _log_dir(path, seen.get(path), identity if accesses[path].answered else None),
+            access=accesses[path],
+            mount=inspect_mount(path, table) if accesses[path].answered else None,
+        )
+        for path in target.log_dirs
+    )
+    return log_dirs, answering, cluster, forgotten
+
+
+def _opened(target: Target, answering: tuple[str, ...], clock: Clock) -> LogDirs:
+    failures = LogDirFailures()
+    for path in set(target.log_dirs) - set(answering):
+        # Open files there are not read: even that would hang.
+        failures.mark_offline(path, "its disk does not answer")
+    return LogDirs(replace(target, log_dirs=answering), clock, failures, calls=BoundedCalls(failures, ANSWER_SECONDS))
+
+
+def _inspect_missing(
+    target: Target, answering: tuple[str, ...], read: Assignments | None, clock: Clock, state_dir: str
+) -> Missing:
+    """By the names of directories: doctor reads none of them."""
+    with _opened(target, answering, clock) as opened:
+        looked = opened.log_dir_facts("no")
+        listed = opened.calls.call_each({path: partial(_named_dirs, d) for path, d in opened.online().items()})
+        dirs = [d for found in listed.values() if isinstance(found, list) for d in found]
+        silent = set(target.log_dirs) - {path for path, found in listed.items() if isinstance(found, list)}
+        nowhere = Holder(HolderState.UNREADABLE)
+        looked |= {path: LogDirFacts(path, None, Health.OFFLINE, None, nowhere) for path in silent}
+        image, sure = (read.shown, read.shown_is_sure) if read is not None else (None, False)
+        asked = MissingQuestion(image, sure, dirs, inspect_journal(state_dir).log_dirs, state_dir)
+        return inspect_missing(opened, looked, asked)
+
+
+def _named_dirs(log_dir: OpenLogDir) -> list[PartitionDir]:
+    with log_dir.acting("list"):
+        names = os.listdir(log_dir.fd)
+    parsed = ((name, classify(name)) for name in names)
+    return [
+        PartitionDir(log_dir.path, name, p.kind, p.topic, p.partition, p.uuid, p.truncated, 0, 0, 0, 0)
+        for name, p in parsed
+    ]
+
+
+def _configuration(q: Question, brokers: Sequence[BrokerConfigRead]) -> tuple[ConfigFacts, Target | None]:
+    settings = q.settings
+    file = q.loaded.file if q.loaded is not None else q.config_file
+    facts = ConfigFacts(
+        file=file if file is not None and os.path.exists(file) else None,
+        default=q.config_file or str(DEFAULT_CONFIG),
+        keys=key_lines(file) if file is not None else {},
+        problems=q.wrong.problems or (str(q.wrong),) if q.wrong is not None else (),
+        hint=q.wrong.hint if q.wrong is not None else None,
+        instance=instance_of(q.config_file),
+        kafka_config=settings.kafka.config,
+        named=settings.kafka.config is not None,
+        named_in_file=q.loaded is None or _names_broker(q.loaded.file),
+        log_dirs_named=bool(q.log_dirs),
+        mode=settings.cleanup.mode,
+    )
+    if facts.instance is not None and settings.kafka.config is None and not q.log_dirs:
+        return facts, None
+    try:
+        target = resolve_target(settings, q.log_dirs)
+    except ConfigError as e:
+        if settings.kafka.config is None and not _the_only(brokers):
+            return facts, None  # none or several: other findings say so
+        config = settings.kafka.config or _the_only(brokers)
+        wrong = e.problems or (str(e),)
+        return replace(facts, kafka_config=config, problems=facts.problems + wrong, hint=e.hint or facts.hint), None
+    return replace(facts, kafka_config=target.config), target
+
+
+def _names_broker(file: str | None) -> bool:
+    """Whether the file itself does, whatever our own environment says: the daemon has another one."""
+    if file is None:
+        return False
+    return load_valid_part(file, {})[0].settings.kafka.config is not None
+
+
+def _the_only(brokers: Sequence[BrokerConfigRead]) -> str | None:
+    only = only_broker(brokers)
+    return only.config if only is not None else None
+
+
+def _log_dir(path: str, seen: LogDirFacts | None, identity: Identity | None) -> DoctorLogDirFacts:
+    if seen is None:
+        return DoctorLogDirFacts(
+            path=path, health=Health.OFFLINE, reason="its disk does not answer", holder=HolderState.UNREADABLE
+        )
+    owner: int | None = None
+    count, example = 0, None
+    if seen.health is not Health.OFFLINE:
+        try:
+            owner = os.stat(path).st_uid
+            count, example = ask_as(identity, lambda: unlistable(path, _MOST_DIRS), ANSWER_SECONDS)
+        except OSError:
+            pass  # a disk that fails now is reported above
+    return DoctorLogDirFacts(
+        path=path,
+        health=seen.health,
+        reason=seen.health_reason,
+        holder=seen.holder.state,
+        holder_detail=seen.holder.detail,
+        pid=seen.holder.pid,
+        started_ms=seen.holder.start_time_ms,
+        owner=user_name(owner) if owner is not None else None,
+        owner_uid=owner,
+        others=count,
+        example=example,
+    )
+
+
+def _files(
+    settings: Settings, config: ConfigFacts, target: Target | None, identity: Identity | None
+) -> tuple[AccessFacts, ...]:
+    """Everything besides the log dirs that must be readable or writable."""
+    kafka, store, folder = settings.kafka, settings.publish.store, READ | WRITE | SEARCH
+    wanted: list[tuple[str | None, str, int]] = [
+        (config.file, "the configuration", READ),
+        (config.kafka_config, "the broker's configuration", READ),
+        (kafka.client, "security settings for the Admin API (kafka.client)", READ),
+        (settings.assignments.file, "exported assignments (assignments.file)", READ),
+        (store if store and not is_uri(store) else None, "the fleet store (publish.store)", folder),
+    ]
+    if store and settings.orders.keys and not is_uri(store):
+        wanted.append((os.path.join(store, "control"), REQUESTS, READ | SEARCH))
+        wanted.append((os.path.join(store, "answers"), ANSWERS, folder))
+    if settings.metrics.textfile is not None:
+        wanted.append((os.path.dirname(settings.metrics.textfile), "the folder of metrics.textfile", WRITE | SEARCH))
+    wanted += [
+        (d, "a quarantine directory (cleanup.quarantine_dirs)", folder) for d in settings.cleanup.quarantine_dirs
+    ]
+    if target is not None and "kraft-log" in settings.assignments.sources:
+        metadata = os.path.join(target.server.metadata_log_dir, METADATA_DIR) if target.config is not None else None
+        if metadata is not None:
+            wanted.append((metadata, METADATA_LOG, READ | SEARCH))
+    accesses = (inspect_access(path, what, wants, identity) for path, what, wants in wanted if path)
+    return tuple(access for access in accesses if access.exists or access.what not in MAY_BE_ABSENT)
+
+
+def _strangers(brokers: Sequence[BrokerConfigRead], log_dirs: Sequence[str]) -> set[str]:
+    """Log dirs of the other brokers on this host."""
+    return {d.rstrip("/") for broker in brokers for d in broker.log_dirs} - {d.rstrip("/") for d in log_dirs}
+
+
+def _with_sandbox(
+    service: ServiceFacts | None, log_dirs: Sequence[str], files: Sequence[AccessFacts]
+) -> ServiceFacts | None:
+    """Add how the running daemon sees the paths that it has to write to."""
+    if service is None or service.main_pid is None:
+        return service
+    table = mounts_or_none(service.main_pid)
+    paths = [*log_dirs, *(a.path for a in files if a.write and a.answered)]
+    seen = {path: mount for path in paths if (mount := inspect_mount(path, table)) is not None}
+    return replace(service, sandbox=seen)
