@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +17,7 @@ import click
 from logagent import __version__
 from logagent.advice.finding import Change, Finding, Severity, any_fatal
 from logagent.base.clock import Clock, SystemClock
-from logagent.base.config.config import DEFAULT_CONFIG, Loaded, instance_of, key_lines, load_valid_part
+from logagent.base.config.config import DEFAULT_CONFIG, instance_of, key_lines, load_valid_part
 from logagent.base.config.settings import Settings
 from logagent.base.config.store_uri import is_uri
 from logagent.base.console.options import Call, common, reads_assignments
@@ -56,15 +56,21 @@ from logagent.service.doctor.inspection import (
     mounts_or_none,
 )
 from logagent.service.doctor.rules.diagnose import diagnose, exit_config
-from logagent.service.doctor.rules.host import AccessFacts, ConfigFacts, DoctorFacts, DoctorLogDirFacts, ServiceFacts
+from logagent.service.doctor.rules.host import AccessFacts, ConfigFacts, DoctorFacts, DoctorLogDirFacts
 from logagent.service.setup.setup import inspect_drop_in
 from logagent.verdict.evidence.assignment_sources import Assignments
 from logagent.verdict.facts import LogDirFacts, NotSeen
 from logagent.verdict.without_directory import Missing
 
 if TYPE_CHECKING:
-    from logagent.service.doctor.documents import DoctorDoc, DoctorFindingDoc, DoctorLogDir, DoctorService
+    from logagent.service.doctor.documents import DoctorDoc, DoctorFindingDoc
 
+_WORDS: dict[Severity, Literal["works", "info", "warning", "fails"]] = {
+    Severity.FATAL: "fails",
+    Severity.WARNING: "warning",
+    Severity.INFO: "info",
+    Severity.WORKS: "works",
+}
 _COUNTED = ((Severity.FATAL, "not working"), (Severity.WARNING, "to improve"), (Severity.WORKS, "working"))
 
 
@@ -97,7 +103,7 @@ def doctor(call: Call, user: str | None) -> None:
     changed on disk.
     """
     clock = SystemClock()
-    facts = examine(_question(call, user), clock)
+    facts = examine(call, user, clock)
     findings = diagnose(facts)
     if exit_config(facts):
         call.record_status(Exit.CONFIG)
@@ -107,19 +113,6 @@ def doctor(call: Call, user: str | None) -> None:
         dump(doctor_document(facts, findings, call.host, rfc3339(clock.now_ms())))
     else:
         _show(call, findings)
-
-
-def _question(call: Call, user: str | None) -> Question:
-    settings, wrong = _settings(call)
-    return Question(
-        settings=settings,
-        loaded=call.loaded_settings,
-        wrong=wrong,
-        config_file=call.config_file,
-        log_dirs=call.log_dirs,
-        state_dir=call.state_dir,
-        user=user,
-    )
 
 
 def _settings(call: Call) -> tuple[Settings, ConfigError | None]:
@@ -137,7 +130,7 @@ def _show(call: Call, findings: tuple[Finding, ...]) -> None:
     rows: list[list[str]] = []
     for f in findings:
         what = f"{f.path}: {f.says}" if f.path and f.path not in f.says else f.says
-        rows.append([doctor_word(f.severity) if f.severity is not Severity.INFO else "", f.area or "", what])
+        rows.append([_WORDS[f.severity] if f.severity is not Severity.INFO else "", f.area or "", what])
         if f.hint:
             rows.append(["", "", f"→ {f.hint}"])
         if f.change is not None:
@@ -152,17 +145,9 @@ def _change(c: Change) -> list[str]:
     return [f"  {c.where}:", *lines, *([f"    then: {c.then}"] if c.then is not None else [])]
 
 
-_DOCTOR_WORDS: dict[Severity, Literal["works", "info", "warning", "fails"]] = {
-    Severity.FATAL: "fails",
-    Severity.WARNING: "warning",
-    Severity.INFO: "info",
-    Severity.WORKS: "works",
-}
-
-
 def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, at: str) -> DoctorDoc:
     """`logagent.doctor/1`."""
-    subject = facts.subject
+    subject, s = facts.subject, facts.service
     return {
         "schema": "logagent.doctor/1",
         "at": at,
@@ -189,8 +174,29 @@ def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, 
         "at_least": facts.kafka_version.exact is None,
         "cluster_id": facts.cluster_id,
         "node_id": facts.node_id,
-        "log_dirs": [_doctor_log_dir(d) for d in facts.log_dirs],
-        "service": _doctor_service(facts.service) if facts.service is not None else None,
+        "log_dirs": [
+            {
+                "path": d.path,
+                "health": d.health,
+                "reason": d.reason,
+                "holder": {"state": d.holder, "pid": d.pid, "start_time": rfc3339_or_none(d.started_ms)},
+                "owner": d.owner,
+                "lacks": d.access.lacks if d.access is not None else None,
+                "mount_point": d.mount.point if d.mount is not None else None,
+                "file_system": d.mount.kind if d.mount is not None else None,
+            }
+            for d in facts.log_dirs
+        ],
+        "service": None
+        if s is None
+        else {
+            "unit": s.unit,
+            "known_by": s.known_by,
+            "user": s.user,
+            "file": s.file,
+            "active": s.active,
+            "main_pid": s.main_pid,
+        },
         "daemon": facts.daemon.state if facts.daemon is not None else "none",
         "assignments_source": facts.assignments.source if facts.assignments is not None else "none",
         "assignments_age_seconds": facts.assignments.age_seconds if facts.assignments is not None else None,
@@ -198,41 +204,12 @@ def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, 
     }
 
 
-def _doctor_log_dir(d: DoctorLogDirFacts) -> DoctorLogDir:
-    return {
-        "path": d.path,
-        "health": d.health,
-        "reason": d.reason,
-        "holder": {"state": d.holder, "pid": d.pid, "start_time": rfc3339_or_none(d.started_ms)},
-        "owner": d.owner,
-        "lacks": d.access.lacks if d.access is not None else None,
-        "mount_point": d.mount.point if d.mount is not None else None,
-        "file_system": d.mount.kind if d.mount is not None else None,
-    }
-
-
-def _doctor_service(s: ServiceFacts) -> DoctorService:
-    return {
-        "unit": s.unit,
-        "known_by": s.known_by,
-        "user": s.user,
-        "file": s.file,
-        "active": s.active,
-        "main_pid": s.main_pid,
-    }
-
-
-def doctor_word(severity: Severity) -> str:
-    """The word `doctor` uses: `works`, `info`, `warning`, `fails`."""
-    return _DOCTOR_WORDS[severity]
-
-
 def _doctor_finding(f: Finding) -> DoctorFindingDoc:
     assert f.area is not None, f
     c = f.change
     return {
         "area": f.area,
-        "state": _DOCTOR_WORDS[f.severity],
+        "state": _WORDS[f.severity],
         "code": f.code,
         "path": f.path,
         "says": f.says,
@@ -251,31 +228,20 @@ MAY_BE_ABSENT = (METADATA_LOG, REQUESTS, ANSWERS)
 _MOST_DIRS = 200_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """The command line of doctor: the settings (or why there are none), and the options that override them."""
-
-    settings: Settings
-    loaded: Loaded | None
-    wrong: ConfigError | None
-    config_file: str | None
-    log_dirs: Sequence[str]
-    state_dir: str
-    user: str | None = None
-
-
-def examine(question: Question, clock: Clock) -> DoctorFacts:
+def examine(call: Call, user: str | None, clock: Clock) -> DoctorFacts:
     """Inspect the host. Raises only UsageError (a user that we cannot become)."""
-    settings = question.settings
+    settings, wrong = _settings(call)
     brokers = find_brokers()
-    config, target = _configuration(question, brokers)
+    config, target = _configuration(call, settings, wrong, brokers)
     instance = config.instance
     service = inspect_service(f"logagent@{instance}.service" if instance is not None else "logagent.service")
     if service is not None:
         service = replace(service, setup=inspect_drop_in(instance))
-    log_dirs = _answering(target.log_dirs) if target is not None else ()
-    subject, identity = find_subject(question.user, service, question.state_dir, log_dirs)
-    daemon = inspect_daemon(question.state_dir)
+    # Only a child touches the log dirs whose disks do not answer.
+    reachable = tuple(d for d in target.log_dirs if real_path(d, ANSWER_SECONDS) is not None) if target else ()
+    of_others = {d.rstrip("/") for b in brokers for d in b.log_dirs} - {d.rstrip("/") for d in reachable}
+    subject, identity = find_subject(user, service, call.state_dir, reachable)
+    daemon = inspect_daemon(call.state_dir)
     facts = DoctorFacts(
         config=config,
         brokers=inspect_brokers(brokers, config.kafka_config),
@@ -283,46 +249,51 @@ def examine(question: Question, clock: Clock) -> DoctorFacts:
         service=service,
         proc=inspect_proc(mounts_or_none(), identity),
         daemon=daemon,
-        port=inspect_port(settings.metrics.listen, identity, daemon.pid) if question.wrong is None else None,
-        siblings=inspect_instances(config.file or config.default, log_dirs, settings.metrics.listen),
-        state=inspect_state_dir(question.state_dir, service, log_dirs, _strangers(brokers, log_dirs), identity),
+        port=inspect_port(settings.metrics.listen, identity, daemon.pid) if wrong is None else None,
+        siblings=inspect_instances(config.file or config.default, reachable, settings.metrics.listen),
+        state=inspect_state_dir(call.state_dir, service, reachable, of_others, identity),
         files=_files(settings, config, target, identity),
         root=os.geteuid() == 0,
     )
-    return facts if target is None else _with_broker(facts, question, target, log_dirs, identity, clock)
-
-
-def _answering(log_dirs: Sequence[str]) -> tuple[str, ...]:
-    """The log dirs whose disks answer; only a child touches the others."""
-    return tuple(d for d in log_dirs if real_path(d, ANSWER_SECONDS) is not None)
+    if target is None:
+        return facts
+    return _with_broker(facts, settings, target, reachable, identity, clock, call.state_dir)
 
 
 def _with_broker(
     facts: DoctorFacts,
-    question: Question,
+    settings: Settings,
     target: Target,
     reachable: Sequence[str],
     identity: Identity | None,
     clock: Clock,
+    state_dir: str,
 ) -> DoctorFacts:
     """Add what can only be inspected once the broker is known."""
-    log_dirs, answering, cluster, forgotten = _inspect_log_dirs(target, reachable, identity, clock, question.state_dir)
+    log_dirs, answering, cluster, forgotten = _inspect_log_dirs(target, reachable, identity, clock, state_dir)
     holders = inspect_holders(log_dirs, target.config, identity)
     stopped = all(d.holder is HolderState.FREE for d in log_dirs if d.health is not Health.OFFLINE)
-    config, settings = facts.config, question.settings
+    config, service = facts.config, facts.service
     if any(a.what == METADATA_LOG and not a.answered for a in facts.files):
         others = tuple(source for source in settings.assignments.sources if source != "kraft-log")
         settings = replace(settings, assignments=replace(settings.assignments, sources=others))
     try:
-        state_dir, now_ms = question.state_dir, clock.now_ms()
-        assignments, read = inspect_assignments(target, settings, cluster, state_dir, stopped=stopped, now_ms=now_ms)
+        assignments, read = inspect_assignments(
+            target, settings, cluster, state_dir, stopped=stopped, now_ms=clock.now_ms()
+        )
         read.close()
     except ConfigError as e:
         config = replace(config, problems=config.problems + (e.problems or (str(e),)), hint=e.hint)
         assignments, read = None, None
     missing = _inspect_missing(target, answering, read, clock, state_dir)
-    version = find_version(target, log_dirs, facts.brokers, read, cluster, question.state_dir)
+    version = find_version(target, log_dirs, facts.brokers, read, cluster, state_dir)
     strange = cluster.problems_for(version, zookeeper=not target.server.process_roles)
+    if service is not None and service.main_pid is not None:
+        # How the running daemon sees the paths that it has to write to.
+        table = mounts_or_none(service.main_pid)
+        written = [*answering, *(a.path for a in facts.files if a.write and a.answered)]
+        sandbox = {path: mount for path in written if (mount := inspect_mount(path, table)) is not None}
+        service = replace(service, sandbox=sandbox)
     return replace(
         facts,
         config=config,
@@ -333,7 +304,7 @@ def _with_broker(
         node_id=cluster.node_id,
         cluster_problems=strange,
         by_node=bool(cluster.by_node),
-        service=_with_sandbox(facts.service, answering, facts.files),
+        service=service,
         assignments=assignments,
         missing=missing,
         state=replace(facts.state, forgotten=forgotten) if facts.state is not None else None,
@@ -402,45 +373,40 @@ def _named_dirs(log_dir: OpenLogDir) -> list[PartitionDir]:
     ]
 
 
-def _configuration(q: Question, brokers: Sequence[BrokerConfigRead]) -> tuple[ConfigFacts, Target | None]:
-    settings = q.settings
-    file = q.loaded.file if q.loaded is not None else q.config_file
+def _configuration(
+    call: Call, settings: Settings, wrong: ConfigError | None, brokers: Sequence[BrokerConfigRead]
+) -> tuple[ConfigFacts, Target | None]:
+    loaded = call.loaded_settings
+    file = loaded.file if loaded is not None else call.config_file
+    # Whether the file itself names the broker, whatever our own environment says: the daemon has another one.
+    by_file = loaded is None or (
+        loaded.file is not None and load_valid_part(loaded.file, {})[0].settings.kafka.config is not None
+    )
     facts = ConfigFacts(
         file=file if file is not None and os.path.exists(file) else None,
-        default=q.config_file or str(DEFAULT_CONFIG),
+        default=call.config_file or str(DEFAULT_CONFIG),
         keys=key_lines(file) if file is not None else {},
-        problems=q.wrong.problems or (str(q.wrong),) if q.wrong is not None else (),
-        hint=q.wrong.hint if q.wrong is not None else None,
-        instance=instance_of(q.config_file),
+        problems=wrong.problems or (str(wrong),) if wrong is not None else (),
+        hint=wrong.hint if wrong is not None else None,
+        instance=instance_of(call.config_file),
         kafka_config=settings.kafka.config,
         named=settings.kafka.config is not None,
-        named_in_file=q.loaded is None or _names_broker(q.loaded.file),
-        log_dirs_named=bool(q.log_dirs),
+        named_in_file=by_file,
+        log_dirs_named=bool(call.log_dirs),
         mode=settings.cleanup.mode,
     )
-    if facts.instance is not None and settings.kafka.config is None and not q.log_dirs:
+    if facts.instance is not None and settings.kafka.config is None and not call.log_dirs:
         return facts, None
     try:
-        target = resolve_target(settings, q.log_dirs)
+        target = resolve_target(settings, call.log_dirs)
     except ConfigError as e:
-        if settings.kafka.config is None and not _the_only(brokers):
+        only = only_broker(brokers)
+        if settings.kafka.config is None and only is None:
             return facts, None  # none or several: other findings say so
-        config = settings.kafka.config or _the_only(brokers)
-        wrong = e.problems or (str(e),)
-        return replace(facts, kafka_config=config, problems=facts.problems + wrong, hint=e.hint or facts.hint), None
+        config = settings.kafka.config or (only.config if only is not None else None)
+        problems = facts.problems + (e.problems or (str(e),))
+        return replace(facts, kafka_config=config, problems=problems, hint=e.hint or facts.hint), None
     return replace(facts, kafka_config=target.config), target
-
-
-def _names_broker(file: str | None) -> bool:
-    """Whether the file itself does, whatever our own environment says: the daemon has another one."""
-    if file is None:
-        return False
-    return load_valid_part(file, {})[0].settings.kafka.config is not None
-
-
-def _the_only(brokers: Sequence[BrokerConfigRead]) -> str | None:
-    only = only_broker(brokers)
-    return only.config if only is not None else None
 
 
 def _log_dir(path: str, seen: LogDirFacts | None, identity: Identity | None) -> DoctorLogDirFacts:
@@ -497,20 +463,3 @@ def _files(
             wanted.append((metadata, METADATA_LOG, READ | SEARCH))
     accesses = (inspect_access(path, what, wants, identity) for path, what, wants in wanted if path)
     return tuple(access for access in accesses if access.exists or access.what not in MAY_BE_ABSENT)
-
-
-def _strangers(brokers: Sequence[BrokerConfigRead], log_dirs: Sequence[str]) -> set[str]:
-    """Log dirs of the other brokers on this host."""
-    return {d.rstrip("/") for broker in brokers for d in broker.log_dirs} - {d.rstrip("/") for d in log_dirs}
-
-
-def _with_sandbox(
-    service: ServiceFacts | None, log_dirs: Sequence[str], files: Sequence[AccessFacts]
-) -> ServiceFacts | None:
-    """Add how the running daemon sees the paths that it has to write to."""
-    if service is None or service.main_pid is None:
-        return service
-    table = mounts_or_none(service.main_pid)
-    paths = [*log_dirs, *(a.path for a in files if a.write and a.answered)]
-    seen = {path: mount for path in paths if (mount := inspect_mount(path, table)) is not None}
-    return replace(service, sandbox=seen)

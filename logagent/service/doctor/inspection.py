@@ -246,7 +246,7 @@ def inspect_daemon(state_dir: str) -> DaemonFacts:
             return DaemonFacts(socket=path, state="dead")
         closed = isinstance(cause, PermissionError)
         return DaemonFacts(socket=path, state="refused" if closed else "silent", detail=str(cause))
-    rows = status.get("log_dirs")
+    rows, failed = status.get("log_dirs"), status.get("reload_failed")
     dirs = None
     if isinstance(rows, list):
         dirs = tuple(str(row.get("path")) if isinstance(row, dict) else str(row) for row in rows)
@@ -258,12 +258,8 @@ def inspect_daemon(state_dir: str) -> DaemonFacts:
         log_dirs=dirs,
         mode=status.get("mode"),
         clock_doubt=status.get("clock_doubt"),
-        reload_failed=_error_in(status.get("reload_failed")),
+        reload_failed=str(failed.get("error")) if isinstance(failed, dict) else None,
     )
-
-
-def _error_in(document: object) -> str | None:
-    return str(document.get("error")) if isinstance(document, dict) else None
 
 
 def inspect_port(listen: str | None, identity: Identity | None, daemon_pid: int | None) -> PortFacts | None:
@@ -372,7 +368,6 @@ def inspect_instances(file: str, log_dirs: Sequence[str], listen: str | None) ->
 _HELD = (HolderState.HELD, HolderState.STARTING, HolderState.HIDDEN)
 # One of Kafka's main classes, or a file with arguments for java.
 _KAFKA = re.compile(r"kafka\.|org\.apache\.kafka\.|io\.confluent\.|@")
-_PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
 def inspect_brokers(configs: Sequence[BrokerConfigRead], chosen: str | None) -> tuple[BrokerFacts, ...]:
@@ -538,7 +533,7 @@ def client_address(server: ServerProperties) -> tuple[str | None, bool]:
             continue
         protocol = names.get(match[1], match[1]).upper()
         address = f"{match[2] if match[2] not in ('', '0.0.0.0') else 'localhost'}:{match[3]}"
-        if protocol == _PLAIN[0]:
+        if protocol == "PLAINTEXT":
             return address, False
         if best[0] is None:
             best = address, True

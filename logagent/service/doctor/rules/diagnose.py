@@ -84,11 +84,13 @@ def configuration(f: DoctorFacts) -> Iterator[Finding]:
             says = f"process {b.pid} is not treated as a broker: {b.ignored}"
             yield info("ignored-process", b.config, says, "if it is one, name its configuration with kafka.config")
         if not b.chosen and b.candidate:
+            name = "second" if b.unit is None else b.unit.removesuffix(".service").replace("@", "-")
             yield info(
                 "other-broker",
                 b.config,
                 f"another broker configuration on this host: {b.how}",
-                f"this agent does not serve its log dirs: it needs its own instance, {_instance_of(b)}",
+                "this agent does not serve its log dirs: it needs its own instance, such as"
+                f" logagent@{name} with /etc/logagent/{name}.toml",
             )
 
 
@@ -112,11 +114,6 @@ def _which_broker(known: Iterable[BrokerFacts], c: ConfigFacts) -> Iterator[Find
                 "say which one; with several brokers, logagent@NAME with /etc/logagent/NAME.toml serves one of them",
                 change=toml_change(c, "kafka.config", b.config),
             )
-
-
-def _instance_of(b: BrokerFacts) -> str:
-    name = "second" if b.unit is None else b.unit.removesuffix(".service").replace("@", "-")
-    return f"such as logagent@{name} with /etc/logagent/{name}.toml"
 
 
 def brokers(f: DoctorFacts) -> Iterator[Finding]:
@@ -239,7 +236,14 @@ def service(f: DoctorFacts) -> Iterator[Finding]:
         hint = "the commands work without it; the packages install logagent.service"
         yield info("no-service", "", "the daemon's unit is not installed", hint)
         return
-    problems = [*_setup(s), *_unnamed(f, s), *_blind(s), *_paths(f, s), *_failed(s)]
+    problems = [*_setup(s), *_unnamed(f, s), *_blind(s), *_paths(f, s)]
+    if s.active == "failed":
+        result = s.properties.get("Result", "unknown")
+        status = s.properties.get("ExecMainStatus", "unknown")
+        says = f"the service failed (result {result}, exit status {status})"
+        change = Change(line=f"systemctl restart {quote(s.unit)}")
+        hint = f"journalctl --unit {quote(s.unit)} says why"
+        problems.append(fatal("service-failed", s.unit, says, hint, change=change))
     if not problems:
         state = s.active or "state unknown: systemd does not answer"
         yield works("service", s.unit, f"{state}; user {s.user or 'root'}; nothing in the unit blocks the agent")
@@ -361,15 +365,6 @@ def _listed(text: str) -> list[str]:
 
 def _below(path: str, places: tuple[str, ...] | list[str]) -> bool:
     return any(path == p or path.startswith(f"{p.rstrip('/')}/") for p in places)
-
-
-def _failed(s: ServiceFacts) -> Iterator[Finding]:
-    if s.active == "failed":
-        result = s.properties.get("Result", "unknown")
-        status = s.properties.get("ExecMainStatus", "unknown")
-        says = f"the service failed (result {result}, exit status {status})"
-        change = Change(line=f"systemctl restart {quote(s.unit)}")
-        yield fatal("service-failed", s.unit, says, f"journalctl --unit {quote(s.unit)} says why", change=change)
 
 
 def daemon(f: DoctorFacts) -> Iterator[Finding]:
