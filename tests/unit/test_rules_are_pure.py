@@ -28,7 +28,6 @@ RULES = (
     "base/sizes.py",
     "base/times.py",
     "base/topic_ids.py",
-    "cleanup/rescue/retention_advice.py",
     "deletion/agent/summary.py",
     "disk/health.py",
     "service/summary.py",
@@ -110,7 +109,7 @@ def test_rules_import_nothing_that_acts(module: Path) -> None:
 
 def test_there_is_something_to_read() -> None:
     empty = [rule for rule in RULES if not any(fnmatch(m.relative_to(ROOT).as_posix(), rule) for m in MODULES)]
-    assert not empty and len(MODULES) > 60
+    assert not empty and len(MODULES) > 40
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,14 @@ from logagent.base.records import DirKey, Health
 from logagent.base.sizes import Space
 from logagent.cleanup.plan.plan import Execution
 from logagent.cleanup.plan_documents import plan_document
-from logagent.cleanup.rescue.inspection import BrokersPart, file_systems, free_room
-from logagent.cleanup.rescue.plan_rescue import LOCAL_SOURCES, RemovedByHand, Rescue, carry_out_rescue, plan_rescue
-from logagent.cleanup.rescue.retention_advice import RetentionAdvice
+from logagent.cleanup.rescue.plan_rescue import (
+    LOCAL_SOURCES,
+    carry_out_rescue,
+    file_systems,
+    free_room,
+    plan_rescue,
+)
+from logagent.cleanup.rescue.rules import BrokersPart, Rescue, RetentionAdvice
 from logagent.cleanup.run_plan import closing, say_how_it_ends, set_status, show_refusals, show_waiting
 from logagent.cleanup.session.of_command import (
     Progress,
@@ -37,7 +42,7 @@ from logagent.kafka.retention.topic_retention import LOCAL_RETENTION
 from logagent.verdict.facts import Facts
 
 if TYPE_CHECKING:
-    from logagent.cleanup.commands.documents import PlanDoc, RemovedByHandDoc, RescueDoc, RescueRoom, RetentionDoc
+    from logagent.cleanup.commands.documents import PlanDoc, RescueDoc, RescueRoom, RetentionDoc
 
 Room = Mapping[str, Space]
 # Kept directories shown without -v, largest first.
@@ -69,7 +74,19 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
         "more": rescue.more,
         "room": _room(rescue.free),
         "room_after": _room(room_after),
-        "removed_by_hand": [_removed_by_hand(r) for r in rescue.removed_by_hand],
+        "removed_by_hand": [
+            {
+                "log_dir": r.log_dir,
+                "file": r.file.path,
+                "pid": r.file.pid,
+                "program": r.program,
+                "descriptor": r.file.descriptor,
+                "bytes": r.file.bytes,
+                "allocated": r.file.allocated,
+                "is_holder": r.is_holder,
+            }
+            for r in rescue.removed_by_hand
+        ],
         "open_removed": [
             {"log_dir": o.log_dir, "pid": o.pid, "program": o.program, "bytes": o.bytes, "is_holder": o.is_holder}
             for o in rescue.open_removed
@@ -91,19 +108,6 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
             {"log_dir": k.log_dir, "name": k.name, "reason": k.reason, "detail": k.detail, "bytes": k.bytes}
             for k in rescue.kept
         ],
-    }
-
-
-def _removed_by_hand(r: RemovedByHand) -> RemovedByHandDoc:
-    return {
-        "log_dir": r.log_dir,
-        "file": r.file.path,
-        "pid": r.file.pid,
-        "program": r.program,
-        "descriptor": r.file.descriptor,
-        "bytes": r.file.bytes,
-        "allocated": r.file.allocated,
-        "is_holder": r.is_holder,
     }
 
 
@@ -334,7 +338,12 @@ def rescue(call: Call, need: str | None, execute: bool, approve: str | None, inc
         )
         execution = None
         if execute:
-            offered, execution = _carried_out(call, session, offered, approve is not None, include_internal)
+            total = sum(o.proposal.dir.allocated for o in offered.offers.values())
+            with Stopper(call) as stopper, Progress(call, "Removing", total=total) as progress:
+                manager = session.log_manager(stop=stopper, on_progress=progress.on_bytes)
+                offered, execution = carry_out_rescue(
+                    session, offered, manager, approved=approve is not None, include_internal=include_internal
+                )
         _report(call, session, facts, offered, execution)
 
 
@@ -368,15 +377,6 @@ def _read_what_is_here(session: Session, call: Call) -> None:
         raise unusable
     for problem in session.assignments.problems:
         (call.detail if session.assignments.usable else call.say)(f"assignments: {problem}")
-
-
-def _carried_out(
-    call: Call, session: Session, offered: Rescue, approved: bool, include_internal: bool
-) -> tuple[Rescue, Execution]:
-    total = sum(o.proposal.dir.allocated for o in offered.offers.values())
-    with Stopper(call) as stopper, Progress(call, "Removing", total=total) as progress:
-        manager = session.log_manager(stop=stopper, on_progress=progress.on_bytes)
-        return carry_out_rescue(session, offered, manager, approved=approved, include_internal=include_internal)
 
 
 def _report(call: Call, session: Session, facts: Facts, offered: Rescue, execution: Execution | None) -> None:

@@ -1,7 +1,8 @@
-"""The plan of `logagent rescue`: every step that may be offered, in order, until enough is freed.
+"""Plans a rescue: every step that may be offered, in order, until enough is freed. Reads for that what inventory and
+facts do not have: what each directory would free, the logs of duplicates, the ages of segments.
 
-Carries a rescue out: what is removed directly, what is set aside and then removed in the same run, and more of what
-is due while the file system has got back less than is needed.
+Carries it out: what is removed directly, what is set aside and then removed in the same run, and more of what is due
+while the file system has got back less than is needed.
 
 One step after the other: no copy of another step is read before a marked directory is gone, and on a full disk a rename
 may need what the removals before it have freed.
@@ -9,37 +10,41 @@ may need what the removals before it have freed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import os
+import stat
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 from logagent.base.claims import Claim
-from logagent.base.records import DirKey, Holder, HolderState, Identity, Kind, Outcome, PartitionDir, RemovedFile
+from logagent.base.dir_names import REMOTE_LOG_METADATA, classify, leftovers
+from logagent.base.errors import LogAgentError
+from logagent.base.linux.mounts import kind_of
+from logagent.base.records import DirKey, Holder, HolderState, Identity, Kind, Outcome, PartitionDir, Verdict
 from logagent.base.sizes import NOTHING, Space
-from logagent.cleanup.execute.log_manager import LogManager
+from logagent.cleanup.execute.log_manager import TRUNCATES_HELD_SINCE, LogManager
 from logagent.cleanup.plan.due import RETRY, Part, what_is_due
 from logagent.cleanup.plan.plan import Execution, Flags, Plan, Proposal, Refusal, Waiting, action_id, plan_id
-from logagent.cleanup.rescue.inspection import (
+from logagent.cleanup.rescue.rules import (
+    BOOKS_BYTES,
+    LARGEST_TOPICS,
     BrokersPart,
     CameBack,
-    Room,
-    brokers_part,
-    file_systems,
-    free_by_device,
-    free_room,
-    leftover_files,
-    plain_files,
-    room_given_back,
-    what_came,
-)
-from logagent.cleanup.rescue.rules import (
-    Kept,
     Offer,
+    OpenRemoved,
+    RemovedByHand,
+    Rescue,
     Step,
+    advise,
     approved,
     at_risk,
+    given_back,
     in_order,
     kept,
+    loaded,
     offer_duplicate,
     offer_leftovers,
     removal_of,
@@ -49,78 +54,24 @@ from logagent.cleanup.rescue.rules import (
 )
 from logagent.cleanup.session.session import Session, new_uuid
 from logagent.disk.calls import Stop
+from logagent.disk.log_dir import BROKER_FILES, OpenLogDir
+from logagent.disk.unlink import gives_back
+from logagent.kafka.files.checkpoint_files import TEMP_PREFIX
+from logagent.kafka.files.meta_properties import META_PROPERTIES
+from logagent.kafka.files.segment_files import segment_times
 from logagent.kafka.processes.broker_process import inspect_process
+from logagent.kafka.retention.topic_retention import LOCAL_RETENTION, RETENTION, SegmentAge, TopicConfigs
 from logagent.verdict.duplicates import Duplicates, duplicates, pairs
 from logagent.verdict.evidence.stray_questions import read_as_loaded
 from logagent.verdict.facts import Facts
 
+T = TypeVar("T")
+# With what `kafka-storage.sh format` writes.
+_KAFKAS_FILES = frozenset({*BROKER_FILES, "bootstrap.checkpoint"})
+# Free inodes of a file system that creates them on demand (btrfs).
+UNCOUNTED = 1 << 31
 # Sources that need no network: what only a running cluster can prove is unknown here.
 LOCAL_SOURCES = ("kraft-log", "file")
-_BOOKS_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class OpenRemoved:
-    """Removed files that one process keeps open; they are freed when it ends, and nothing else is lost. `files`: the
-    blocks of each, in bytes."""
-
-    log_dir: str
-    pid: int
-    program: str | None
-    files: Mapping[Identity, int]
-    is_holder: bool
-
-    @property
-    def bytes(self) -> int:
-        return sum(self.files.values())
-
-
-@dataclass(frozen=True, slots=True)
-class RemovedByHand:
-    """A file that one process keeps open, and that may be the only copy of its records."""
-
-    log_dir: str
-    file: RemovedFile
-    program: str | None
-    is_holder: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Rescue:
-    """`plan`: what would be done now; `offers`: which step each of its actions is. `more`: what could be freed beyond
-    the need. `unread_processes`: how many `open_removed` lacks. `free`: by log dir. `removed_by_hand`: what is lost
-    when a process ends; while there is any, no stop or restart is advised. `came`: what the file system got back, once
-    the plan was carried out, `expected`: the blocks of what was removed, and `kept_open`: of what was removed meanwhile
-    where it acted, what processes keep open."""
-
-    plan: Plan
-    offers: dict[DirKey, Offer]
-    more: int
-    need: int | None
-    kept: list[Kept]
-    open_removed: list[OpenRemoved]
-    unread_processes: int
-    by_broker: BrokersPart
-    free: dict[str, Space]
-    removed_by_hand: list[RemovedByHand]
-    came: CameBack | None = None
-    expected: int = 0
-    kept_open: int = 0
-
-    @property
-    def gives_back(self) -> int:
-        return _given_back(self.offers.values())
-
-    @property
-    def missing(self) -> int:
-        """What of the need the plan leaves, or left when it was carried out."""
-        return max(0, (self.need or 0) - (self.gives_back if self.came is None else self.came.bytes))
-
-    @property
-    def came_less(self) -> int:
-        """By how many bytes less came than was removed; 0 up to what a file system's own books take."""
-        lacks = self.expected - self.came.bytes if self.came is not None else 0
-        return max(0, lacks - _BOOKS_BYTES)
 
 
 def plan_rescue(
@@ -143,7 +94,7 @@ def plan_rescue(
     if of_that_id is not None:
         chosen = of_that_id
     refusals = list(found.refusals)
-    if only_due and (need is None or _given_back(chosen) < need):
+    if only_due and (need is None or given_back(chosen) < need):
         refusals += [_early(o) for o in found.offers if o.shortens is not None and (need is None or o.helps)]
     plan = session.plan(
         [o.proposal for o in chosen],
@@ -190,7 +141,7 @@ def _rescue(
     session: Session, facts: Facts, found: _Possible, plan: Plan, offers: dict[DirKey, Offer], need: int | None
 ) -> Rescue:
     """The plan with everything that a rescue reports beside it."""
-    by_hand, spared, given = _removed_by_hand(facts), session.spared, _given_back(offers.values())
+    by_hand, spared, given = _removed_by_hand(facts), session.spared, given_back(offers.values())
     if by_hand:
         plan = replace(plan, refusals=tuple(map(without_a_stop, plan.refusals)))
     idle = [o.proposal.dir for o in found.offers if need is not None and not o.helps and o.key not in offers]
@@ -199,7 +150,7 @@ def _rescue(
     return Rescue(
         plan,
         offers,
-        _given_back(found.offers) - given,
+        given_back(found.offers) - given,
         need,
         kept(here, plain_files(session), facts, found.concerned, found.duplicates, idle),
         _open_removed(facts, spared),
@@ -208,10 +159,6 @@ def _rescue(
         {path: room for path, room in free_room(session).items() if path not in spared},
         by_hand,
     )
-
-
-def _given_back(offers: Iterable[Offer]) -> int:
-    return sum(o.gives_back for o in offers)
 
 
 def _approved(approve: str, chosen: list[Offer], possible: list[Offer], due: list[Offer]) -> list[Offer] | None:
@@ -327,6 +274,169 @@ def _program(pid: int) -> str | None:
     return process.short_command if process is not None else None
 
 
+# What is read besides inventory and facts
+
+
+def inspect_each(
+    session: Session, dirs: Iterable[PartitionDir], read: Callable[[int, PartitionDir], T]
+) -> dict[DirKey, T]:
+    """`read(fd, dir)` for those that still exist and can be opened, log dir by log dir."""
+
+    def of_log_dir(log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> dict[DirKey, T]:
+        of_them: dict[DirKey, T] = {}
+        for d in dirs:
+            try:
+                with log_dir.acting("read", d.name):
+                    fd = log_dir.open_child(d.name, d.identity)
+                    try:
+                        of_them[d.key] = read(fd, d)
+                    finally:
+                        os.close(fd)
+            except LogAgentError:
+                if log_dir.offline() is not None:
+                    raise
+        return of_them
+
+    by_log_dir: dict[str, list[PartitionDir]] = {}
+    for d in dirs:
+        by_log_dir.setdefault(d.log_dir, []).append(d)
+    opened = session.log_dirs.opened()
+    jobs = {path: partial(of_log_dir, opened[path], ds) for path, ds in by_log_dir.items() if path in opened}
+    found: dict[DirKey, T] = {}
+    for looked in session.calls.call_each(jobs).values():
+        if not isinstance(looked, LogAgentError):
+            found |= looked
+    return found
+
+
+def room_given_back(session: Session, facts: Facts, dirs: Iterable[PartitionDir]) -> dict[DirKey, Space]:
+    """By directory, what its file system gets back if it is removed now."""
+    truncates = facts.kafka_version is not None and facts.kafka_version >= TRUNCATES_HELD_SINCE
+
+    def read(fd: int, d: PartitionDir) -> Space:
+        where = facts.log_dirs[d.log_dir]
+        held = where.holder.state is HolderState.HELD and bool(where.open_by.get(d.name))
+        return gives_back(fd, held=held, truncates_held=truncates)
+
+    return inspect_each(session, dirs, read)
+
+
+def leftover_files(session: Session, facts: Facts) -> list[tuple[PartitionDir, tuple[list[str], int]]]:
+    """Of assigned directories on log dirs that no broker uses now: the files that a start would drop, and the bytes
+    that their file system gets back."""
+
+    def read(fd: int, d: PartitionDir) -> tuple[list[str], int]:
+        names = leftovers(os.listdir(fd))
+        size = 0
+        for name in names:
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+                size += found.st_blocks * 512
+        return names, size
+
+    free = {p for p, where in facts.log_dirs.items() if where.holder.state is HolderState.FREE and not where.quarantine}
+    assigned = [
+        d
+        for d in session.of_kind(Kind.CURRENT, Kind.FUTURE)
+        if d.log_dir in free and facts.ruling(d).verdict is Verdict.ASSIGNED
+    ]
+    seen = inspect_each(session, assigned, read)
+    return [(d, seen[d.key]) for d in assigned if d.key in seen and seen[d.key][0]]
+
+
+def brokers_part(session: Session, facts: Facts, planned: Container[DirKey], need: int | None) -> BrokersPart:
+    """`planned`: what the plan removes or could remove; `need`: the bytes that are needed beyond that."""
+    if need is not None and need <= 0:
+        return BrokersPart()
+    configs = _with_signs(session.assignments.topic_configs, session.dirs)
+    spared = session.spared
+    current = loaded((d for d in session.dirs if d.log_dir not in spared), facts, planned)
+    sizes: dict[str, int] = {}
+    for d in current:
+        sizes[d.topic or ""] = sizes.get(d.topic or "", 0) + d.allocated
+    ordered = sorted(sizes, key=lambda topic: (-sizes[topic], topic))
+    compacted = [(topic, sizes[topic], configs.policy_of(topic) or "") for topic in ordered if configs.keeps_all(topic)]
+    ordered = [topic for topic in ordered if not configs.keeps_all(topic)]
+    left_out = [(topic, sizes[topic], why) for topic in ordered if (why := configs.why_no_setting(topic)) is not None]
+    largest = [topic for topic in ordered if configs.setting_of(topic) is not None][:LARGEST_TOPICS]
+    wanted = [d for d in current if d.topic in largest]
+    ages = inspect_each(session, wanted, lambda fd, d: segment_times(fd))
+    by_topic: dict[str, list[list[SegmentAge]]] = {}
+    for d in wanted:
+        by_topic.setdefault(d.topic or "", []).append(ages.get(d.key, []))
+    advice, expired = advise(by_topic, sizes, facts.now_ms, need, configs)
+    return BrokersPart(
+        [a for a in advice if a.setting == RETENTION],
+        [a for a in advice if a.setting == LOCAL_RETENTION],
+        expired,
+        compacted[:LARGEST_TOPICS],
+        left_out[:LARGEST_TOPICS],
+    )
+
+
+def _with_signs(configs: TopicConfigs, dirs: Iterable[PartitionDir]) -> TopicConfigs:
+    """`configs`, with what a broker that has remote storage leaves in its log dirs, whatever `server.properties` says:
+    its cache of remote indexes (`RemoteIndexCache`), or the topic of its remote metadata."""
+    if not any(d.kind is Kind.CACHE or d.topic == REMOTE_LOG_METADATA for d in dirs):
+        return configs
+    return replace(configs, tiering=replace(configs.tiering, on_broker=True))
+
+
+def plain_files(session: Session) -> list[tuple[DirKey, int]]:
+    """The files in the log dirs that are acted on and that Kafka did not write, with their bytes on disk."""
+
+    def read(log_dir: OpenLogDir) -> list[tuple[DirKey, int]]:
+        with log_dir.acting("look"), os.scandir(log_dir.fd) as entries:
+            files: list[tuple[DirKey, int]] = []
+            for e in entries:
+                # Also what Kafka and we write before it gets its name.
+                name = e.name.removeprefix(TEMP_PREFIX).removesuffix(".tmp")
+                if name not in _KAFKAS_FILES and e.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):
+                        files.append((DirKey(log_dir.path, e.name), e.stat(follow_symlinks=False).st_blocks * 512))
+            return files
+
+    online = session.log_dirs.online()
+    jobs = {path: partial(read, d) for path, d in online.items() if path not in session.spared}
+    looked = session.calls.call_each(jobs).values()
+    return [file for files in looked if not isinstance(files, LogAgentError) for file in files]
+
+
+def free_room(session: Session) -> Mapping[str, Space]:
+    """By log dir, what is free for users other than root (a large number if inodes are not counted)."""
+
+    def read(log_dir: OpenLogDir) -> Space:
+        with log_dir.acting("statvfs"):
+            room = os.fstatvfs(log_dir.fd)
+        return Space(room.f_bavail * room.f_frsize, room.f_favail if room.f_files else UNCOUNTED)
+
+    jobs = {path: partial(read, log_dir) for path, log_dir in session.log_dirs.online().items()}
+    return {
+        path: found for path, found in session.calls.call_each(jobs).items() if not isinstance(found, LogAgentError)
+    }
+
+
+def file_systems(session: Session) -> list[tuple[list[str], int]]:
+    """The log dirs that may be acted on by file system, each with its free bytes, the fullest first. Told apart by
+    device, as everywhere: subvolumes that share their space count as several. Log dirs that were never used, such as
+    the mount point of a disk that is not mounted, are left out."""
+    opened, found = session.log_dirs.online(), dict[int, tuple[list[str], int]]()
+    looked = session.calls.call_each({path: partial(_is_unused, log_dir) for path, log_dir in opened.items()})
+    for path, room in free_room(session).items():
+        if path not in session.spared and looked.get(path) is not True:
+            found.setdefault(opened[path].identity.device, ([], room.bytes))[0].append(path)
+    return sorted(found.values(), key=lambda where: where[1])
+
+
+def _is_unused(log_dir: OpenLogDir) -> bool:
+    """No `meta.properties`, and nothing that is named like what a broker makes: there is nothing to free."""
+    with log_dir.acting("look"), os.scandir(log_dir.fd) as entries:
+        return not any(e.name == META_PROPERTIES or classify(e.name).kind is not Kind.INVALID for e in entries)
+
+
+# Carrying it out
+
+
 def carry_out_rescue(
     session: Session, rescue: Rescue, manager: LogManager, *, approved: bool, include_internal: bool
 ) -> tuple[Rescue, Execution]:
@@ -361,12 +471,14 @@ def carry_out_rescue(
     return (_with_who_keeps_it(session, rescue) if rescue.came_less else rescue), execution
 
 
-def _measured(session: Session, rescue: Rescue, execution: Execution, before: Mapping[int, Room], stop: Stop) -> Rescue:
+def _measured(
+    session: Session, rescue: Rescue, execution: Execution, before: Mapping[int, FreeBytes], stop: Stop
+) -> Rescue:
     """With what came back until now where it acted: elsewhere a broker frees and writes, too."""
     expected = execution.freed_bytes
     acted_on = {p.dir.device for p in rescue.plan.actions}
     rooms = {device: before.get(device) for device in acted_on}
-    return replace(rescue, came=what_came(session, rooms, expected - _BOOKS_BYTES, stop), expected=expected)
+    return replace(rescue, came=what_came(session, rooms, expected - BOOKS_BYTES, stop), expected=expected)
 
 
 def _with_who_keeps_it(session: Session, rescue: Rescue) -> Rescue:
@@ -459,3 +571,59 @@ def _together(first: Execution, then: Execution) -> Execution:
 def _outcome(execution: Execution, p: Proposal) -> Outcome | None:
     result = execution.results.get(action_id(p))
     return result.outcome if result is not None else None
+
+
+# What came back
+
+# File systems on which files can share blocks: a copy by `cp --reflink`, or a snapshot, keeps what is removed.
+_SHARES_BLOCKS = frozenset({"xfs", "btrfs", "zfs", "bcachefs", "ocfs2"})
+# What is removed comes back with the next transaction there: by default within 30 s (btrfs), 5 s (zfs).
+_COMES_LATE = frozenset({"btrfs", "zfs", "bcachefs"})
+_QUIET_SECONDS, _LATE_SECONDS, _POLL_SECONDS = 2.0, 35.0, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class FreeBytes:
+    """Free bytes of one file system: for users other than root, and for root, whose reserve is among them."""
+
+    users: int
+    root: int
+    kind: str
+
+
+def free_by_device(session: Session) -> dict[int, FreeBytes]:
+    """Of each file system that a log dir is on which answers."""
+
+    def read(log_dir: OpenLogDir) -> tuple[int, FreeBytes]:
+        with log_dir.acting("statvfs"):
+            room, kind = os.fstatvfs(log_dir.fd), kind_of(log_dir.fd)
+        return log_dir.identity.device, FreeBytes(room.f_bavail * room.f_frsize, room.f_bfree * room.f_frsize, kind)
+
+    jobs = {path: partial(read, log_dir) for path, log_dir in session.log_dirs.online().items()}
+    return dict(r for r in session.calls.call_each(jobs).values() if not isinstance(r, LogAgentError))
+
+
+def what_came(
+    session: Session, before: Mapping[int, FreeBytes | None], wanted: int, stop: Callable[[], bool]
+) -> CameBack:
+    """Waits until `wanted` bytes came back, or no more comes: xfs frees what was removed in the background, and btrfs
+    with its next transaction. `before`: by device, None if it did not answer."""
+    clock = session.clock
+    late = any(room is not None and room.kind in _COMES_LATE for room in before.values())
+    quiet = _LATE_SECONDS if late else _QUIET_SECONDS
+    most, since = -1, clock.monotonic()
+    while (came := _came(before, free_by_device(session))).bytes < wanted and not stop():
+        if came.bytes > most:
+            most, since = came.bytes, clock.monotonic()
+        elif clock.monotonic() - since > quiet:
+            break
+        clock.sleep(_POLL_SECONDS)
+    return came
+
+
+def _came(before: Mapping[int, FreeBytes | None], now: Mapping[int, FreeBytes]) -> CameBack:
+    both = [(room, now[device]) for device, room in before.items() if room is not None and device in now]
+    users = sum(max(0, after.users - room.users) for room, after in both)
+    root = sum(max(0, after.root - room.root) for room, after in both)
+    shares = sorted({room.kind for room, _ in both if room.kind in _SHARES_BLOCKS})
+    return CameBack(users, max(0, root - users), tuple(shares), len(before) - len(both))

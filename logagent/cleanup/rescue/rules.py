@@ -2,32 +2,42 @@
 
 A plan like any other: every step is a `Proposal` that passes every guard before it is shown and again before it is
 done. A step that shortens a wait (`cleanup.min_age`, `cleanup.stray_retention`, a delay of the queue) needs approval of
-exactly that plan. The only directories offered are those marked, set aside, proven to be orphans, or doubles of a
-partition that another log dir of this host holds in full. Everything else is kept, with the reason: an only copy, an
+exactly that plan. The only directories offered are those marked, set aside, proven to be orphans, or duplicates of
+a partition that another log dir of this host holds in full. Everything else is kept, with the reason: an only copy, an
 assigned directory, anything uncertain.
 
-Which removed files that a process keeps open are room to be had, and which may be the only copy of records.
-
-A broker never unlinks a segment that it serves: it renames it to `.deleted` first (`LogSegment.changeFileSuffixes`), or
-its whole directory to `-delete` (`LogManager.asyncDelete`). What is unlinked under another name was removed by somebody
-else while the broker goes on serving it from its descriptor; a restart is what loses it. So only what has one of those
+**Removed files that a process keeps open** are room to be had, or may be the only copy of records. A broker never
+unlinks a segment that it serves: it renames it to `.deleted` first (`LogSegment.changeFileSuffixes`), or its whole
+directory to `-delete` (`LogManager.asyncDelete`). What is unlinked under another name was removed by somebody else
+while the broker goes on serving it from its descriptor; a restart is what loses it. So only what has one of those
 names, is below a `-stray`, in the cache of remote indexes, or in no directory at all is room, or belongs to a directory
 of a topic that is proven to be gone; everything else is data at risk: of a topic that lives on other nodes, these may
-lack what is here. Nobody knows whose a directory was that is gone with
-its `partition.metadata`, so its files are at risk too. Decides; no I/O.
+lack what is here. Nobody knows whose a directory was that is gone with its `partition.metadata`, so its files are at
+risk too.
+
+**A lower `retention.ms`** on the largest topics: what it would free on this host. Only a broker can apply it. Computed
+as Kafka does (`UnifiedLog.deleteRetentionMsBreachedSegments`): whole segments, oldest first, as long as the largest
+timestamp is older than the retention; the active segment too, which is rolled then (`deletableSegments`, since 2.5 at
+least; only an empty one stays). That nothing beyond the high watermark goes is not known here.
+
+What a tiered topic has on this host goes by `local.retention.ms`, once it has been copied; its `retention.ms` governs
+the remote copies too, so none is ever advised for a topic that may be tiered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from logagent.base import dir_names
-from logagent.base.dir_names import classify
-from logagent.base.records import ActionKind, DirKey, Kind, PartitionDir, RemovedFile, Verdict
+from logagent.base.dir_names import NEVER_DELETED, classify, is_internal, is_valid_topic
+from logagent.base.records import ActionKind, DirKey, Health, Identity, Kind, PartitionDir, RemovedFile, Verdict
+from logagent.base.sizes import Space
 from logagent.cleanup.plan.plan import Flags, Plan, PlanGuard, Proposal, Refusal, first_of_plan
 from logagent.cleanup.plan.proposals import NewUuid, rename_away
+from logagent.kafka.retention.reasons import oldest_that_go
+from logagent.kafka.retention.topic_retention import RETENTION, UNKNOWN_CONFIGS, SegmentAge, TopicConfigs, kafka_configs
 from logagent.verdict.duplicates import Duplicate, Duplicates
 from logagent.verdict.facts import Facts
 from logagent.verdict.strays import needs_cover
@@ -256,3 +266,231 @@ def removal_of(set_aside: PartitionDir, before: Proposal) -> Proposal:
         flags=before.flags,
         duplicate=before.duplicate,
     )
+
+
+# What only a running broker frees
+
+LARGEST_TOPICS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionAdvice:
+    """`gives_back`: for each retention in ms that may be set (longest first), the bytes on this host that only this
+    would free: what is past the present retention does not count. `retention_ms`: the one to set; `now_ms`: the present
+    one (below 0: unlimited), and where that is unknown (None) it may be lower already, and then nothing is freed.
+    `policy`: its `cleanup.policy`; where that is unknown (None) it may free nothing. `setting`: which retention; of a
+    tiered topic (LOCAL_RETENTION) only what was copied already is freed."""
+
+    topic: str
+    bytes: int
+    retention_ms: int
+    gives_back: Mapping[int, int]
+    policy: str | None = None
+    now_ms: int | None = None
+    setting: str = RETENTION
+
+    @property
+    def command(self) -> str:
+        """The `kafka-configs.sh` command line that sets it, for a shell."""
+        return kafka_configs(self.topic, "--alter", "--add-config", f"{self.setting}={self.retention_ms}")
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Bytes of a topic on this host that are past its retention, which a running broker deletes by itself."""
+
+    topic: str
+    bytes: int
+    retention_ms: int
+
+
+def loaded(dirs: Iterable[PartitionDir], facts: Facts, planned: Container[DirKey]) -> list[PartitionDir]:
+    """The directories in which retention would free anything on this host: assigned replicas of topics that are
+    neither internal nor `NEVER_DELETED`, in log dirs that their broker can use, without those that the plan
+    removes (`planned`).
+
+    No broker starts with two copies of a partition, so neither of them counts.
+    """
+    found: dict[tuple[str | None, int | None], list[PartitionDir]] = {}
+    for d in dirs:
+        where = facts.log_dirs.get(d.log_dir)
+        if (
+            d.kind is Kind.CURRENT
+            and d.topic is not None
+            # Topics that exist have legal names; a directory can have any.
+            and is_valid_topic(d.topic)
+            and not is_internal(d.topic)
+            and d.topic not in NEVER_DELETED
+            and not d.removal_started
+            and d.key not in planned
+            and where is not None
+            and where.health in (Health.ONLINE, Health.FULL)
+            and d.log_dir not in facts.cluster_problems
+            and facts.ruling(d).verdict is Verdict.ASSIGNED
+        ):
+            found.setdefault((d.topic_id, d.partition), []).append(d)
+    return [copies[0] for copies in found.values() if len(copies) == 1]
+
+
+def advise(
+    topics: Mapping[str, Sequence[Iterable[SegmentAge]]],
+    sizes: Mapping[str, int],
+    now_ms: int,
+    need: int | None,
+    configs: TopicConfigs = UNKNOWN_CONFIGS,
+) -> tuple[list[RetentionAdvice], list[Expired]]:
+    """Advice for each topic (with its partitions' segments) that could free anything, the largest gain first;
+    and what is past the retention of its topic already.
+
+    The suggested retention is the longest that frees `need` (less what is past retention); if none does, the shortest
+    that frees anything; if `need` is None, the longest that frees anything. There is none if nothing more is needed.
+    What a tiered topic has past its local retention does not count as needed: it may not have been copied yet.
+    """
+    settings = {topic: setting for topic in topics if (setting := configs.setting_of(topic)) is not None}
+    # The active segment of a tiered topic is not copied, and so not deleted, before it is rolled.
+    logs = {
+        topic: [[s for s in segments if setting == RETENTION or not s.active] for segments in topics[topic]]
+        for topic, setting in settings.items()
+    }
+    past = _past_retention(logs, now_ms, configs)
+    gone, expired = {e.topic: e.bytes for e in past}, [e for e in past if settings[e.topic] == RETENTION]
+    if need is not None:
+        need -= sum(e.bytes for e in expired)
+        if need <= 0:
+            return [], expired
+    found: list[RetentionAdvice] = []
+    for topic, partitions in logs.items():
+        gives = {
+            step: sum(_older(log, now_ms - step) for log in partitions) - gone.get(topic, 0)
+            for step in configs.steps(topic)
+        }
+        chosen = _step_to_set(gives, need)
+        if chosen is not None:
+            policy, present = configs.policy_of(topic), configs.retention_of(topic)
+            found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, policy, present, settings[topic]))
+    return sorted(found, key=lambda a: (-a.gives_back[a.retention_ms], a.topic)), expired
+
+
+def _past_retention(
+    logs: Mapping[str, Sequence[Sequence[SegmentAge]]], now_ms: int, configs: TopicConfigs
+) -> list[Expired]:
+    return [
+        Expired(topic, size, now)
+        for topic, partitions in logs.items()
+        if (now := configs.retention_of(topic)) is not None
+        and now >= 0
+        and configs.policy_of(topic) is not None
+        and (size := sum(_older(log, now_ms - now) for log in partitions)) > 0
+    ]
+
+
+def _step_to_set(gives: Mapping[int, int], need: int | None) -> int | None:
+    """Of the retentions, from the longest to the shortest, the one to suggest; None if none frees anything."""
+    useful = [step for step in gives if gives[step] > 0]
+    enough = [step for step in useful if need is None or gives[step] >= need]
+    return enough[0] if enough else useful[-1] if useful else None
+
+
+def _older(log: Sequence[SegmentAge], than_ms: int) -> int:
+    """The bytes on disk that go once everything before `than_ms` is past the retention."""
+    going = oldest_that_go([s.bytes for s in log], (s.largest_ms for s in log), than_ms, 0, -1)
+    return sum(s.bytes for s in log[: len(going)])
+
+
+# What a rescue reports
+
+# What a file system's own books take.
+BOOKS_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersPart:
+    """What only a running broker can free, of the largest topics. `local_retention`: of tiered ones. `compacted`:
+    (topic, bytes, `cleanup.policy`) of those of which retention frees nothing; `no_retention`: (topic, bytes, why) of
+    those for which none may be advised."""
+
+    retention: Sequence[RetentionAdvice] = ()
+    local_retention: Sequence[RetentionAdvice] = ()
+    expired: Sequence[Expired] = ()
+    compacted: Sequence[tuple[str, int, str]] = ()
+    no_retention: Sequence[tuple[str, int, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CameBack:
+    """By how many bytes more is free now than before. `reserved`: what root's reserve took of it. `shares_blocks`:
+    kinds of file systems that may keep blocks for other files. `unread`: how many did not answer before or now; nothing
+    is known to have come there."""
+
+    bytes: int
+    reserved: int
+    shares_blocks: tuple[str, ...]
+    unread: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRemoved:
+    """Removed files that one process keeps open; they are freed when it ends, and nothing else is lost. `files`: the
+    blocks of each, in bytes."""
+
+    log_dir: str
+    pid: int
+    program: str | None
+    files: Mapping[Identity, int]
+    is_holder: bool
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.files.values())
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedByHand:
+    """A file that one process keeps open, and that may be the only copy of its records."""
+
+    log_dir: str
+    file: RemovedFile
+    program: str | None
+    is_holder: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """`plan`: what would be done now; `offers`: which step each of its actions is. `more`: what could be freed beyond
+    the need. `unread_processes`: how many `open_removed` lacks. `free`: by log dir. `removed_by_hand`: what is lost
+    when a process ends; while there is any, no stop or restart is advised. `came`: what the file system got back, once
+    the plan was carried out, `expected`: the blocks of what was removed, and `kept_open`: of what was removed meanwhile
+    where it acted, what processes keep open."""
+
+    plan: Plan
+    offers: dict[DirKey, Offer]
+    more: int
+    need: int | None
+    kept: list[Kept]
+    open_removed: list[OpenRemoved]
+    unread_processes: int
+    by_broker: BrokersPart
+    free: dict[str, Space]
+    removed_by_hand: list[RemovedByHand]
+    came: CameBack | None = None
+    expected: int = 0
+    kept_open: int = 0
+
+    @property
+    def gives_back(self) -> int:
+        return given_back(self.offers.values())
+
+    @property
+    def missing(self) -> int:
+        """What of the need the plan leaves, or left when it was carried out."""
+        return max(0, (self.need or 0) - (self.gives_back if self.came is None else self.came.bytes))
+
+    @property
+    def came_less(self) -> int:
+        """By how many bytes less came than was removed; 0 up to what a file system's own books take."""
+        lacks = self.expected - self.came.bytes if self.came is not None else 0
+        return max(0, lacks - BOOKS_BYTES)
+
+
+def given_back(offers: Iterable[Offer]) -> int:
+    return sum(o.gives_back for o in offers)

@@ -20,7 +20,7 @@ from logagent.cleanup.execute.log_manager import LogManager
 from logagent.cleanup.plan.due import what_is_due
 from logagent.cleanup.plan.plan import Execution, Plan, Proposal, Waiting
 from logagent.cleanup.plan.proposals import rename_away
-from logagent.cleanup.rescue.inspection import free_room, room_given_back
+from logagent.cleanup.rescue.plan_rescue import free_room, room_given_back
 from logagent.cleanup.session.session import Session, new_uuid
 from logagent.service.prestart.rules import StartRoom, room_to_start, still_lacking, to_make_room, until_it_starts
 from logagent.verdict.evidence.copy_reads import PRESTART_BYTES

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.base.records import DirKey, Health, Verdict
-from logagent.cleanup.rescue.retention_advice import Expired, RetentionAdvice, advise, loaded
+from logagent.cleanup.rescue.rules import Expired, RetentionAdvice, advise, loaded
 from logagent.kafka.retention.topic_retention import (
     HOUR_MS,
     LOCAL_RETENTION,
