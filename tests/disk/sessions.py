@@ -22,7 +22,7 @@ from logagent.disk.scan import LogDirInventory
 from logagent.kafka.files.server_properties import parse_server_properties
 from logagent.kafka.image import PartitionAssignment, Topic
 from logagent.kafka.processes.target import Target
-from logagent.service.daemon.host_jobs import LogDirHealth
+from logagent.service.daemon.host_jobs import LogDirMonitor
 from logagent.service.summary import HealthSummary
 from logagent.verdict.rules import CLOCK_TOLERANCE_MS
 from tests.host import Host
@@ -55,7 +55,9 @@ class FailingHost(Host):
         self.failures = LogDirFailures()
         self.calls: DiskCalls = BoundedCalls(self.failures, limit_seconds=settings.health.probe_timeout / 1000)
         self.known: dict[str, LogDirInventory] = {}
-        self.health = LogDirHealth(self.target, self.clock, self.failures, settings, calls=self.calls, known=self.known)
+        self.health = LogDirMonitor(
+            self.target, self.clock, self.failures, settings, calls=self.calls, known=self.known
+        )
 
     @contextmanager
     def session(

@@ -22,9 +22,9 @@ from logagent.service.daemon.cycles import CycleAborted
 from logagent.service.daemon.log_lines import LogLines
 from logagent.service.daemon.scheduling import (
     HINT_SHARE,
-    Control,
     Jobs,
     Loop,
+    LoopControl,
     RunConfig,
     Scheduler,
     Timetable,
@@ -110,7 +110,7 @@ class Daemon:
         *,
         load: Callable[[], RunConfig],
         jobs: Jobs,
-        control: Control,
+        control: LoopControl,
         clock: Clock,
         scheduler: Scheduler,
         lines: LogLines,

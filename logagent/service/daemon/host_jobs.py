@@ -30,7 +30,7 @@ from logagent.kafka.processes.broker_process import BrokerProcess, inspect_proce
 from logagent.kafka.processes.target import Target
 from logagent.service.daemon.cycles import Cycles
 from logagent.service.daemon.log_lines import LogLines
-from logagent.service.daemon.scheduling import Control, RunConfig
+from logagent.service.daemon.scheduling import LoopControl, RunConfig
 from logagent.service.daemon.watch import DirWatch
 from logagent.service.events import Events
 from logagent.service.metrics_server import MetricsOutput
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from logagent.service.publish import Publisher
 
 
-class LogDirHealth:
+class LogDirMonitor:
     """Probes every log dir of `target` (and the quarantine directories) and records in `failures` which are offline.
 
     It keeps nothing in a log dir open between two rounds, so that it can be unmounted. A log dir is scanned in full
@@ -215,7 +215,7 @@ class HostJobs:
     """
 
     def __init__(
-        self, config: RunConfig, *, control: Control, clock: Clock, state_dir: str, lines: LogLines, host: str
+        self, config: RunConfig, *, control: LoopControl, clock: Clock, state_dir: str, lines: LogLines, host: str
     ) -> None:
         self._control = control
         self._clock = clock
@@ -230,7 +230,7 @@ class HostJobs:
         limit = config.settings.health.probe_timeout / 1000
         self.calls = BoundedCalls(self.failures, limit, beat=lambda: control.beat())
         self.cycles = self._cycles_of(config)
-        self.probes = LogDirHealth(
+        self.probes = LogDirMonitor(
             config.target, clock, self.failures, config.settings, calls=self.calls, known=self.known
         )
         self._metrics = MetricsOutput(self._events)

@@ -18,7 +18,7 @@ from logagent.kafka.processes.broker_process import BrokerProcess
 from logagent.service.daemon.daemon import Daemon
 from logagent.service.daemon.host_jobs import HostJobs
 from logagent.service.daemon.log_lines import LogLines
-from logagent.service.daemon.scheduling import ApsScheduler, Control, RunConfig
+from logagent.service.daemon.scheduling import ApsScheduler, LoopControl, RunConfig
 from logagent.service.daemon.sd_notify import Notifier
 from logagent.service.daemon.watch import DirWatch
 from logagent.service.events import Events, Format
@@ -56,7 +56,7 @@ class Running:
         self.events.adopt_logging()
         self.notifier = Notifier(os.environ)
         self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        control, lines = Control(wake=self._wake), LogLines(self.events)
+        control, lines = LoopControl(wake=self._wake), LogLines(self.events)
         self.jobs = HostJobs(config, control=control, clock=clock, state_dir=state_dir, lines=lines, host=host)
         self.daemon = Daemon(
             config,

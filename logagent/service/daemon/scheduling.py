@@ -244,7 +244,7 @@ class Timetable:
 
 
 @dataclass(slots=True)
-class Control:
+class LoopControl:
     """How the loops' work is stopped and shows that it is alive. `interrupted`: the current cycle ends early.
     `wake`: wakes the main thread, to end."""
 

@@ -22,7 +22,7 @@ from logagent.kafka.processes.target import Target
 from logagent.service.daemon.cycles import CycleAborted
 from logagent.service.daemon.daemon import BUSY_RETRY_MS, ERROR_RETRY_MS, Daemon
 from logagent.service.daemon.log_lines import LogLines
-from logagent.service.daemon.scheduling import POLL_MS, Control, RunConfig
+from logagent.service.daemon.scheduling import POLL_MS, LoopControl, RunConfig
 from logagent.service.daemon.sd_notify import Notifier
 from logagent.service.events import Events
 from logagent.service.summary import CycleSummary, HealthSummary, LogDirSummary, PublishSummary
@@ -134,7 +134,7 @@ class Life:
         self.clock = FakeClock()
         self.scheduler = FakeScheduler(self.clock, self.work_off)
         self.work = FakeWork(self.clock, **work)
-        self.control = Control()
+        self.control = LoopControl()
         self.out = io.StringIO()
         self.daemon = Daemon(
             first or config(),
