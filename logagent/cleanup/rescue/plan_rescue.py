@@ -95,7 +95,12 @@ def plan_rescue(
         chosen = of_that_id
     refusals = list(found.refusals)
     if only_due and (need is None or given_back(chosen) < need):
-        refusals += [_early(o) for o in found.offers if o.shortens is not None and (need is None or o.helps)]
+        hint = "logagent rescue shows the plan; --execute --approve PLAN_ID carries out exactly that plan"
+        refusals += [
+            Refusal.of(o.proposal.dir, "policy", f"it would be removed early ({o.shortens})", hint)
+            for o in found.offers
+            if o.shortens is not None and (need is None or o.helps)
+        ]
     plan = session.plan(
         [o.proposal for o in chosen],
         found.waiting,
@@ -231,12 +236,6 @@ def _duplicates(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offe
 
 def _bytes(room: Mapping[DirKey, Space], d: PartitionDir) -> int:
     return room.get(d.key, NOTHING).bytes
-
-
-def _early(offer: Offer) -> Refusal:
-    fact = f"it would be removed early ({offer.shortens})"
-    hint = "logagent rescue shows the plan; --execute --approve PLAN_ID carries out exactly that plan"
-    return Refusal.of(offer.proposal.dir, "policy", fact, hint)
 
 
 def _is_broker(holder: Holder, pid: int) -> bool:
@@ -499,7 +498,10 @@ def _joined(rescue: Rescue, found: Rescue) -> Rescue:
     actions, refusals, offers, more = found.plan.actions, found.plan.refusals, found.offers, found.more
     stop = found.plan.needs_approval
     if stop is not None:
-        refusals = (*(r for r in refusals if r != stop), *(_needs_approval(p, stop.fact) for p in actions))
+        hint = "logagent rescue without --need shows all that can be freed;"
+        hint += " --execute --approve PLAN_ID carries that plan out"
+        refused = (Refusal.of(p.dir, "blast-radius", stop.fact, hint) for p in actions)
+        refusals = (*(r for r in refusals if r != stop), *refused)
         actions, offers, more = (), {}, found.more + found.gives_back
     plan = replace(
         rescue.plan,
@@ -513,13 +515,6 @@ def _joined(rescue: Rescue, found: Rescue) -> Rescue:
         more=more,
         by_broker=found.by_broker,
     )
-
-
-def _needs_approval(p: Proposal, fact: str) -> Refusal:
-    hint = (
-        "logagent rescue without --need shows all that can be freed; --execute --approve PLAN_ID carries that plan out"
-    )
-    return Refusal.of(p.dir, "blast-radius", fact, hint)
 
 
 def _with_removals(session: Session, plan: Plan, manager: LogManager) -> tuple[Plan, Execution]:

@@ -352,7 +352,14 @@ def advise(
         topic: [[s for s in segments if setting == RETENTION or not s.active] for segments in topics[topic]]
         for topic, setting in settings.items()
     }
-    past = _past_retention(logs, now_ms, configs)
+    past = [
+        Expired(topic, size, now)
+        for topic, partitions in logs.items()
+        if (now := configs.retention_of(topic)) is not None
+        and now >= 0
+        and configs.policy_of(topic) is not None
+        and (size := sum(_older(log, now_ms - now) for log in partitions)) > 0
+    ]
     gone, expired = {e.topic: e.bytes for e in past}, [e for e in past if settings[e.topic] == RETENTION]
     if need is not None:
         need -= sum(e.bytes for e in expired)
@@ -369,19 +376,6 @@ def advise(
             policy, present = configs.policy_of(topic), configs.retention_of(topic)
             found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, policy, present, settings[topic]))
     return sorted(found, key=lambda a: (-a.gives_back[a.retention_ms], a.topic)), expired
-
-
-def _past_retention(
-    logs: Mapping[str, Sequence[Sequence[SegmentAge]]], now_ms: int, configs: TopicConfigs
-) -> list[Expired]:
-    return [
-        Expired(topic, size, now)
-        for topic, partitions in logs.items()
-        if (now := configs.retention_of(topic)) is not None
-        and now >= 0
-        and configs.policy_of(topic) is not None
-        and (size := sum(_older(log, now_ms - now) for log in partitions)) > 0
-    ]
 
 
 def _step_to_set(gives: Mapping[int, int], need: int | None) -> int | None:

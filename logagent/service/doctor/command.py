@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from logagent import __version__
-from logagent.advice.finding import Change, Finding, Severity, any_fatal
+from logagent.advice.finding import Finding, Severity, any_fatal
 from logagent.base.clock import Clock, SystemClock
 from logagent.base.config.config import DEFAULT_CONFIG, instance_of, key_lines, load_valid_part
 from logagent.base.config.settings import Settings
@@ -134,15 +134,12 @@ def _show(call: Call, findings: tuple[Finding, ...]) -> None:
         if f.hint:
             rows.append(["", "", f"→ {f.hint}"])
         if f.change is not None:
-            rows += [["", "", line] for line in _change(f.change)]
+            lines = [f"  {f.change.where}:", *(f"    {line}" for line in f.change.line.splitlines())]
+            lines += [f"    then: {f.change.then}"] if f.change.then is not None else []
+            rows += [["", "", line] for line in lines]
     table("What logagent needs on this host", [("", "left"), ("", "left"), ("", "text")], rows, color=call.color)
     counts = [(sum(f.severity is severity for f in findings), words) for severity, words in _COUNTED]
     call.say(", ".join(f"{count} {words}" for count, words in counts if count))
-
-
-def _change(c: Change) -> list[str]:
-    lines = [f"    {line}" for line in c.line.splitlines()]
-    return [f"  {c.where}:", *lines, *([f"    then: {c.then}"] if c.then is not None else [])]
 
 
 def doctor_document(facts: DoctorFacts, findings: Sequence[Finding], host: str, at: str) -> DoctorDoc:

@@ -341,9 +341,27 @@ def rights(f: DoctorFacts) -> Iterator[Finding]:
     for holder in f.holders:
         if holder.kafka:
             yield _descriptors(f, holder)
-    if not f.holders:
-        yield from _owner(f)
-    yield from _hidepid(f.proc, f)
+    owned = [d for d in f.log_dirs if d.owner_uid is not None]
+    # While the broker is stopped, the owner of the log dirs is taken for the user it will run as. If some belong to the
+    # agent's user, the others have the wrong owner; the agent's user is right.
+    if not f.holders and owned and s.uid != 0 and all(d.owner_uid != s.uid for d in owned):
+        d = owned[0]
+        yield fatal(
+            "other-owner",
+            d.path,
+            f"it belongs to user {d.owner}, but the agent runs as {s.name}",
+            "run the agent as the broker's user; if the broker runs as "
+            f"{s.name} too, its log dir should belong to that user",
+            change=_user_change(f.service, d.owner or str(d.owner_uid)),
+        )
+    if f.proc.hidepid is not None and not f.proc.exempt and s.uid != 0:
+        yield warning(
+            "hidepid",
+            "/proc",
+            f"mounted with hidepid={f.proc.hidepid}: files held open by other users' processes are not seen",
+            "let the agent's user see all processes",
+            change=_show_processes(f.proc, f.service),
+        )
 
 
 def _descriptors(f: DoctorFacts, h: HolderFacts) -> Finding:
@@ -401,35 +419,6 @@ def _refused(f: DoctorFacts, h: HolderFacts, path: str, who: str) -> Finding:
         path,
         f"the open files of {who} cannot be read ({why}), {_USELESS}",
         "make its java executable readable for all; look for SELinux or AppArmor denials",
-    )
-
-
-def _owner(f: DoctorFacts) -> Iterator[Finding]:
-    """While the broker is stopped, the owner of the log dirs is taken for the user it will run as."""
-    s = f.subject
-    owned = [d for d in f.log_dirs if d.owner_uid is not None]
-    # If some belong to the agent's user, the others have the wrong owner; the agent's user is right.
-    if owned and s.uid != 0 and all(d.owner_uid != s.uid for d in owned):
-        d = owned[0]
-        yield fatal(
-            "other-owner",
-            d.path,
-            f"it belongs to user {d.owner}, but the agent runs as {s.name}",
-            "run the agent as the broker's user; if the broker runs as "
-            f"{s.name} too, its log dir should belong to that user",
-            change=_user_change(f.service, d.owner or str(d.owner_uid)),
-        )
-
-
-def _hidepid(proc: ProcFacts, f: DoctorFacts) -> Iterator[Finding]:
-    if proc.hidepid is None or proc.exempt or f.subject.uid == 0:
-        return
-    yield warning(
-        "hidepid",
-        "/proc",
-        f"mounted with hidepid={proc.hidepid}: files held open by other users' processes are not seen",
-        "let the agent's user see all processes",
-        change=_show_processes(proc, f.service),
     )
 
 
@@ -578,10 +567,6 @@ def files(f: DoctorFacts) -> Iterator[Finding]:
             at = a.at or a.path
             says = f"{a.what}: user {f.subject.name} lacks {a.lacks} permission on {at}"
             says += f" (owner {a.owner}, mode {_mode(a)})"
-            change = _opened(a, at, f.subject.name)
+            bits = "".join(bit for bit, word in (("r", "read"), ("w", "write"), ("x", "search")) if word in a.lacks)
+            change = Change(line=f"setfacl -m u:{quote(f.subject.name)}:{bits} {quote(at)}")
             yield fatal("file-closed", a.path, says, "give the agent's user access", change=change)
-
-
-def _opened(a: AccessFacts, at: str, name: str) -> Change:
-    bits = "".join(bit for bit, word in (("r", "read"), ("w", "write"), ("x", "search")) if word in (a.lacks or ""))
-    return Change(line=f"setfacl -m u:{quote(name)}:{bits} {quote(at)}")
