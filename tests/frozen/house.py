@@ -27,7 +27,7 @@ SUBJECTS: Mapping[str, Sequence[str]] = {
     "check": ("advice/check/*", "advice/finding.py", "kafka/release_table.py", "kafka/retention/first_check.py"),
     "doctor": ("service/doctor/*",),
     "rescue": ("cleanup/rescue/*",),
-    "explain": ("advice/explain/*", "kafka/retention/reasons.py", "kafka/retention/settings.py"),
+    "explain": ("advice/explain/*",),
 }
 
 # Runs in a process of its own, below a demo's folder: the arguments are a mode and a command line.

@@ -1,6 +1,6 @@
 """Gives every byte of a host's log dirs a reason and, where there is one, a date: reads, and changes nothing.
 
-What is decided about a log is in `kafka.retention.reasons`; here is what it is decided from: segments and checkpoints
+What is decided about a log is in `rules`; here is what it is decided from: segments and checkpoints
 on the disk, the settings in the metadata log, verdicts, the queue. What is outside the log dirs on their file systems
 is searched in a thread for each, which is not waited for longer than its time.
 """
@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from logagent.advice.explain.rules import Outside
+from logagent.advice.explain.rules import (
+    GOING,
+    Group,
+    Offsets,
+    Outside,
+    RetentionReason,
+    TopicSettings,
+    explain_log,
+    settings_of,
+)
 from logagent.advice.explain.search_outside import LeftOut, mount_points_of, search_outside
 from logagent.advice.scan.rows import ledgers_of
 from logagent.base.errors import LogAgentError, UnreadableError
@@ -27,15 +36,6 @@ from logagent.disk.scan import OTHER_KINDS
 from logagent.kafka.files.checkpoint_files import CLEANER, LOG_START_OFFSET, REPLICATION, Entries, read_checkpoint
 from logagent.kafka.files.segment_files import EDGE, LogFiles, read_log_files
 from logagent.kafka.retention import settings as names
-from logagent.kafka.retention.reasons import (
-    GOING,
-    Group,
-    Offsets,
-    RetentionReason,
-    TopicSettings,
-    explain_log,
-    settings_of,
-)
 from logagent.kafka.retention.settings import Layers, Setting
 from logagent.verdict.facts import Facts, LogDirFacts, Ruling
 from logagent.verdict.marks import Mark

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from logagent.advice.explain.explain import Explained, Explainer, FileSystem, Sum
 from logagent.advice.explain.names import explain_document, last_part, show_names
-from logagent.advice.explain.rules import OtherLogDir, Outside, PlaceKind, Whose, whose
+from logagent.advice.explain.rules import Group, OtherLogDir, Outside, PlaceKind, RetentionReason, Whose, whose
 from logagent.base.claims import of_ruling, since_when
 from logagent.base.clock import SystemClock
 from logagent.base.console.options import Call
@@ -23,7 +23,6 @@ from logagent.cleanup.session.of_command import note_health, session_of, take_in
 from logagent.cleanup.session.session import Session
 from logagent.disk.wrong_user import refuse_wrong_user
 from logagent.kafka.processes.target import resolve_target
-from logagent.kafka.retention.reasons import Group, RetentionReason
 from logagent.kafka.retention.settings import NotConsidered, Setting
 from logagent.verdict.facts import Facts
 

@@ -36,8 +36,14 @@ from logagent.base.records import ActionKind, DirKey, Health, Identity, Kind, Pa
 from logagent.base.sizes import Space
 from logagent.cleanup.plan.plan import Flags, Plan, PlanGuard, Proposal, Refusal, first_of_plan
 from logagent.cleanup.plan.proposals import NewUuid, rename_away
-from logagent.kafka.retention.reasons import oldest_that_go
-from logagent.kafka.retention.topic_retention import RETENTION, UNKNOWN_CONFIGS, SegmentAge, TopicConfigs, kafka_configs
+from logagent.kafka.retention.topic_retention import (
+    RETENTION,
+    UNKNOWN_CONFIGS,
+    SegmentAge,
+    TopicConfigs,
+    kafka_configs,
+    oldest_that_go,
+)
 from logagent.verdict.duplicates import Duplicate, Duplicates
 from logagent.verdict.facts import Facts
 from logagent.verdict.strays import needs_cover

@@ -23,8 +23,7 @@ from typing import Final, NamedTuple
 from logagent.base.dir_names import LEFTOVERS
 from logagent.base.errors import UnreadableError
 from logagent.base.files.safe_open import INDEX, SEGMENT, open_regular, open_seen, opened_regular
-from logagent.kafka.retention.reasons import LogSegment
-from logagent.kafka.retention.topic_retention import SegmentAge
+from logagent.kafka.retention.topic_retention import LogSegment, SegmentAge
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"

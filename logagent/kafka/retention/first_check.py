@@ -1,7 +1,7 @@
 """What retention deletes of a log that comes back, at the broker's first check (`UnifiedLog.deleteOldSegments`).
 
 What is set aside waits for ever; what is restored is checked 30 seconds after the broker's start. Which segments go is
-the rule of all retention (`kafka.retention.reasons`), over the checks that follow each other, of which the first may
+the rule of all retention (`oldest_that_go`), over the checks that follow each other, of which the first may
 take only a part. A topic whose `cleanup.policy` has no `delete` keeps everything.
 
 Also what another broker's answer on a topic's settings means for this host's. A broker answers with what is in force
@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logagent.base.dir_names import parse_long
-from logagent.kafka.retention.reasons import oldest_that_go
 from logagent.kafka.retention.settings import CLEANUP_POLICY, COPY_DISABLED, TIERED
 from logagent.kafka.retention.topic_retention import (
     LOCAL_RETENTION,
@@ -24,6 +23,7 @@ from logagent.kafka.retention.topic_retention import (
     SegmentAge,
     TopicConfigs,
     kafka_configs,
+    oldest_that_go,
 )
 
 

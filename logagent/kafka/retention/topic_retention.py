@@ -8,8 +8,9 @@ host goes by `local.retention.ms` instead, once it has been copied; its `retenti
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from logagent.kafka.retention import settings as names
 
@@ -27,6 +28,47 @@ class SegmentAge:
     bytes: int
     largest_ms: int
     active: bool = False
+
+
+class LogSegment(NamedTuple):
+    """A segment. `bytes`: of its `.log`, which is what `retention.bytes` counts; `allocated`: on disk, of all its files
+    (of the active one without its preallocated indexes). `largest_ms`: as Kafka takes it (`largestTimestamp`), the last
+    write where no record has a timestamp; None if it cannot be read. Of the active one, `first_ms`: the timestamp of
+    its first batch, and `end`: the offset after its last, None if unknown."""
+
+    base: int
+    bytes: int
+    allocated: int
+    largest_ms: int | None
+    active: bool = False
+    first_ms: int | None = None
+    end: int | None = None
+
+
+class Breach(NamedTuple):
+    """Why a segment goes at the next checks."""
+
+    time: bool
+    size: bool
+
+
+def oldest_that_go(
+    sizes: Sequence[int], largest_ms: Iterable[int | None], now_ms: int, retention_ms: int, retention_bytes: int
+) -> list[Breach]:
+    """Why each of the oldest segments goes by retention, oldest first, up to the first that stays. `sizes`: bytes of
+    the `.log` files; `largest_ms`: `LogSegment.largestTimestamp` of each (None: not known), read only as far as needed.
+    A retention below 0 is unlimited."""
+    found: list[Breach] = []
+    over, times = sum(sizes) - retention_bytes, iter(largest_ms)
+    for size in sizes:
+        largest = next(times, None)
+        time = retention_ms >= 0 and largest is not None and now_ms - largest > retention_ms
+        breach = Breach(time, retention_bytes >= 0 and over - size >= 0)
+        if not any(breach):
+            break
+        over -= size
+        found.append(breach)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logagent.advice.explain.rules import Group, Offsets, RetentionReason, explain_log, settings_of
 from logagent.base.dir_names import INTERNAL_TOPICS, NEVER_DELETED
-from logagent.kafka.retention.reasons import Group, LogSegment, Offsets, RetentionReason, explain_log, settings_of
 from logagent.kafka.retention.settings import Layers
+from logagent.kafka.retention.topic_retention import LogSegment
 from tests.hosts import NOW
 
 DAY = 86_400_000

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from logagent.kafka.retention.reasons import LogSegment, Offsets, RetentionReason, explain_log, settings_of
+from logagent.advice.explain.rules import Offsets, RetentionReason, explain_log, settings_of
 from logagent.kafka.retention.settings import Layers
+from logagent.kafka.retention.topic_retention import LogSegment
 from tests.hosts import NOW
 
 HOUR, DAY, GIB = 3_600_000, 86_400_000, 1 << 30
