@@ -1,30 +1,50 @@
-"""What `logagent explain` shows of a host: its log dirs, their bytes and why they are still there, and what else is on
-their file systems."""
+"""`logagent explain` of a host: every byte of its log dirs has a reason and, where there is one, a date. Reads, and
+changes nothing.
+
+What is decided about a log is in `rules`; here is what it is decided from (segments and checkpoints on the disk, the
+settings in the metadata log, verdicts, the queue), and what is printed. What is outside the log dirs on their file
+systems is in `outside`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from logagent.advice.explain.explain import Explained, Explainer, FileSystem, Sum
-from logagent.advice.explain.names import explain_document, last_part, show_names
-from logagent.advice.explain.rules import Group, OtherLogDir, Outside, PlaceKind, RetentionReason, Whose, whose
+from logagent.advice.explain.outside import OutsideSearch, outside_document, show_outside
+from logagent.advice.explain.rules import (
+    GOING,
+    Group,
+    Offsets,
+    Outside,
+    RetentionReason,
+    TopicSettings,
+    explain_log,
+    settings_of,
+)
+from logagent.advice.scan.rows import ledgers_of
 from logagent.base.claims import of_ruling, since_when
 from logagent.base.clock import SystemClock
 from logagent.base.console.options import Call
 from logagent.base.console.render import did_you_mean, dump, human_bytes, human_time, table
-from logagent.base.dir_names import classify
-from logagent.base.errors import ConfigError
-from logagent.base.records import DirKey, Health, Kind, PartitionDir
+from logagent.base.errors import ConfigError, LogAgentError, UnreadableError
+from logagent.base.records import DirKey, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.base.times import rfc3339, rfc3339_or_none
-from logagent.cleanup.plan.queue import full_topic
+from logagent.cleanup.plan.queue import full_topic, marked_at_ms
 from logagent.cleanup.session.of_command import note_health, session_of, take_inventory, unusable_assignments_file
 from logagent.cleanup.session.session import Session
+from logagent.disk.log_dir import OPEN_CHILD, OpenLogDir
+from logagent.disk.scan import OTHER_KINDS
 from logagent.disk.wrong_user import refuse_wrong_user
+from logagent.kafka.files.checkpoint_files import CLEANER, LOG_START_OFFSET, REPLICATION, Entries, read_checkpoint
+from logagent.kafka.files.segment_files import EDGE, LogFiles, read_log_files
 from logagent.kafka.processes.target import resolve_target
-from logagent.kafka.retention.settings import NotConsidered, Setting
-from logagent.verdict.facts import Facts
+from logagent.kafka.retention.settings import FILE_DELETE_DELAY_MS, ConfigEntry, Layers, NotConsidered
+from logagent.verdict.facts import Facts, LogDirFacts, Ruling
+from logagent.verdict.marks import Mark
 
 if TYPE_CHECKING:
     from logagent.advice.explain.documents import (
@@ -34,7 +54,6 @@ if TYPE_CHECKING:
         FileSystemDoc,
         GroupDoc,
         NameDoc,
-        OutsideDoc,
         ReasonSumDoc,
         SettingDoc,
     )
@@ -72,14 +91,308 @@ IN_WORDS: Final = {
     RetentionReason.UNEXPLAINED: "outside the log dirs",
 }
 
+BROKER_RUNS = "the broker runs"
+_AFTER_LOADING = "the broker loads the log, at its next start"
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One directory and its bytes."""
+
+    dir: PartitionDir
+    ruling: Ruling | None
+    groups: Sequence[Group]
+
+
+@dataclass(slots=True)
+class Sum:
+    """The bytes of many directories that stay for the same reason, by the same setting. `first`: None also where it is
+    not the same for all. `largest`: the directory that has most of them, `largest_bytes` of it."""
+
+    reason: RetentionReason
+    setting: ConfigEntry | None
+    first: str | None
+    bytes: int = 0
+    allocated: int = 0
+    segments: int = 0
+    dirs: int = 0
+    at_ms: int | None = None
+    last_at_ms: int | None = None
+    largest: DirKey | None = None
+    largest_bytes: int = -1
+
+    def add(self, group: Group, key: DirKey | None) -> None:
+        self.first = self.first if self.first == group.first else None
+        self.bytes += group.bytes
+        self.allocated += group.allocated
+        self.segments += group.segments
+        self.dirs += key is not None
+        if group.at_ms is not None:
+            self.at_ms = group.at_ms if self.at_ms is None else min(self.at_ms, group.at_ms)
+            last = group.last_at_ms if group.last_at_ms is not None else group.at_ms
+            self.last_at_ms = last if self.last_at_ms is None else max(self.last_at_ms, last)
+        if key is not None and group.allocated > self.largest_bytes:
+            self.largest, self.largest_bytes = key, group.allocated
+
+
+@dataclass(slots=True)
+class FileSystem:
+    """One file system with log dirs: what is used is the sum of what `sums` allocate. Sizes in bytes. `outside`: what
+    the search found of what is in no log dir; None if none was made."""
+
+    device: int
+    log_dirs: list[str]
+    size: int
+    used: int
+    free: int
+    sums: list[Sum]
+    outside: Outside | None = None
+
+
+@dataclass(slots=True)
+class Explainer:
+    """Explains directories of one host at one moment. What is in force for a topic is looked up once."""
+
+    session: Session
+    facts: Facts
+    _topics: dict[str, TopicSettings] = field(default_factory=dict)
+    _marks: Mapping[DirKey, Mark] = field(init=False)
+    _due: Mapping[DirKey, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Before anything runs in a thread of a disk: the journal belongs to this one.
+        self._marks = self.session.marks()
+        self._due = {entry.dir.key: entry.due_at_ms for entry in self.session.queue()}
+
+    @property
+    def layers(self) -> Layers:
+        return self.session.assignments.layers
+
+    def waits_for(self, where: LogDirFacts) -> str | None:
+        """What must happen before anything goes from this log dir, in words; None if its broker deletes now."""
+        if where.health is Health.OFFLINE:
+            return "the log dir is online again"
+        if where.health is Health.READ_ONLY:
+            return "its file system is writable again"
+        return None if where.holder.state in (HolderState.HELD, HolderState.STARTING) else BROKER_RUNS
+
+    def dirs(self, wanted: Iterable[PartitionDir]) -> list[Explained]:
+        """Each of `wanted`, log dir by log dir; those of log dirs that fail meanwhile are explained as a whole."""
+        by_log_dir: dict[str, list[PartitionDir]] = {}
+        for d in wanted:
+            by_log_dir.setdefault(d.log_dir, []).append(d)
+        opened = self.session.log_dirs.opened()
+        jobs = {path: partial(self._listed, opened[path], ds) for path, ds in by_log_dir.items() if path in opened}
+        answers = self.session.calls.call_each(jobs)
+        return [explained for path, dirs in by_log_dir.items() for explained in _or_unread(answers.get(path), dirs)]
+
+    def file_systems(self, *, outside: bool = False) -> list[FileSystem]:
+        """Every file system with a log dir that can be read, the fullest first. `outside`: with a search for what else
+        is on it."""
+        search = OutsideSearch(self.session, self.facts.log_dirs) if outside else None
+        opened, session = self.session.log_dirs.opened(), self.session
+        by_log_dir: dict[str, list[PartitionDir]] = {path: [] for path in opened}
+        for d in session.dirs:
+            by_log_dir.setdefault(d.log_dir, []).append(d)
+        jobs = {path: partial(self._summed, opened[path], by_log_dir[path]) for path in opened}
+        answers = session.calls.call_each(jobs)
+        sums = {path: answer for path, answer in answers.items() if not isinstance(answer, LogAgentError)}
+        ledgers = ledgers_of(self.facts.log_dirs, session.inventories)
+        by_device: dict[int, FileSystem] = {}
+        for path, ledger in ledgers.items():
+            device, where = opened[path].identity.device if path in opened else -1, self.facts.log_dirs[path]
+            if device < 0 or path not in sums:
+                continue
+            fs = by_device.setdefault(
+                device, FileSystem(device, [], ledger["size"], ledger["used"], ledger["free"], [])
+            )
+            fs.log_dirs.append(path)
+            fs.sums += sums[path].values()
+            fs.sums += self._beside(path, by_log_dir[path], where)
+        found = search.results() if search is not None else {}
+        for fs in by_device.values():
+            fs.outside = found.get(fs.device)
+            fs.sums = _merged(fs.sums)
+            rest = fs.used - sum(s.allocated for s in fs.sums)
+            # Other directories, the file system's own, and what changed meanwhile: it may be negative.
+            fs.sums.append(Sum(RetentionReason.UNEXPLAINED, None, None, 0, rest))
+            fs.sums.sort(key=lambda s: -s.allocated)
+        return sorted(by_device.values(), key=lambda fs: (-fs.used, fs.log_dirs))
+
+    def _beside(self, path: str, dirs: Sequence[PartitionDir], where: LogDirFacts) -> Iterator[Sum]:
+        """What is beside the directories in a log dir."""
+        other = self.session.inventories[path].other_allocated
+        files = other - sum(d.allocated for d in dirs if d.kind in OTHER_KINDS)
+        yield Sum(RetentionReason.LOG_DIR_FILES, None, None, 0, files)
+        if where.open_removed_bytes:
+            first = "the processes that have them open close them"
+            yield Sum(RetentionReason.OPEN_REMOVED, None, first, 0, where.open_removed_bytes)
+
+    def _summed(
+        self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir]
+    ) -> dict[tuple[RetentionReason, ConfigEntry | None], Sum]:
+        found: dict[tuple[RetentionReason, ConfigEntry | None], Sum] = {}
+        for explained in self._explained(log_dir, dirs, edges_only=True):
+            key = explained.dir.key
+            for group in explained.groups:
+                kind = group.reason, group.setting
+                total = found.get(kind)
+                if total is None:
+                    total = found[kind] = Sum(*kind, group.first)
+                total.add(group, key)
+        return found
+
+    def _listed(self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> list[Explained]:
+        return list(self._explained(log_dir, dirs))
+
+    def _explained(
+        self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir], *, edges_only: bool = False
+    ) -> Iterator[Explained]:
+        checkpoints = [_entries(log_dir, name) for name in (LOG_START_OFFSET, REPLICATION, CLEANER)]
+        waits = self.waits_for(self.facts.log_dirs[log_dir.path])
+        for d in dirs:
+            ruling = self.facts.rulings.get(d.key)
+            if d.kind is Kind.CURRENT and (ruling is None or ruling.verdict is not Verdict.ORPHAN):
+                groups = self._log(log_dir, d, checkpoints, waits, edges_only)
+            else:
+                groups = [self._whole(d, ruling)]
+            yield Explained(d, ruling, groups)
+
+    def _log(
+        self,
+        log_dir: OpenLogDir,
+        d: PartitionDir,
+        checkpoints: Sequence[Mapping[TopicPartition, int]],
+        waits: str | None,
+        edges_only: bool,
+    ) -> list[Group]:
+        """A partition that a broker has, or would load."""
+        topic = d.topic or ""
+        key = TopicPartition(topic, d.partition or 0)
+        offsets = Offsets(*(entries.get(key) for entries in checkpoints))
+        try:
+            with log_dir.acting("read", d.name):
+                # Not `open_child`: what is only read need not be asked for its mount, if it is the one that was seen.
+                fd = os.open(d.name, OPEN_CHILD, dir_fd=log_dir.fd)
+                try:
+                    found = os.fstat(fd)
+                    if (found.st_dev, found.st_ino) != (d.device, d.inode):
+                        return [_unread(d, "it was replaced meanwhile")]
+                    files = read_log_files(fd, edges_only=edges_only)
+                    groups = explain_log(files.segments, self._settings(topic), offsets, self.facts.now_ms)
+                    if files.unopened and sum(g.segments for g in groups if g.reason in GOING) >= EDGE:
+                        # So many go that it depends on those in between which is the first that stays.
+                        files = read_log_files(fd)
+                        groups = explain_log(files.segments, self._settings(topic), offsets, self.facts.now_ms)
+                finally:
+                    os.close(fd)
+        except LogAgentError as error:
+            if log_dir.offline() is not None:
+                raise
+            return [_unread(d, str(error))]
+        due = (RetentionReason.DUE, RetentionReason.BELOW_LOG_START)
+        groups = [g._replace(first=waits) if g.reason in due and waits is not None else g for g in groups]
+        return [*groups, *self._beside_segments(topic, files, waits)]
+
+    def _settings(self, topic: str) -> TopicSettings:
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._topics[topic] = settings_of(self.layers, topic)
+        return found
+
+    def _beside_segments(self, topic: str, files: LogFiles, waits: str | None) -> Iterator[Group]:
+        if files.deleted or files.deleted_bytes:
+            setting = self.layers.of(topic, FILE_DELETE_DELAY_MS)
+            delay, at_ms = setting.number, None
+            if waits is None and delay is not None and files.deleted_ms + delay > self.facts.now_ms:
+                at_ms = files.deleted_ms + delay
+            first = None if at_ms is not None else _AFTER_LOADING
+            yield Group(
+                RetentionReason.DELETED_FILES, files.deleted_bytes, files.deleted, 0, None, at_ms, at_ms, setting, first
+            )
+        if files.indexes or files.indexes_bytes:
+            first = "the active segment is rolled, which trims them"
+            yield Group(RetentionReason.ACTIVE_INDEXES, files.indexes_bytes, files.indexes, first=first)
+        yield Group(RetentionReason.PARTITION_FILES, files.others_bytes, files.others, first="the partition is deleted")
+
+    def _whole(self, d: PartitionDir, ruling: Ruling | None) -> Group:
+        """A directory that goes, or stays, as a whole."""
+        at_ms: int | None = None
+        if d.kind is Kind.DELETE:
+            reason, first, at_ms = RetentionReason.MARKED, None, self._due.get(d.key)
+        elif d.kind is Kind.STRAY:
+            marked = marked_at_ms(d, self._marks.get(d.key), self.session.clock_watch.corrected)
+            at_ms = marked + self.session.settings.cleanup.stray_retention
+            reason, first = RetentionReason.STRAY, "logagent cleanup removes it (a broker never does)"
+        elif d.kind is Kind.FUTURE:
+            reason, first = RetentionReason.MOVE, "its move between log dirs is finished"
+        elif d.kind is Kind.METADATA:
+            reason, first = RetentionReason.METADATA_LOG, "newer snapshots make older segments superfluous"
+        elif d.kind is Kind.CACHE:
+            reason, first = RetentionReason.INDEX_CACHE, "the broker evicts them"
+        elif d.kind is Kind.INVALID:
+            reason, first = RetentionReason.NOT_A_LOG, "somebody moves it away"
+        else:
+            reason, first = RetentionReason.ORPHAN, "logagent cleanup sets it aside"
+            if ruling is not None and ruling.reason is not None:
+                first = f"{first} ({ruling.reason})"
+        return Group(reason, d.bytes, d.allocated, d.segments, d.first_offset, at_ms, at_ms, None, first)
+
+
+def _or_unread(answer: list[Explained] | LogAgentError | None, dirs: Sequence[PartitionDir]) -> list[Explained]:
+    if isinstance(answer, list):
+        return answer
+    why = str(answer) if answer is not None else "its log dir cannot be read"
+    return [Explained(d, None, [_unread(d, why)]) for d in dirs]
+
+
+def _unread(d: PartitionDir, why: str) -> Group:
+    return Group(
+        RetentionReason.UNREADABLE, d.bytes, d.allocated, d.segments, d.first_offset, first=f"it can be read: {why}"
+    )
+
+
+def _entries(log_dir: OpenLogDir, name: str) -> Entries:
+    """The entries of a checkpoint; none if it is not there or is damaged."""
+    try:
+        with log_dir.acting("read", name):
+            return read_checkpoint(log_dir.fd, name) or {}
+    except UnreadableError:
+        return {}
+    except LogAgentError:
+        if log_dir.offline() is not None:
+            raise
+        return {}
+
+
+def _merged(sums: Iterable[Sum]) -> list[Sum]:
+    """One for each reason and setting."""
+    found: dict[tuple[RetentionReason, ConfigEntry | None], Sum] = {}
+    for s in sums:
+        known = found.get((s.reason, s.setting))
+        if known is None:
+            found[s.reason, s.setting] = s
+            continue
+        dirs, largest, size = known.dirs, known.largest, known.largest_bytes
+        known.add(Group(s.reason, s.bytes, s.allocated, s.segments, None, s.at_ms, s.last_at_ms, None, s.first), None)
+        known.dirs = dirs + s.dirs
+        known.largest, known.largest_bytes = max((largest, size), (s.largest, s.largest_bytes), key=lambda x: x[1])
+    return [s for s in found.values() if s.allocated or s.bytes]
+
 
 _NAMED_TOPICS: Final = 3
 
 
-def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
+def explain_host(
+    call: Call,
+    names: Sequence[str],
+    parsed: Sequence[NameDoc],
+    show_names: Callable[[Iterable[NameDoc]], None],
+    *,
+    outside: bool,
+) -> None:
     """Print it for `names`, or for all file systems, with what is `outside` the log dirs on them. Where there is no
-    broker, only how names are parsed."""
-    parsed = [explain_document(last_part(name)) for name in names]
+    broker, only how names are `parsed`, each."""
     refuse_wrong_user(call)
     try:
         resolve_target(call.settings(), call.log_dirs)
@@ -87,7 +400,10 @@ def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
         if not names or call.kafka_config is not None or call.settings().kafka.config is not None or call.log_dirs:
             raise
         call.say(f"only the names are explained: {e}")
-        _print_names(call, parsed)
+        if call.json:
+            dump(_head(call, None, parsed))
+        else:
+            show_names(parsed)
         return
     with session_of(call) as session:
         # What this host's disks say: nobody is asked.
@@ -100,8 +416,11 @@ def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
         note_health(call, facts)
         _say_what_is_not_known(call, session)
         explainer = Explainer(session, facts)
-        wanted, unmatched = _named(session, names)
-        _say_unmatched(call, session, facts, unmatched)
+        wanted, unmatched = _named(session, names, parsed)
+        places = [path for path, f in facts.log_dirs.items() if f.health is not Health.OFFLINE and not f.quarantine]
+        for name, _ in unmatched:
+            near = did_you_mean(name, _known_names(session.dirs))
+            call.say(f"{name}: there is no such directory, partition or topic in {', '.join(places)}{near}")
         dirs = explainer.dirs(wanted)
         systems = explainer.file_systems(outside=outside) if not names else []
         explained = {d.topic for d in (wanted if names else session.dirs) if d.kind is Kind.CURRENT and d.topic}
@@ -109,7 +428,7 @@ def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
             dump(_document(call, session, explainer, parsed, dirs, systems, explained))
             return
         if unmatched:
-            show_names(map(explain_document, map(last_part, unmatched)), color=call.color)
+            show_names(as_parsed for _, as_parsed in unmatched)
         _show_dirs(call, dirs, facts.now_ms)
         _show_file_systems(call, session, systems, facts.now_ms)
         _say_what_is_not_considered(call, session, explained)
@@ -120,25 +439,11 @@ def explain_host(call: Call, names: Sequence[str], *, outside: bool) -> None:
                 call.say(f"{log_dir['path']}: it is cordoned: it gets no new partitions, and retention goes on")
 
 
-def _say_unmatched(call: Call, session: Session, facts: Facts, unmatched: Sequence[str]) -> None:
-    places = [path for path, f in facts.log_dirs.items() if f.health is not Health.OFFLINE and not f.quarantine]
-    for name in unmatched:
-        near = did_you_mean(name, _known_names(session.dirs))
-        call.say(f"{name}: there is no such directory, partition or topic in {', '.join(places)}{near}")
-
-
 def _known_names(dirs: Iterable[PartitionDir]) -> Iterator[str]:
     for d in dirs:
         yield d.name
         if d.topic is not None:
             yield from (d.topic, f"{d.topic}-{d.partition}")
-
-
-def _print_names(call: Call, parsed: Sequence[NameDoc]) -> None:
-    if call.json:
-        dump(_head(call, None, parsed))
-    else:
-        show_names(parsed, color=call.color)
 
 
 def _say_what_is_not_known(call: Call, session: Session) -> None:
@@ -176,27 +481,28 @@ def _not_considered_in_words(found: Sequence[NotConsidered]) -> str:
     return f"{setting.key}{value} ({'topic' if len(topics) == 1 else 'topics'} {of}{more})"
 
 
-def _named(session: Session, names: Sequence[str]) -> tuple[list[PartitionDir], list[str]]:
+def _named(
+    session: Session, names: Sequence[str], parsed: Sequence[NameDoc]
+) -> tuple[list[PartitionDir], list[tuple[str, NameDoc]]]:
     """The directories that `names` mean, each once, and the names that mean none."""
     marks = session.marks()
     found: dict[DirKey, PartitionDir] = {}
-    unmatched: list[str] = []
-    for name in names:
-        matching = [d for d in session.dirs if _means(name, d, full_topic(d, marks.get(d.key)))]
+    unmatched: list[tuple[str, NameDoc]] = []
+    for name, as_parsed in zip(names, parsed, strict=True):
+        matching = [d for d in session.dirs if _means(name, as_parsed, d, full_topic(d, marks.get(d.key)))]
         found |= {d.key: d for d in matching}
-        unmatched += [] if matching else [name]
+        unmatched += [] if matching else [(name, as_parsed)]
     return list(found.values()), unmatched
 
 
-def _means(name: str, d: PartitionDir, topic: str | None) -> bool:
+def _means(name: str, parsed: NameDoc, d: PartitionDir, topic: str | None) -> bool:
     stem = name.rstrip("/") or name
     if stem.startswith("/"):
         return os.path.normpath(stem) in (f"{d.log_dir}/{d.name}", d.log_dir)
-    stem = last_part(name)
-    if stem in (d.name, topic):
+    if parsed["name"] in (d.name, topic):
         return True
-    parsed = classify(stem)
-    return parsed.uuid is None and parsed.topic is not None and (parsed.topic, parsed.partition) == (topic, d.partition)
+    same = (parsed["topic"], parsed["partition"]) == (topic, d.partition)
+    return same and parsed["uuid"] is None and parsed["topic"] is not None
 
 
 def _head(call: Call, session: Session | None, parsed: Sequence[NameDoc]) -> ExplainDoc:
@@ -300,7 +606,7 @@ def _group(group: Group) -> GroupDoc:
     }
 
 
-def _setting(setting: Setting) -> SettingDoc:
+def _setting(setting: ConfigEntry) -> SettingDoc:
     return {"key": setting.key, "value": setting.text, "source": setting.source}
 
 
@@ -370,7 +676,7 @@ def _show_dirs(call: Call, dirs: Iterable[Explained], now_ms: int) -> None:
         table(title, columns, rows, color=call.color)
 
 
-def _why(reason: RetentionReason, setting: Setting | None) -> str:
+def _why(reason: RetentionReason, setting: ConfigEntry | None) -> str:
     return IN_WORDS[reason] if setting is None else f"{IN_WORDS[reason]}: {setting}"
 
 
@@ -383,71 +689,3 @@ def _goes(at_ms: int | None, last_at_ms: int | None, first: str | None, now_ms: 
     if last_at_ms is not None and last_at_ms > max(at_ms, now_ms):
         date += f" to {human_time(last_at_ms)}"
     return f"{date}, {once}" if once else date
-
-
-_WHOSE: Final = {
-    Whose.METADATA_LOG_DIR: "metadata.log.dir of this node",
-    Whose.THIS_NODE: "log dir of this node, not in its log.dirs",
-    Whose.OTHER_NODE: "log dir of node {node} of this cluster",
-    Whose.OTHER_CLUSTER: "log dir of node {node} of cluster {cluster}",
-    Whose.UNKNOWN: "log dir without meta.properties",
-}
-_KINDS: Final = {
-    PlaceKind.DIRECTORY: "{files} files",
-    PlaceKind.REMAINDER: "{files} files (the rest of it)",
-    PlaceKind.FILE: "file",
-}
-
-
-def outside_document(session: Session, outside: Outside) -> OutsideDoc:
-    return {
-        "root": outside.root,
-        "log_dirs": [
-            {
-                "path": d.path,
-                "whose": _whose(session, d),
-                "cluster_id": d.cluster_id,
-                "node_id": d.node_id,
-                "partitions": d.partitions,
-                "allocated": d.allocated,
-                "in_use": d.in_use,
-            }
-            for d in outside.log_dirs
-        ],
-        "places": [
-            {"path": p.path, "kind": p.kind, "allocated": p.allocated, "files": p.files} for p in outside.places
-        ],
-        "rest": outside.rest,
-        "rest_files": outside.rest_files,
-        "unread_directories": outside.unread,
-        "unfinished": outside.unfinished,
-    }
-
-
-def show_outside(call: Call, session: Session, outside: Outside) -> None:
-    """Log dirs and other places in one table, largest first; and what is missing from it."""
-    lines = [(d.allocated, d.path, _of_log_dir(session, d)) for d in outside.log_dirs]
-    lines += [(p.allocated, p.path, _KINDS[p.kind].format(files=f"{p.files:,}")) for p in outside.places]
-    lines.sort(key=lambda line: -line[0])
-    if outside.rest:
-        lines.append((outside.rest, "", f"everything else, {outside.rest_files:,} files"))
-    columns = [("allocated", "right"), ("what", "text"), ("path", "path")]
-    rows = [[human_bytes(allocated), what, path] for allocated, path, what in lines]
-    if rows:
-        table(f"Outside the log dirs, below {outside.root}", columns, rows, color=call.color)
-    if outside.unfinished is not None:
-        where = f" (below {outside.root})" if outside.root else ""
-        call.say(f"not everything outside the log dirs was counted{where}: {outside.unfinished}")
-    if outside.unread:
-        call.say(f"{outside.unread} directories below {outside.root} could not be read, and are not counted")
-
-
-def _of_log_dir(session: Session, d: OtherLogDir) -> str:
-    words = _WHOSE[_whose(session, d)].format(node="?" if d.node_id is None else d.node_id, cluster=d.cluster_id or "?")
-    return f"{words}, {d.partitions} partitions{', in use' if d.in_use else ''}"
-
-
-def _whose(session: Session, d: OtherLogDir) -> Whose:
-    cluster, target = session.log_dirs.cluster, session.target
-    metadata_log_dir = target.server.metadata_log_dir if target.config is not None else None
-    return whose(d, cluster.cluster_id, cluster.node_id, metadata_log_dir)

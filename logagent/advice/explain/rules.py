@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from logagent.base.times import rfc3339
 from logagent.kafka.retention import settings as names
-from logagent.kafka.retention.settings import AS_LOCAL_RETENTION, AS_RETENTION, Layers, Setting
+from logagent.kafka.retention.settings import AS_LOCAL_RETENTION, AS_RETENTION, ConfigEntry, Layers
 from logagent.kafka.retention.topic_retention import Breach, LogSegment, oldest_that_go
 
 
@@ -80,7 +80,7 @@ class Group(NamedTuple):
     base: int | None = None
     at_ms: int | None = None
     last_at_ms: int | None = None
-    setting: Setting | None = None
+    setting: ConfigEntry | None = None
     first: str | None = None
 
 
@@ -90,16 +90,16 @@ class TopicSettings:
     `copy_lag_ms`, `copy_lag_bytes`: of a tiered topic, by which its copy is delayed; where they are set to that, the
     local retention."""
 
-    policy: Setting
-    retention_ms: Setting
-    retention_bytes: Setting
-    segment_ms: Setting
-    segment_bytes: Setting
-    min_lag_ms: Setting
-    dirty_ratio: Setting
+    policy: ConfigEntry
+    retention_ms: ConfigEntry
+    retention_bytes: ConfigEntry
+    segment_ms: ConfigEntry
+    segment_bytes: ConfigEntry
+    min_lag_ms: ConfigEntry
+    dirty_ratio: ConfigEntry
     tiered: bool = False
-    copy_lag_ms: Setting | None = None
-    copy_lag_bytes: Setting | None = None
+    copy_lag_ms: ConfigEntry | None = None
+    copy_lag_bytes: ConfigEntry | None = None
 
     @property
     def policies(self) -> frozenset[str]:
@@ -110,14 +110,14 @@ def settings_of(layers: Layers, topic: str) -> TopicSettings:
     """`UnifiedLog.localRetentionMs` and its like: the local retention counts where the topic is copied to remote
     storage, and where that is -2, the topic's retention."""
 
-    def retention(name: str, local: str) -> Setting:
+    def retention(name: str, local: str) -> ConfigEntry:
         found = layers.of(topic, local) if tiered else None
         return layers.of(topic, name) if found is None or found.number == AS_RETENTION else found
 
     def on(name: str) -> bool:
         return (layers.of(topic, name).text or "").strip().lower() == "true"
 
-    def lag(name: str, local: Setting) -> Setting | None:
+    def lag(name: str, local: ConfigEntry) -> ConfigEntry | None:
         found = layers.of(topic, name) if tiered else None
         return local if found is not None and found.number == AS_LOCAL_RETENTION else found
 
@@ -162,7 +162,7 @@ class _Waits(NamedTuple):
     """Why one segment stays, whatever the others do, and its date."""
 
     reason: RetentionReason
-    setting: Setting | None
+    setting: ConfigEntry | None
     at_ms: int | None = None
     first: str | None = None
 
@@ -236,7 +236,7 @@ class _Log:
             found = self._once_copied(i, setting, self.now_ms)
         return self._unless_above(i, found) if found.reason in GOING else found
 
-    def _once_copied(self, i: int, setting: Setting, at_ms: int) -> _Waits:
+    def _once_copied(self, i: int, setting: ConfigEntry, at_ms: int) -> _Waits:
         """Of a tiered topic, a segment that its retention leaves here until `at_ms`, by `setting`: until it is copied,
         if that comes later (`RemoteLogManager.RLMCopyTask.isEligibleForUpload`, by age or by the bytes of newer
         segments; one that is not keeps back all after it). Which are copied already, no file here says."""
@@ -355,7 +355,7 @@ class Whose(StrEnum):
 
 
 @dataclass(slots=True)
-class Tree:
+class DiskUsage:
     """A directory or file: `allocated` bytes with everything below, in so many `files` (all but directories). `parts`:
     of what is in it, what is large."""
 
@@ -363,10 +363,10 @@ class Tree:
     is_file: bool = False
     allocated: int = 0
     files: int = 0
-    parts: list[Tree] = field(default_factory=list)
+    parts: list[DiskUsage] = field(default_factory=list)
 
 
-class Place(NamedTuple):
+class PlaceOutside(NamedTuple):
     """One line: where bytes are. `files`: all but directories."""
 
     path: str
@@ -375,7 +375,7 @@ class Place(NamedTuple):
     files: int
 
 
-class OtherLogDir(NamedTuple):
+class LogDirOutside(NamedTuple):
     """A log dir outside `log.dirs`. `partitions`: directories in it that have segments. `in_use`: a process has its
     lock."""
 
@@ -394,8 +394,8 @@ class Outside:
     did not."""
 
     root: str
-    log_dirs: Sequence[OtherLogDir] = ()
-    places: Sequence[Place] = ()
+    log_dirs: Sequence[LogDirOutside] = ()
+    places: Sequence[PlaceOutside] = ()
     rest: int = 0
     rest_files: int = 0
     unread: int = 0
@@ -404,8 +404,8 @@ class Outside:
 
 def summed_up(
     root: str,
-    tree: Tree,
-    log_dirs: Iterable[OtherLogDir],
+    tree: DiskUsage,
+    log_dirs: Iterable[LogDirOutside],
     *,
     unread: int = 0,
     unfinished: str | None = None,
@@ -425,12 +425,12 @@ def summed_up(
     )
 
 
-def _largest(tree: Tree, most: int) -> list[Place]:
+def _largest(tree: DiskUsage, most: int) -> list[PlaceOutside]:
     """At most `most` places, largest first. The largest directory is divided into its parts for as long as there is
     room for these: so a single huge file has a line, and what is spread evenly is a line of its directory."""
     least = max(tree.allocated // _LEAST_SHARE, 1)
-    whole: list[Tree] = [tree]
-    places: list[Place] = []
+    whole: list[DiskUsage] = [tree]
+    places: list[PlaceOutside] = []
     left_whole: set[int] = set()
     while True:
         divisible = [t for t in whole if t.parts and id(t) not in left_whole]
@@ -447,13 +447,13 @@ def _largest(tree: Tree, most: int) -> list[Place]:
         whole += parts
         if remains:
             files = largest.files - sum(p.files for p in parts)
-            places.append(Place(largest.path, PlaceKind.REMAINDER, bytes_left, files))
+            places.append(PlaceOutside(largest.path, PlaceKind.REMAINDER, bytes_left, files))
     kinds = {True: PlaceKind.FILE, False: PlaceKind.DIRECTORY}
-    places += [Place(t.path, kinds[t.is_file], t.allocated, t.files) for t in whole if t.allocated]
+    places += [PlaceOutside(t.path, kinds[t.is_file], t.allocated, t.files) for t in whole if t.allocated]
     return sorted(places, key=lambda p: (-p.allocated, p.path))
 
 
-def whose(log_dir: OtherLogDir, cluster_id: str | None, node_id: int | None, metadata_log_dir: str | None) -> Whose:
+def whose(log_dir: LogDirOutside, cluster_id: str | None, node_id: int | None, metadata_log_dir: str | None) -> Whose:
     """`cluster_id`, `node_id`, `metadata_log_dir`: of the node whose log dirs are explained, None where unknown."""
     if log_dir.path == metadata_log_dir:
         return Whose.METADATA_LOG_DIR

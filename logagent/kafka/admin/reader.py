@@ -51,7 +51,7 @@ from logagent.kafka.commitment import QuorumRead, why_may_be_deposed
 from logagent.kafka.extents import EpochEnd
 from logagent.kafka.identity import BrokerPlace
 from logagent.kafka.image import AssignmentImage, BrokerRegistration, Source, Topic, make_image
-from logagent.kafka.retention.first_check import TopicAnswer
+from logagent.kafka.retention.first_check import DescribedConfig
 
 _CONSUMER = -1
 _LATEST = -1
@@ -374,7 +374,7 @@ class AdminReader:
         quorum = self.quorum()
         return {node: why for node in asked if (why := why_may_be_deposed(quorum, node)) is not None}
 
-    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, TopicAnswer]]:
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, DescribedConfig]]:
         """By topic, its settings that say what is kept of it; missing where no broker answers for it. Does not raise
         ServiceUnreachable or UnreadableError."""
         try:

@@ -17,7 +17,7 @@ from logagent.base.errors import UnreadableError
 from logagent.base.topic_ids import to_text
 from logagent.kafka.commitment import QuorumRead, QuorumReplica
 from logagent.kafka.image import PartitionAssignment, Topic
-from logagent.kafka.retention.first_check import ASKED, TopicAnswer
+from logagent.kafka.retention.first_check import ASKED, DescribedConfig
 
 if TYPE_CHECKING:
     from logagent.kafka.admin.client import AdminClient
@@ -136,13 +136,13 @@ _OWN, _COMMON = 1, 3
 _TOPICS_A_REQUEST = 500
 
 
-def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, TopicAnswer]]:
+def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, DescribedConfig]]:
     """By topic, the settings that `TopicConfigs` consists of (DescribeConfigs, KIP-133). Topics that do not exist, or
     that the principal may not describe (DESCRIBE_CONFIGS), are missing. Raises ServiceUnreachable and
     UnreadableError."""
     from logagent.kafka.admin.client import DescribeConfigsRequest
 
-    wanted, settings = sorted(set(topics)), dict[str, dict[str, TopicAnswer]]()
+    wanted, settings = sorted(set(topics)), dict[str, dict[str, DescribedConfig]]()
     for start in range(0, len(wanted), _TOPICS_A_REQUEST):
         resource = DescribeConfigsRequest.DescribeConfigsResource
         resources = [
@@ -154,7 +154,7 @@ def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, 
         for result in response.results:
             if result.error_code == NONE:
                 settings[result.resource_name] = {
-                    c.name: TopicAnswer(c.value, c.config_source == _OWN, c.config_source == _COMMON)
+                    c.name: DescribedConfig(c.value, c.config_source == _OWN, c.config_source == _COMMON)
                     for c in result.configs
                 }
     return settings

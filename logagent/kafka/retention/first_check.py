@@ -96,7 +96,7 @@ ASKED = (CLEANUP_POLICY, RETENTION, RETENTION_BYTES, LOCAL_RETENTION, TIERED, CO
 
 
 @dataclass(frozen=True, slots=True)
-class TopicAnswer:
+class DescribedConfig:
     """`own`: the topic has it itself; `common`: it is the dynamic default of all brokers."""
 
     value: str | None
@@ -104,10 +104,10 @@ class TopicAnswer:
     common: bool = False
 
 
-_NONE = TopicAnswer(None)
+_NONE = DescribedConfig(None)
 
 
-def as_answered(topic: str, answers: Mapping[str, TopicAnswer], defaults: Sequence[TopicConfigs]) -> TopicConfigs:
+def as_answered(topic: str, answers: Mapping[str, DescribedConfig], defaults: Sequence[TopicConfigs]) -> TopicConfigs:
     """What holds for `topic` on this host. `defaults`: the broker's own, by `server.properties` and by the metadata log
     as it was when it ended; where they differ, the one that deletes more counts."""
 
@@ -137,7 +137,7 @@ def as_answered(topic: str, answers: Mapping[str, TopicAnswer], defaults: Sequen
     )
 
 
-def _policy(answer: TopicAnswer, defaults: Sequence[TopicConfigs]) -> str | None:
+def _policy(answer: DescribedConfig, defaults: Sequence[TopicConfigs]) -> str | None:
     if answer.own:
         return answer.value
     found = [*(d.policy for d in defaults), *([answer.value] if answer.common else [])]

@@ -192,7 +192,7 @@ _IN_WORDS: Final = {
 }
 
 
-class Setting(NamedTuple):
+class ConfigEntry(NamedTuple):
     """A value in force: the key and text with which it is set, in units of `unit_ms`, and where. `text`: None if it is
     not known."""
 
@@ -218,7 +218,7 @@ class NotConsidered(NamedTuple):
     """A setting that is set and not read here (`is_not_considered`). `topics`: those that have this value, if it is of
     topics."""
 
-    setting: Setting
+    setting: ConfigEntry
     topics: tuple[str, ...] = ()
 
 
@@ -258,37 +258,37 @@ class Layers:
                 if topic in topics:
                     by_text.setdefault(text, []).append(topic)
             for text, having in by_text.items():
-                yield NotConsidered(Setting(name, text, Source.TOPIC), tuple(having))
+                yield NotConsidered(ConfigEntry(name, text, Source.TOPIC), tuple(having))
         yield from map(NotConsidered, self._not_considered_of_broker())
 
-    def _not_considered_of_broker(self) -> Iterator[Setting]:
+    def _not_considered_of_broker(self) -> Iterator[ConfigEntry]:
         layers = ((Source.BROKER, self.broker), (Source.ALL_BROKERS, self.all_brokers), (Source.FILE, self.file or {}))
-        found: dict[str, Setting] = {}
+        found: dict[str, ConfigEntry] = {}
         for source, values in layers:
             for name in filter(is_not_considered, values):
-                found.setdefault(name, Setting(name, values[name], source))
+                found.setdefault(name, ConfigEntry(name, values[name], source))
         yield from (found[name] for name in sorted(found))
 
-    def of(self, topic: str, name: str) -> Setting:
+    def of(self, topic: str, name: str) -> ConfigEntry:
         """The setting `name` of `topic`. Where the topic's own are not known, the broker's default, which is then an
         assumption."""
         own = self.topics.get(name, {}).get(topic)
-        return Setting(name, own, Source.TOPIC) if own is not None else self.default(name)
+        return ConfigEntry(name, own, Source.TOPIC) if own is not None else self.default(name)
 
-    def default(self, name: str) -> Setting:
+    def default(self, name: str) -> ConfigEntry:
         """That of topics that have none of their own."""
         layers = ((Source.BROKER, self.broker), (Source.ALL_BROKERS, self.all_brokers), (Source.FILE, self.file or {}))
         for key, unit_ms in BROKER_SETTINGS.get(name, ()):
             for source, values in layers:
                 if key in values:
-                    return Setting(key, values[key], source, unit_ms)
+                    return ConfigEntry(key, values[key], source, unit_ms)
         if name not in _DEFAULTS:
-            return Setting(name, "false", Source.DEFAULT)
+            return ConfigEntry(name, "false", Source.DEFAULT)
         key, text = _DEFAULTS[name]
         if self.file is None:
-            return Setting(key, None, Source.UNKNOWN)
+            return ConfigEntry(key, None, Source.UNKNOWN)
         units = dict(BROKER_SETTINGS[name])
-        return Setting(key, text, Source.DEFAULT, units[key])
+        return ConfigEntry(key, text, Source.DEFAULT, units[key])
 
 
 NOTHING_SET: Final = Layers()

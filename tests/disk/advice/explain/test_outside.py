@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from logagent.advice.explain.outside import MOST_LEVELS, NotEntered, mount_points_of, search_outside
 from logagent.advice.explain.rules import Outside
-from logagent.advice.explain.search_outside import MOST_LEVELS, LeftOut, mount_points_of, search_outside
 from logagent.base.linux.mounts import mounts, parse_mounts
 from tests.disk.conftest import LoopFs, run, unmount
 from tests.disk.messes import lock_held
@@ -32,7 +32,7 @@ def search(root: Path, log_dirs: Collection[Path] = (), seconds: float = 60.0, *
     found = search_outside(
         mount_points_of(str(root), status.st_dev, mounts()),
         status.st_dev,
-        LeftOut(paths, {path.stat().st_ino for path in log_dirs}),
+        NotEntered(paths, {path.stat().st_ino for path in log_dirs}),
         (used.f_blocks - used.f_bfree) * used.f_frsize,
         seconds,
         **more,  # type: ignore[arg-type]

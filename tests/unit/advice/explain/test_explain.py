@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from logagent.advice.explain.command import explain as command
-from logagent.advice.explain.names import explain_document as explain
+from logagent.advice.explain.command import explain_document as explain
 from logagent.base.errors import UsageError
 from logagent.cli import cli
 from logagent.schemas import NameDoc

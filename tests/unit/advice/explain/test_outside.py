@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.advice.explain.rules import OtherLogDir, PlaceKind, Tree, Whose, summed_up, whose
+from logagent.advice.explain.rules import DiskUsage, LogDirOutside, PlaceKind, Whose, summed_up, whose
 
 GIB = 1 << 30
 
 
-def tree(path: str, *parts: Tree, files_of_its_own: int = 0, own: int = 0) -> Tree:
+def tree(path: str, *parts: DiskUsage, files_of_its_own: int = 0, own: int = 0) -> DiskUsage:
     below = sum(p.allocated for p in parts), sum(p.files for p in parts)
-    return Tree(path, False, below[0] + own, below[1] + files_of_its_own, list(parts))
+    return DiskUsage(path, False, below[0] + own, below[1] + files_of_its_own, list(parts))
 
 
-def file(path: str, size: int) -> Tree:
-    return Tree(path, True, size, 1)
+def file(path: str, size: int) -> DiskUsage:
+    return DiskUsage(path, True, size, 1)
 
 
-def lines(root: Tree, most: int = 20) -> list[tuple[str, str, int]]:
+def lines(root: DiskUsage, most: int = 20) -> list[tuple[str, str, int]]:
     return [(p.path, p.kind.value, p.allocated) for p in summed_up("/", root, (), most=most).places]
 
 
@@ -47,7 +47,7 @@ def test_what_is_small_is_in_the_rest() -> None:
 
 
 def test_an_empty_file_system_has_no_line() -> None:
-    found = summed_up("/mnt", Tree("/mnt"), ())
+    found = summed_up("/mnt", DiskUsage("/mnt"), ())
     assert (found.places, found.rest) == ([], 0)
 
 
@@ -58,7 +58,7 @@ trees: st.SearchStrategy[tuple[str, int, list[object]]] = st.recursive(
 )
 
 
-def built(shape: tuple[str, int, list[object]], path: str) -> Tree:
+def built(shape: tuple[str, int, list[object]], path: str) -> DiskUsage:
     parts = [built(part, f"{path}/{n}") for n, part in enumerate(shape[2])]  # type: ignore[arg-type]
     return tree(path, *parts, own=shape[1], files_of_its_own=1)
 
@@ -76,13 +76,13 @@ def test_no_byte_is_in_two_lines_and_none_is_lost(shape: tuple[str, int, list[ob
     assert not [(a, b) for a in whole for b in whole if b.startswith(f"{a}/")]
 
 
-def other(path: str = "/kafka-logs-old", cluster_id: str | None = "c", node_id: int | None = 1) -> OtherLogDir:
-    return OtherLogDir(path, GIB, 3, cluster_id, node_id, False)
+def other(path: str = "/kafka-logs-old", cluster_id: str | None = "c", node_id: int | None = 1) -> LogDirOutside:
+    return LogDirOutside(path, GIB, 3, cluster_id, node_id, False)
 
 
 def test_of_many_log_dirs_the_largest_are_listed_and_no_byte_is_lost() -> None:
     log_dirs = [other(f"/l{n}")._replace(allocated=n) for n in range(30)]
-    found = summed_up("/", Tree("/"), log_dirs)
+    found = summed_up("/", DiskUsage("/"), log_dirs)
     assert [d.path for d in found.log_dirs] == [f"/l{n}" for n in range(29, 9, -1)]
     assert found.rest == sum(range(10))
 
@@ -98,7 +98,7 @@ def test_of_many_log_dirs_the_largest_are_listed_and_no_byte_is_lost() -> None:
         (other("/meta"), Whose.METADATA_LOG_DIR),
     ],
 )
-def test_whose_a_log_dir_is(log_dir: OtherLogDir, expected: Whose) -> None:
+def test_whose_a_log_dir_is(log_dir: LogDirOutside, expected: Whose) -> None:
     assert whose(log_dir, "c", 1, "/meta") is expected
 
 

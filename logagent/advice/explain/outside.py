@@ -2,7 +2,8 @@
 
 Nothing here is changed, followed or opened but directories, and in what may be a log dir `meta.properties` and `.lock`.
 It never leaves the file system: mount points are left out by the mount table before anything asks them (which alone
-may hang, or mount what is behind an automount point), and a directory on another device is not entered.
+may hang, or mount what is behind an automount point), and a directory on another device is not entered. Each file
+system is searched in a thread of its own, which is not waited for longer than its time.
 """
 
 from __future__ import annotations
@@ -10,19 +11,31 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from logagent.advice.explain.rules import OtherLogDir, Outside, Tree, summed_up
+from logagent.advice.explain.rules import DiskUsage, LogDirOutside, Outside, PlaceKind, Whose, summed_up, whose
+from logagent.base.console.options import Call
+from logagent.base.console.render import human_bytes, table
 from logagent.base.dir_names import classify
 from logagent.base.files.safe_open import open_directory
-from logagent.base.linux.mounts import Mount, mount_of
+from logagent.base.linux.mounts import Mount, mount_of, mounts
 from logagent.base.records import Kind
+from logagent.cleanup.session.session import Session
+from logagent.disk.bounded_calls import Task
 from logagent.disk.log_dir import OPEN_CHILD
 from logagent.kafka.files.meta_properties import META_PROPERTIES, read_meta_file
 from logagent.kafka.processes.lock import query_lock
 
+if TYPE_CHECKING:
+    from logagent.advice.explain.documents import OutsideDoc
+
+SECONDS: Final = 10.0
+"""For how long one file system is searched."""
+# A call to its disk may take longer than the time that is left.
+_GRACE_SECONDS = 2.0
 # Directories are held open on the way down. What is nested deeper was made by a mistake, or to do harm.
 MOST_LEVELS: Final = 200
 # Of what has several names, so many are remembered to be counted once.
@@ -45,7 +58,7 @@ def mount_points_of(path: str, device: int, table: Collection[Mount]) -> list[st
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class NotEntered:
     """What is not entered. `paths`: canonical, of log dirs and mount points. `inodes`: of the log dirs on the file
     system that is searched, wherever another mount shows them."""
 
@@ -56,7 +69,7 @@ class LeftOut:
 def search_outside(
     points: Iterable[str],
     device: int,
-    left_out: LeftOut,
+    left_out: NotEntered,
     used: int,
     seconds: float,
     monotonic: Callable[[], float] = time.monotonic,
@@ -82,12 +95,12 @@ class _OverError(Exception):
 
 
 @dataclass(slots=True)
-class _Level:
+class _OpenDirectory:
     """An open directory on the way down. `partitions`: directories in it that are partitions by name and have
     segments; `is_partition`: it is one."""
 
     fd: int
-    tree: Tree
+    tree: DiskUsage
     name: str
     subdirs: list[str] = field(default_factory=list)
     has_meta: bool = False
@@ -99,7 +112,7 @@ class _Search:
     def __init__(
         self,
         device: int,
-        left_out: LeftOut,
+        left_out: NotEntered,
         used: int,
         ends: float,
         monotonic: Callable[[], float],
@@ -112,14 +125,14 @@ class _Search:
             parent, _, name = path.rpartition("/")
             self.left_out.setdefault(parent or "/", set()).add(name)
         self.linked: set[int] = set()
-        self.log_dirs: list[OtherLogDir] = []
+        self.log_dirs: list[LogDirOutside] = []
         self.unread = 0
         self.ticks = 0
 
     def run(self, root: str, fd: int) -> Outside:
         """Takes `fd` over."""
-        tree = Tree(root)
-        levels = [_Level(fd, tree, "")]
+        tree = DiskUsage(root)
+        levels = [_OpenDirectory(fd, tree, "")]
         unfinished: str | None = None
         try:
             try:
@@ -135,7 +148,7 @@ class _Search:
                 os.close(level.fd)
         return summed_up(root, tree, self.log_dirs, unread=self.unread, unfinished=unfinished)
 
-    def _step(self, levels: list[_Level]) -> None:
+    def _step(self, levels: list[_OpenDirectory]) -> None:
         level = levels[-1]
         if not level.subdirs:
             self._leave(levels)
@@ -154,11 +167,11 @@ class _Search:
         if found.st_dev != self.device or found.st_ino in self.inodes:
             os.close(fd)
             return
-        below = _Level(fd, Tree(f"{level.tree.path.rstrip('/')}/{name}"), name)
+        below = _OpenDirectory(fd, DiskUsage(f"{level.tree.path.rstrip('/')}/{name}"), name)
         levels.append(below)
         self._list(below)
 
-    def _list(self, level: _Level) -> None:
+    def _list(self, level: _OpenDirectory) -> None:
         """Count what is in it, and note its subdirectories."""
         tree, left_out = level.tree, self.left_out.get(level.tree.path, ())
         has_segments = False
@@ -188,7 +201,7 @@ class _Search:
                     raise _OverError("its time was over")
                 yield entry
 
-    def _count(self, tree: Tree, entry: os.DirEntry[str]) -> None:
+    def _count(self, tree: DiskUsage, entry: os.DirEntry[str]) -> None:
         try:
             found = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
@@ -203,9 +216,9 @@ class _Search:
         tree.files += 1
         tree.allocated += size
         if size >= self.least:
-            _add(tree, Tree(f"{tree.path.rstrip('/')}/{entry.name}", True, size, 1))
+            _add(tree, DiskUsage(f"{tree.path.rstrip('/')}/{entry.name}", True, size, 1))
 
-    def _leave(self, levels: list[_Level]) -> None:
+    def _leave(self, levels: list[_OpenDirectory]) -> None:
         """Add the last level to the one above it, unless it is a log dir."""
         level, above = levels.pop(), levels[-1]
         try:
@@ -219,7 +232,7 @@ class _Search:
         if level.tree.allocated >= self.least:
             _add(above.tree, level.tree)
 
-    def _is_log_dir(self, level: _Level) -> bool:
+    def _is_log_dir(self, level: _OpenDirectory) -> bool:
         try:
             meta = read_meta_file(level.fd) if level.has_meta else None
         except OSError:
@@ -230,11 +243,126 @@ class _Search:
             return False
         held = query_lock(level.fd).held
         path, allocated = level.tree.path, level.tree.allocated
-        self.log_dirs.append(OtherLogDir(path, allocated, level.partitions, cluster_id, node_id, held))
+        self.log_dirs.append(LogDirOutside(path, allocated, level.partitions, cluster_id, node_id, held))
         return True
 
 
-def _add(tree: Tree, part: Tree) -> None:
+def _add(tree: DiskUsage, part: DiskUsage) -> None:
     tree.parts.append(part)
     if len(tree.parts) > _MOST_PARTS:  # what shares its blocks counts more than the file system uses
         tree.parts = sorted(tree.parts, key=lambda p: -p.allocated)[:_SHARE]
+
+
+class OutsideSearch:
+    """Begins at once, on every file system with a log dir that can be read."""
+
+    def __init__(self, session: Session, log_dirs: Iterable[str], seconds: float = SECONDS) -> None:
+        self._monotonic = session.clock.monotonic
+        self._ends = self._monotonic() + seconds + _GRACE_SECONDS
+        opened = session.log_dirs.opened()
+        try:
+            table = mounts()
+        except OSError:  # then mount points cannot be told from directories
+            table = []
+        # Log dirs that are offline are not entered either.
+        paths = {os.path.normpath(path) for path in log_dirs} | {m.point for m in table}
+        canonical = {path: os.readlink(f"/proc/self/fd/{log_dir.fd}") for path, log_dir in opened.items()}
+        self._tasks: dict[int, Task[Outside | None]] = {}
+        for path, log_dir in opened.items():
+            device = log_dir.identity.device
+            if device in self._tasks or path not in session.inventories or not table:
+                continue
+            inodes = frozenset(o.identity.inode for o in opened.values() if o.identity.device == device)
+            search = partial(
+                search_outside,
+                mount_points_of(canonical[path], device, table),
+                device,
+                NotEntered(paths | set(canonical.values()), inodes),
+                session.inventories[path].used,
+                seconds,
+                self._monotonic,
+            )
+            self._tasks[device] = Task(f"logagent-outside {path}", search)
+            self._tasks[device].start()
+
+    def results(self) -> Mapping[int, Outside]:
+        """By device; of one that does not answer, that it does not."""
+        found: dict[int, Outside] = {}
+        for device, task in self._tasks.items():
+            if not task.join(max(self._ends - self._monotonic(), 0)):
+                found[device] = Outside("", unfinished="the file system does not answer")
+                continue
+            try:
+                outside = task.outcome()
+            except OSError as error:
+                outside = Outside("", unfinished=error.strerror or str(error))
+            found[device] = outside or Outside("", unfinished="its mount point cannot be opened")
+        return found
+
+
+_WHOSE: Final = {
+    Whose.METADATA_LOG_DIR: "metadata.log.dir of this node",
+    Whose.THIS_NODE: "log dir of this node, not in its log.dirs",
+    Whose.OTHER_NODE: "log dir of node {node} of this cluster",
+    Whose.OTHER_CLUSTER: "log dir of node {node} of cluster {cluster}",
+    Whose.UNKNOWN: "log dir without meta.properties",
+}
+_KINDS: Final = {
+    PlaceKind.DIRECTORY: "{files} files",
+    PlaceKind.REMAINDER: "{files} files (the rest of it)",
+    PlaceKind.FILE: "file",
+}
+
+
+def outside_document(session: Session, outside: Outside) -> OutsideDoc:
+    return {
+        "root": outside.root,
+        "log_dirs": [
+            {
+                "path": d.path,
+                "whose": _whose(session, d),
+                "cluster_id": d.cluster_id,
+                "node_id": d.node_id,
+                "partitions": d.partitions,
+                "allocated": d.allocated,
+                "in_use": d.in_use,
+            }
+            for d in outside.log_dirs
+        ],
+        "places": [
+            {"path": p.path, "kind": p.kind, "allocated": p.allocated, "files": p.files} for p in outside.places
+        ],
+        "rest": outside.rest,
+        "rest_files": outside.rest_files,
+        "unread_directories": outside.unread,
+        "unfinished": outside.unfinished,
+    }
+
+
+def show_outside(call: Call, session: Session, outside: Outside) -> None:
+    """Log dirs and other places in one table, largest first; and what is missing from it."""
+    lines = [(d.allocated, d.path, _of_log_dir(session, d)) for d in outside.log_dirs]
+    lines += [(p.allocated, p.path, _KINDS[p.kind].format(files=f"{p.files:,}")) for p in outside.places]
+    lines.sort(key=lambda line: -line[0])
+    if outside.rest:
+        lines.append((outside.rest, "", f"everything else, {outside.rest_files:,} files"))
+    columns = [("allocated", "right"), ("what", "text"), ("path", "path")]
+    rows = [[human_bytes(allocated), what, path] for allocated, path, what in lines]
+    if rows:
+        table(f"Outside the log dirs, below {outside.root}", columns, rows, color=call.color)
+    if outside.unfinished is not None:
+        where = f" (below {outside.root})" if outside.root else ""
+        call.say(f"not everything outside the log dirs was counted{where}: {outside.unfinished}")
+    if outside.unread:
+        call.say(f"{outside.unread} directories below {outside.root} could not be read, and are not counted")
+
+
+def _of_log_dir(session: Session, d: LogDirOutside) -> str:
+    words = _WHOSE[_whose(session, d)].format(node="?" if d.node_id is None else d.node_id, cluster=d.cluster_id or "?")
+    return f"{words}, {d.partitions} partitions{', in use' if d.in_use else ''}"
+
+
+def _whose(session: Session, d: LogDirOutside) -> Whose:
+    cluster, target = session.log_dirs.cluster, session.target
+    metadata_log_dir = target.server.metadata_log_dir if target.config is not None else None
+    return whose(d, cluster.cluster_id, cluster.node_id, metadata_log_dir)
