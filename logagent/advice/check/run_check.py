@@ -15,7 +15,7 @@ from functools import partial
 from logagent.advice.check.rules.leave import set_cordoned, stale_cordons
 from logagent.advice.check.rules.linter import check
 from logagent.advice.check.rules.log_dirs import check_disk
-from logagent.advice.check.rules.long_names import CUTS_SINCE
+from logagent.advice.check.rules.releases import CUTS_SINCE
 from logagent.advice.check.rules.start_facts import (
     Emptied,
     Mode,

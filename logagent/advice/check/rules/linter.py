@@ -117,12 +117,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
 
-from logagent.advice.check.rules.limits import check_limits
-from logagent.advice.check.rules.log_dirs import check_log_dirs
-from logagent.advice.check.rules.long_names import check_long_names
-from logagent.advice.check.rules.metadata_dir import check_metadata, in_metadata_log, odd_file
-from logagent.advice.check.rules.paths import check_broker_id, check_meta, check_paths
-from logagent.advice.check.rules.releases import check_releases
+from logagent.advice.check.rules.log_dirs import check_broker_id, check_log_dirs, check_meta, check_paths
+from logagent.advice.check.rules.releases import (
+    check_limits,
+    check_long_names,
+    check_metadata,
+    check_releases,
+    in_metadata_log,
+    odd_file,
+)
 from logagent.advice.check.rules.start_facts import Emptied, Mode, StartFacts, StartLogDirFacts
 from logagent.advice.finding import ALL, Finding, Releases, Severity, concerning, fatal, info, warning
 from logagent.base.dir_names import FUTURE_SUFFIX, MAX_NAME

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.advice.check.rules.linter import check
-from logagent.advice.check.rules.metadata_dir import QUORUM_STATE_COUNTS
+from logagent.advice.check.rules.releases import QUORUM_STATE_COUNTS
 from logagent.advice.check.rules.start_facts import Mode, StartFacts, StartLogDirFacts, StartServerFacts
 from logagent.advice.finding import Finding, Severity
 from logagent.base.kafka_version import Version
