@@ -21,6 +21,9 @@ from logagent.base.kafka_version import CLUSTER_ID_SINCE, KafkaVersion
 from logagent.base.records import Kind, PartitionDir
 from logagent.kafka.image import RESERVED_DIRECTORY_IDS, AssignmentImage
 
+DEFAULT_RESERVED_MAX_ID = 1000
+"""`reserved.broker.max.id`: the ids above it are generated."""
+
 
 @dataclass(frozen=True, slots=True)
 class MetaRead:

@@ -10,9 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from logagent.advice.check.rules.start_facts import (
+    CheckpointFault,
+    FreeSpace,
+    LoadFault,
+    LoadFile,
+    MetadataFault,
+    MetadataFile,
+    MetaFile,
+    MetaState,
     Mode,
     PathProblem,
-    Room,
     StartFacts,
     StartLogDirFacts,
     StartServerFacts,
@@ -20,15 +27,6 @@ from logagent.advice.check.rules.start_facts import (
 from logagent.base.dir_names import METADATA_DIR, classify
 from logagent.base.records import Denied, DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
 from logagent.base.topic_ids import to_text
-from logagent.kafka.node_files import (
-    CheckpointFault,
-    LoadFault,
-    LoadFile,
-    MetadataFault,
-    MetadataFile,
-    MetaFile,
-    MetaState,
-)
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.without_directory import LeftLogDir, Missing, WithoutDirectory
 from tests.damages.directories import NAMES_OF_NOTHING
@@ -46,7 +44,7 @@ def meta(**changes: object) -> MetaFile:
 
 def seen(path: str = "/d1", **changes: object) -> StartLogDirFacts:
     name = path.strip("/")
-    healthy = StartLogDirFacts(path, path, meta=meta(directory_id=name), room=Room(1000, 500, 1000, 500))
+    healthy = StartLogDirFacts(path, path, meta=meta(directory_id=name), room=FreeSpace(1000, 500, 1000, 500))
     return replace(healthy, **changes)  # type: ignore[arg-type]
 
 

@@ -197,7 +197,7 @@ FILES: dict[str, Opened] = {
 ELSEWHERE = {
     "UNIT": "units of systemd and drop-ins: tests/disk/service/setup/test_setup.py, tests/disk/kafka/processes",
     "SCRIPT": "a start script that a unit of root's names: tests/fakefs",
-    "_SERVER_LOG": "the log of a broker before 2.2.2: tests/disk/kafka/files/test_server_log.py",
+    "_SERVER_LOG": "the log of a broker before 2.2.2: tests/disk/advice/check/test_server_log.py",
     "_LIMIT": "version-seen.json in the state dir: here",
     "_BROKERS_LIMIT": "brokers-seen.json in the state dir: here",
     "_LOG_DIRS_LIMIT": "log-dirs-seen.json in the state dir: here",

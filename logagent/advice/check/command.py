@@ -1,25 +1,36 @@
-"""`logagent check`: what would keep this broker from starting or cost it data, and the state of its log dirs."""
+"""`logagent check`: what would keep this broker from starting or cost it data, and the state of its log dirs; with
+`--leave LOG_DIR`, whether that log dir may be taken out of `log.dirs`, and what moves what is in it."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from logagent.advice.check.command_leave import check_leave
-from logagent.advice.check.document import check_document
-from logagent.advice.check.run_check import CheckReport, run_check
+from logagent.advice.check.rules.leave import Leave, Leaving, RemainingDir, TargetLogDir, may_leave
+from logagent.advice.check.run_check import CheckReport, finding_row, run_check
 from logagent.advice.finding import Finding, Severity, any_fatal
 from logagent.base.console.options import Call, common, reads_assignments
-from logagent.base.console.render import dump, table
-from logagent.base.errors import Exit, UsageError
-from logagent.base.kafka_version import parse_version, version_text
+from logagent.base.console.render import dump, human_bytes, table
+from logagent.base.console.streams import whoever_reads
+from logagent.base.errors import Exit, LogAgentError, UsageError
+from logagent.base.files.whole_file import whole_file
+from logagent.base.kafka_version import parse_version, version_text, version_text_or_none
 from logagent.base.linux.access import User, user_named
-from logagent.base.records import Health
-from logagent.base.times import rfc3339
-from logagent.cleanup.session.of_command import Progress, read_assignments, session_of
+from logagent.base.records import Health, HolderState
+from logagent.base.times import rfc3339, rfc3339_or_none
+from logagent.cleanup.session.of_command import Progress, read_assignments, session_of, take_inventory
 from logagent.cleanup.session.session import Session
 from logagent.disk.wrong_user import needs_log_dirs
+from logagent.kafka.retention.settings import CORDONED_LOG_DIRS
+from logagent.verdict.facts import Facts
+
+if TYPE_CHECKING:
+    from logagent.advice.check.documents import CheckDoc, LeaveDirDoc, LeaveDoc
 
 _COUNTED = ((Severity.FATAL, "fatal"), (Severity.WARNING, "warnings"), (Severity.INFO, "notes"))
 
@@ -99,6 +110,19 @@ def _user(text: str | None) -> User | None:
         raise UsageError(f"--broker-user: {e.args[0]}", hint="give the uid instead") from e
 
 
+def check_document(report: CheckReport, at: str) -> CheckDoc:
+    """`logagent.check/1`."""
+    return {
+        "schema": "logagent.check/1",
+        "at": at,
+        "kafka_version": version_text_or_none(report.kafka_version),
+        "log_dirs": [
+            {"path": d.path, "health": d.health, "reason": d.reason, "probe_ms": d.probe_ms} for d in report.log_dirs
+        ],
+        "findings": [finding_row(f) for f in report.findings],
+    }
+
+
 def _show(call: Call, report: CheckReport) -> None:
     rows = [
         [d.path, d.health.value, "" if d.probe_ms is None else f"{d.probe_ms:.1f} ms", d.reason or d.limited or ""]
@@ -127,3 +151,201 @@ def _releases(report: CheckReport) -> str:
 
 def _lines(f: Finding) -> list[list[str]]:
     return [[f.severity.value, f.code, str(f.releases), f.path], ["", "", "", f.says], ["", "", "", f"→ {f.hint}"]]
+
+
+_SHOWN = 25
+
+
+def check_leave(call: Call, log_dir: str, file: str | None) -> None:
+    """Print the answer; `file`: where the JSON for `kafka-reassign-partitions.sh` goes."""
+    if call.log_dirs:
+        raise UsageError("--leave asks about all log dirs of the broker", hint="leave out --log-dir")
+    with session_of(call) as session:
+        read_assignments(session, call)
+        take_inventory(session, call)
+        answer = ask_leave(session, log_dir)
+        as_of_ms = max((image.at_ms for image in session.assignments.usable), default=None)
+        document = _leave_document(call, answer, session.clock.now_ms(), as_of_ms)
+        config = session.target.config
+    if not answer.may_leave:
+        call.record_status(Exit.REFUSED)
+    with whoever_reads(call.say, lambda: call.record_status(Exit.FAILED)):
+        if call.json:
+            dump(document)
+        else:
+            _show_leave(call, answer)
+    if answer.cordon is not None and not call.json:
+        call.say(f"first, so that no new partition comes: {answer.cordon}")
+    if file is not None:
+        _write(call, file, answer)
+    if not call.json:
+        _close(call, answer, file, config)
+
+
+def _close(call: Call, answer: Leave, file: str | None, config: str | None) -> None:
+    for obstacle in answer.obstacles:
+        call.say(obstacle.says)
+        if file is None or obstacle.code != "assigned":
+            call.say(f"  hint: {obstacle.hint}")
+    if answer.may_leave:
+        stop = "" if answer.stopped else "stop the broker, and "
+        call.say(f"it is empty: {stop}in {config} change the line to")
+        call.say(f"  {answer.line}")
+        if answer.uncordon is not None:
+            when = "after the start" if answer.stopped else "right before the stop"
+            call.say(
+                f"take the cordon back {when}: while it names a log dir that log.dirs lacks, the broker applies none of"
+                " its dynamic settings"
+            )
+            call.say(f"  {answer.uncordon}")
+    elif file is None and (moves := answer.reassignment) is not None:
+        call.say(f"it may not leave yet: {len(moves['partitions'])} can be moved, --reassignment FILE writes the JSON")
+    else:
+        call.say("it may not leave yet: see above")
+
+
+def _write(call: Call, file: str, answer: Leave) -> None:
+    moves = answer.reassignment
+    if moves is None:
+        call.say(f"{file} is not written: there is nothing that can be moved")
+        return
+    try:
+        with whole_file(file) as out:
+            out.write(json.dumps(moves, indent=1).encode() + b"\n")
+    except OSError as e:
+        raise LogAgentError(f"cannot write {file}: {e.strerror}", hint="name a file in a folder that exists") from e
+    call.say(
+        f"{file}: {len(moves['partitions'])} partitions, with the replicas that they have now. While the broker runs:"
+    )
+    call.say(f"  kafka-reassign-partitions.sh --bootstrap-server HOST:PORT --reassignment-json-file {file} --execute")
+
+
+def _show_leave(call: Call, answer: Leave) -> None:
+    rows = [
+        [
+            f"{e.dir.log_dir}/{e.dir.name}",
+            e.dir.kind.value,
+            human_bytes(e.dir.allocated),
+            _whose(e),
+            e.to or e.stays or "",
+        ]
+        for e in answer.left[:_SHOWN]
+    ]
+    headings = [
+        ("directory", "dir"),
+        ("kind", "left"),
+        ("allocated", "right"),
+        ("verdict", "left"),
+        ("goes to", "text"),
+    ]
+    if rows:
+        table("Still in it", headings, rows, color=call.color)
+    if (rest := len(answer.left) - len(rows)) > 0:
+        call.say(f"showing the largest {len(rows)} of {len(answer.left)}; --json has all, {rest} more")
+
+
+def _whose(each: RemainingDir) -> str:
+    words = each.ruling.verdict.value if each.ruling is not None else ""
+    return f"{words}, only copy" if each.only_copy else words
+
+
+def _leave_document(call: Call, answer: Leave, now_ms: int, as_of_ms: int | None) -> LeaveDoc:
+    return {
+        "schema": "logagent.leave/1",
+        "at": rfc3339(now_ms),
+        "host": call.host,
+        "log_dir": answer.log_dir,
+        "may_leave": answer.may_leave,
+        "assignments_as_of": rfc3339_or_none(as_of_ms),
+        "obstacles": [o._asdict() for o in answer.obstacles],  # type: ignore[misc]
+        "dirs": [_left_row(each) for each in answer.left],
+        "reassignment": answer.reassignment,
+        "cordon": answer.cordon,
+        "uncordon": answer.uncordon,
+        "line": answer.line,
+    }
+
+
+def _left_row(each: RemainingDir) -> LeaveDirDoc:
+    d = each.dir
+    return {
+        "name": d.name,
+        "kind": d.kind,
+        "topic": d.topic,
+        "partition": d.partition,
+        "topic_id": d.topic_id,
+        "allocated": d.allocated,
+        "verdict": each.ruling.verdict if each.ruling is not None else None,
+        "only_copy": each.only_copy,
+        "to": each.to,
+        "stays": each.stays,
+    }
+
+
+def ask_leave(session: Session, log_dir: str) -> Leave:
+    """Whether `log_dir` may be taken out of `log.dirs`. The session has read assignments and taken its inventory.
+    Raises UsageError for what is no log dir of this host."""
+    facts = session.facts(to_plan=False)
+    path = _named(session, facts, log_dir)
+    images = session.assignments.usable
+    server, version = session.target.server, session.kafka_version(facts.log_dirs)
+    return may_leave(
+        Leaving(
+            log_dir=path,
+            unseen=_unseen(session, facts, path),
+            dirs=session.dirs,
+            rulings=facts.rulings,
+            image=max(images, key=lambda image: image.at_ms, default=None),
+            no_image="; ".join(session.assignments.problems) or "no source of assignments is usable",
+            node_id=session.log_dirs.cluster.node_id,
+            configured=server.log_dirs if session.target.config is not None else (),
+            metadata_log_dir=server.metadata_log_dir if server.process_roles else None,
+            rooms=tuple(_rooms(session, facts, path)),
+            stopped=_stopped(facts),
+            cordoned=session.assignments.layers.cordoned,
+            cordon_is_dynamic=CORDONED_LOG_DIRS in session.assignments.layers.broker,
+            version=version.version,
+        )
+    )
+
+
+def _named(session: Session, facts: Facts, log_dir: str) -> str:
+    """`log_dir` as this session calls it, also if it was named by another path."""
+    known = [path for path, f in facts.log_dirs.items() if not f.quarantine]
+    wanted = os.path.abspath(log_dir)
+    if wanted in known:
+        return wanted
+    real = {os.path.realpath(path): path for path in known if facts.log_dirs[path].health is not Health.OFFLINE}
+    if (found := real.get(os.path.realpath(wanted))) is not None:
+        return found
+    raise UsageError(f"--leave: {log_dir} is no log dir of this broker", hint=f"its log dirs are {', '.join(known)}")
+
+
+def _unseen(session: Session, facts: Facts, path: str) -> str | None:
+    where = facts.log_dirs[path]
+    if where.health is Health.OFFLINE:
+        return f"it is offline: {where.health_reason}"
+    inventory = session.inventories.get(path)
+    if inventory is None:
+        return "it was not read"
+    errors = inventory.errors
+    return next((f"{name}: {why}" for name, why in errors.items()), None)
+
+
+def _rooms(session: Session, facts: Facts, leaving: str) -> Iterator[TargetLogDir]:
+    """The other log dirs that take partitions now."""
+    cordoned = session.assignments.layers.cordoned
+    for path, where in facts.log_dirs.items():
+        inventory = session.inventories.get(path)
+        if path == leaving or where.quarantine or where.health is not Health.ONLINE or inventory is None:
+            continue
+        if path not in cordoned and "*" not in cordoned:
+            yield TargetLogDir(path, inventory.identity.device, inventory.size, inventory.free)
+
+
+def _stopped(facts: Facts) -> bool | None:
+    """By the locks of all log dirs: a broker that lost one still runs with the others."""
+    states = {f.holder.state for f in facts.log_dirs.values() if not f.quarantine}
+    if states & {HolderState.HELD, HolderState.STARTING}:
+        return False
+    return True if states == {HolderState.FREE} else None

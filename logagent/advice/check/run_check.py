@@ -11,17 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING, Literal
 
+from logagent.advice.check.metadata_dir import metadata_faults, read_start_levels
 from logagent.advice.check.rules.leave import set_cordoned, stale_cordons
 from logagent.advice.check.rules.linter import check
 from logagent.advice.check.rules.log_dirs import check_disk
 from logagent.advice.check.rules.releases import CUTS_SINCE
 from logagent.advice.check.rules.start_facts import (
     Emptied,
+    MetaState,
     Mode,
     Override,
     PathProblem,
     StartFacts,
+    StartLevels,
     StartLogDirFacts,
     StartServerFacts,
     concerns_us,
@@ -32,17 +36,19 @@ from logagent.advice.check.start_inspection import (
     broken_epochs,
     denied_at,
     denied_in_log_dir,
+    failed_marks,
     followed_topic_ids,
     has_metadata_log,
     in_place_of_directory,
     links_and_leftovers,
+    log_places,
     path_problem,
     places_of,
     places_of_files,
     read_meta_file,
     room_of,
 )
-from logagent.advice.finding import Finding
+from logagent.advice.finding import Finding, Severity
 from logagent.base.dir_names import METADATA_DIR
 from logagent.base.errors import LogAgentError, UnreadableError
 from logagent.base.kafka_version import Version
@@ -67,10 +73,6 @@ from logagent.disk.log_dir import CLEAN_SHUTDOWN, LogDirFailures, OpenLogDir
 from logagent.disk.probe import Prober, probe
 from logagent.disk.scan import SYMLINK_ERROR
 from logagent.kafka.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
-from logagent.kafka.files.metadata_dir_files import metadata_faults
-from logagent.kafka.files.server_log import failed_marks, log_places
-from logagent.kafka.metadata_log.features import read_start_levels
-from logagent.kafka.node_files import MetaState, StartLevels
 from logagent.kafka.processes.discovery import same_file, start_scripts
 from logagent.kafka.processes.systemd_units import broker_units
 from logagent.kafka.processes.version import launch_of_process
@@ -79,6 +81,9 @@ from logagent.verdict.evidence.stray_questions import read_log
 from logagent.verdict.facts import Facts, LogDirFacts
 from logagent.verdict.rules import VerdictReason
 from logagent.verdict.without_directory import Missing
+
+if TYPE_CHECKING:
+    from logagent.advice.check.documents import FindingDoc
 
 _LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 HELD = (HolderState.HELD, HolderState.STARTING)
@@ -127,7 +132,7 @@ def _emptied_in(log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> list[Empti
 
 
 @dataclass(frozen=True, slots=True)
-class LogDirHealth:
+class CheckedLogDir:
     """State of one log dir. probe_ms: how long the probe took; None if there was nothing to probe."""
 
     path: str
@@ -142,7 +147,7 @@ class CheckReport:
     """kafka_version: the version that was checked for; None: every version from `at_least` on (None: every supported
     one)."""
 
-    log_dirs: tuple[LogDirHealth, ...]
+    log_dirs: tuple[CheckedLogDir, ...]
     findings: tuple[Finding, ...]
     kafka_version: Version | None
     at_least: Version | None
@@ -408,11 +413,11 @@ def _homeless(
     return frozenset(found)
 
 
-def _health(s: StartLogDirFacts, probes: Mapping[str, ProbeResult]) -> LogDirHealth:
+def _health(s: StartLogDirFacts, probes: Mapping[str, ProbeResult]) -> CheckedLogDir:
     probe = probes.get(s.path)
     health = Health.OFFLINE if s.problem is not None else s.health
     ms = round(probe.ms, 3) if probe is not None else None
-    return LogDirHealth(s.path, health, s.detail, ms, probe.limited if probe is not None else None)
+    return CheckedLogDir(s.path, health, s.detail, ms, probe.limited if probe is not None else None)
 
 
 def _unopened(seen: StartLogDirFacts, problem: PathProblem, detail: str, user: User | None) -> StartLogDirFacts:
@@ -639,3 +644,22 @@ class MetadataDir:
             load_faults=(*places_of_files(opened.fd, metadata_only=True), *faults),
             denied=tuple(denied),
         )
+
+
+_CHECK_WORDS: dict[Severity, Literal["fatal", "warning", "info"]] = {
+    Severity.FATAL: "fatal",
+    Severity.WARNING: "warning",
+    Severity.INFO: "info",
+}
+
+
+def finding_row(finding: Finding) -> FindingDoc:
+    """One finding of `check` and `prestart`."""
+    return {
+        "severity": _CHECK_WORDS[finding.severity],
+        "code": finding.code,
+        "path": finding.path,
+        "kafka_versions": str(finding.releases),
+        "says": finding.says,
+        "hint": finding.hint,
+    }

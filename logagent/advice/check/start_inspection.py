@@ -1,4 +1,10 @@
-"""Inspects a log dir the way a starting broker will: formatting, checkpoints, links, owners and modes, space, files."""
+"""Inspects a log dir the way a starting broker will: formatting, checkpoints, links, owners and modes, space, files;
+and the end of a broker's own log, for what it could not mark for deletion since its last start.
+
+What a broker fails on when it loads a log, whatever the records are, mirrors `LogLoader.load`,
+`LogSegment.sanityCheck`, `FileLogInputStream.nextBatch` and `ProducerStateManager`. What each release makes of them was
+seen on real brokers (tests/damages/files.py).
+"""
 
 from __future__ import annotations
 
@@ -6,18 +12,40 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
-from logagent.advice.check.rules.start_facts import PathProblem, Room
-from logagent.base.dir_names import METADATA_DIR, classify, parse_long
+from logagent.advice.check.rules.start_facts import (
+    CheckpointFault,
+    FreeSpace,
+    LoadFault,
+    LoadFile,
+    MetaFile,
+    MetaState,
+    PathProblem,
+)
+from logagent.base.dir_names import MAX_NAME, METADATA_DIR, classify, parse_long
 from logagent.base.errors import UnreadableError
 from logagent.base.files import safe_open as limits
-from logagent.base.files.safe_open import LEADER_EPOCHS, NOWHERE, kind_of, leads_nowhere, opened_directory, read_regular
+from logagent.base.files.safe_open import (
+    INDEX,
+    LEADER_EPOCHS,
+    NOWHERE,
+    SEGMENT,
+    FileLimit,
+    kind_of,
+    leads_nowhere,
+    open_regular,
+    opened_directory,
+    opened_regular,
+    read_regular,
+)
 from logagent.base.linux.access import READ, SEARCH, WRITE, User, denied, in_words
-from logagent.base.records import Denied, Identity, TopicPartition
+from logagent.base.records import Denied, DirKey, Identity, TopicPartition
 from logagent.disk.log_dir import CLEAN_SHUTDOWN, OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.kafka.files.checkpoint_files import (
     CHECKPOINTS,
@@ -29,7 +57,6 @@ from logagent.kafka.files.checkpoint_files import (
     parse_epochs,
     read_checkpoint,
 )
-from logagent.kafka.files.load_faults import MOST_OFFSET, load_faults
 from logagent.kafka.files.log_extent import LEADER_EPOCH_CHECKPOINT
 from logagent.kafka.files.meta_properties import (
     META_PROPERTIES,
@@ -37,13 +64,14 @@ from logagent.kafka.files.meta_properties import (
     parse_partition_metadata,
     read_meta_properties,
 )
+from logagent.kafka.files.segment_files import LOG, OFFSET_INDEX, TIME_INDEX, last_index_entry, segment_bases
 from logagent.kafka.metadata_log.log import snapshots_of
-from logagent.kafka.node_files import CheckpointFault, LoadFault, LoadFile, MetaFile, MetaState
 from logagent.kafka.processes.lock import LOCK_FILE
 
 # Names that Kafka treats as a segment's file, which must have an offset before the first dot.
 _SEGMENT_FILE = re.compile(r"(?s).*\.(?:log|index|timeindex|txnindex|snapshot|cleaned|swap)")
 _USUAL = re.compile(r"[0-9]{20}\.(?:log|index|timeindex|txnindex|snapshot)")
+MOST_OFFSET: Final = (1 << 63) - 1
 _MOST_DIGITS = str(MOST_OFFSET).zfill(20)
 # Opened for reading and writing at a start; all other files only have to be readable.
 _WRITTEN = (".log", ".index", ".timeindex", ".txnindex")
@@ -83,9 +111,9 @@ def read_meta_file(dir_fd: int) -> MetaFile:
     return MetaFile(MetaState.READ, meta.version, meta.cluster_id, meta.node_id, meta.directory_id)
 
 
-def room_of(dir_fd: int) -> Room:
+def room_of(dir_fd: int) -> FreeSpace:
     vfs = os.fstatvfs(dir_fd)
-    return Room(vfs.f_blocks * vfs.f_frsize, vfs.f_bavail * vfs.f_frsize, vfs.f_files, vfs.f_favail)
+    return FreeSpace(vfs.f_blocks * vfs.f_frsize, vfs.f_bavail * vfs.f_frsize, vfs.f_files, vfs.f_favail)
 
 
 def broken_checkpoints(dir_fd: int) -> dict[str, tuple[CheckpointFault, str]]:
@@ -378,3 +406,215 @@ def _is_file(dir_fd: int, file: str) -> bool:
         return stat.S_ISREG(os.stat(file, dir_fd=dir_fd).st_mode)
     except FileNotFoundError:
         return False
+
+
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+LOG_SWAP: Final = LOG + ".swap"
+EPOCHS_BEING_WRITTEN: Final = "leader-epoch-checkpoint.tmp"
+_INDEX_ENTRY = struct.Struct(">ii")
+# `Records.HEADER_SIZE_UP_TO_MAGIC`, `LegacyRecord.RECORD_OVERHEAD_V0`, `Records.LOG_OVERHEAD`.
+_HEADER_UP_TO_MAGIC, _LEAST_LENGTH, _LENGTH_FROM = 17, 14, 12
+_HEAD = struct.Struct(">qi")
+_DELTA_AT, _HEADER_BYTES = 23, 61
+# `AbortedTxn`: its version comes first.
+_ABORTED_BYTES, _ABORTED_VERSION = 34, 0
+_WINDOW = 1 << 16
+_MOST_BYTES = (1 << 31) - 1
+
+
+def load_faults(
+    dir_fd: int,
+    files: Collection[str],
+    others: Mapping[str, str],
+    *,
+    clean: bool,
+    log_starts: Callable[[], Collection[int]],
+) -> Iterator[LoadFault]:
+    """What is wrong in the open partition directory `dir_fd`, which has these regular `files`, and `others` with what
+    they are. `clean`: its log dir has the clean-shutdown marker, beside which nothing is recovered. `log_starts`: where
+    a log without segments may begin. Raises OSError only if the disk fails."""
+    bases = segment_bases(files)
+    for name, what in sorted(others.items()):
+        file = _place(dir_fd, name, what, files, bases, log_starts)
+        if file is not None:
+            yield LoadFault(file, name, f"it is {what}")
+    if clean and bases and bases[-1] + OFFSET_INDEX in files:
+        position = _no_batch_at(dir_fd, bases[-1])
+        if position is not None:
+            says = f"at byte {position} begins what is no batch, and beside a clean-shutdown marker it is not cut off"
+            yield LoadFault(LoadFile.TAIL, bases[-1] + LOG, says)
+    yield from _too_large(dir_fd, files, bases)
+    for name in sorted(files):
+        if name.endswith(LOG_SWAP) and name[:20].isdigit() and (fault := _swap_fault(dir_fd, name)) is not None:
+            yield fault
+    for base in bases:
+        if base + TXN_INDEX in files and (version := _foreign_version(dir_fd, base + TXN_INDEX)) is not None:
+            yield LoadFault(LoadFile.ABORTED, base + TXN_INDEX, f"an entry is of version {version}")
+
+
+def _place(
+    dir_fd: int,
+    name: str,
+    what: str,
+    files: Collection[str],
+    bases: list[str],
+    log_starts: Callable[[], Collection[int]],
+) -> LoadFile | None:
+    """Whether a start needs a file where there is something else (PLACE), or a later moment would (AHEAD)."""
+    base, suffix = name[:20], name[20:]
+    if name == EPOCHS_BEING_WRITTEN or (name == LEADER_EPOCH_CHECKPOINT and what == NOWHERE):
+        return LoadFile.PLACE  # another kind of epoch file cannot be read, which is said
+    numbered = base.isdigit() and base.isascii() and int(base) <= MOST_OFFSET
+    if not numbered or suffix not in (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
+        return None
+    if suffix == LOG:
+        needed = not bases and int(base) in log_starts()  # then the first segment is made there
+    elif suffix == SNAPSHOT:
+        needed = bool(bases) and int(base) == _end_of(dir_fd, bases[-1]) > 0  # where a loaded log takes one
+    else:
+        # An index of aborted transactions is opened only if it is there.
+        needed = base + LOG in files and not (suffix == TXN_INDEX and what == NOWHERE)
+    return LoadFile.PLACE if needed else LoadFile.AHEAD
+
+
+def _too_large(dir_fd: int, files: Collection[str], bases: Iterable[str]) -> Iterator[LoadFault]:
+    """`FileRecords.open` and `AbstractIndex` take no file above `Integer.MAX_VALUE`."""
+    for base in bases:
+        for name in (base + LOG, base + OFFSET_INDEX, base + TIME_INDEX):
+            if name not in files:
+                continue
+            try:
+                size = os.stat(name, dir_fd=dir_fd).st_size
+            except (FileNotFoundError, PermissionError):
+                continue
+            if size > _MOST_BYTES:
+                yield LoadFault(LoadFile.LARGE, name, f"it has {size} bytes, and a broker reads {_MOST_BYTES} at most")
+
+
+def _swap_fault(dir_fd: int, name: str) -> LoadFault | None:
+    """The broker puts a `.swap` in the place of the segments that it was made from, whatever is in it."""
+    try:
+        with opened_regular(name, SEGMENT, dir_fd=dir_fd, follow=True) as fd:
+            size, head = os.fstat(fd).st_size, os.pread(fd, _HEAD.size, 0)
+    except (FileNotFoundError, PermissionError, UnreadableError):
+        return None
+    if size == 0:
+        return LoadFault(LoadFile.EMPTY_SWAP, name, "it is empty")
+    length = _HEAD.unpack(head)[1] if len(head) == _HEAD.size else size
+    if _LEAST_LENGTH <= length <= size - _LENGTH_FROM:
+        return None
+    torn = length > size - _LENGTH_FROM
+    return LoadFault(LoadFile.TORN_SWAP if torn else LoadFile.SWAP, name, "it begins with what is no batch")
+
+
+def _no_batch_at(dir_fd: int, base: str) -> int | None:
+    """Where `LogSegment.readNextOffset` fails in the last segment; None if it does not. What is cut off within a batch
+    is passed over."""
+    return _walk(dir_fd, base)[0]
+
+
+def _end_of(dir_fd: int, base: str) -> int:
+    return _walk(dir_fd, base)[1]
+
+
+def _walk(dir_fd: int, base: str) -> tuple[int | None, int]:
+    """From the last entry of its index to where there is no whole batch: where that is no batch at all, and the offset
+    after the last one."""
+    end = int(base)
+    try:
+        with opened_regular(base + LOG, SEGMENT, dir_fd=dir_fd, follow=True) as fd:
+            size = os.fstat(fd).st_size
+            _, position = last_index_entry(dir_fd, base + OFFSET_INDEX, _INDEX_ENTRY) or (0, 0)
+            position = position if 0 <= position < size else 0
+            window, window_at = b"", position
+            while size - position > _HEADER_UP_TO_MAGIC:
+                if position + _HEADER_BYTES > window_at + len(window):
+                    window, window_at = os.pread(fd, _WINDOW, position), position
+                at = position - window_at
+                if len(window) - at < _HEAD.size:
+                    return None, end  # it became shorter
+                first, length = _HEAD.unpack_from(window, at)
+                if length < _LEAST_LENGTH:
+                    return position, end
+                if length + _LENGTH_FROM > size - position:
+                    return None, end
+                delta = int.from_bytes(window[at + _DELTA_AT : at + _DELTA_AT + 4], "big", signed=True)
+                end, position = first + max(delta, 0) + 1, position + _LENGTH_FROM + length
+    except (FileNotFoundError, PermissionError, UnreadableError):
+        pass
+    return None, end
+
+
+def _foreign_version(dir_fd: int, name: str) -> int | None:
+    """The version of the first entry that is of another one than Kafka writes; a torn entry at the end is ignored."""
+    try:
+        with opened_regular(name, INDEX, dir_fd=dir_fd, follow=True) as fd:
+            position = 0
+            while len(data := os.pread(fd, _ABORTED_BYTES * 1024, position)) >= _ABORTED_BYTES:
+                for at in range(0, len(data) - _ABORTED_BYTES + 1, _ABORTED_BYTES):
+                    version = int.from_bytes(data[at : at + 2], "big", signed=True)
+                    if version != _ABORTED_VERSION:
+                        return version
+                position += len(data)
+    except (FileNotFoundError, PermissionError, UnreadableError):
+        pass
+    return None
+
+
+_TAIL = 4 << 20
+_SERVER_LOG = FileLimit("a broker's log", 1 << 40)
+_STARTS = re.compile(rb"\bstarting \(kafka\.server\.KafkaServer\)")
+# The reason is in the words of the host's language; the length of the name is the same in all of them.
+_RENAME = re.compile(rb"FileSystemException: (/[^\n]+) -> (/[^\n]+\.[0-9a-f]{32}-delete): ")
+# Where a broker logs to by default, relative to the directory of server.properties (Apache's archive) and of the start
+# script; the last one is that of packages.
+_BESIDE_CONFIG = ("../logs", "../../logs")
+_BY_SCRIPT = ("../logs",)
+_PACKAGED = "/var/log/kafka"
+_LOGS_DIR = b"-Dkafka.logs.dir="
+
+
+def log_places(config: str | None, scripts: Iterable[str], pid: int | None, proc: str = "/proc") -> list[str]:
+    """Where the log of this broker may be: what its running process says, or else the usual places."""
+    if pid is not None and (logs_dir := _of_process(pid, proc)) is not None:
+        return [f"{logs_dir}/server.log"]
+    dirs = [os.path.join(os.path.dirname(os.path.realpath(script)), p) for script in scripts for p in _BY_SCRIPT]
+    if config is not None:
+        dirs += [os.path.join(os.path.dirname(os.path.realpath(config)), p) for p in _BESIDE_CONFIG]
+    return list(dict.fromkeys(f"{os.path.normpath(d)}/server.log" for d in (*dirs, _PACKAGED)))
+
+
+def _of_process(pid: int, proc: str) -> str | None:
+    try:
+        with open(f"{proc}/{pid}/cmdline", "rb") as file:
+            words = file.read(1 << 20).split(b"\0")
+    except OSError:
+        return None
+    return next((os.fsdecode(w[len(_LOGS_DIR) :]) for w in words if w.startswith(_LOGS_DIR + b"/")), None)
+
+
+def failed_marks(paths: Iterable[str], log_dirs: Iterable[str]) -> dict[DirKey, str]:
+    """The directories of `log_dirs` that could not be marked since the last start, with the log that says so. A log
+    that cannot be read says nothing. `log_dirs`: as configured, and with links resolved."""
+    wanted = frozenset(log_dirs)
+    return {key: path for path in paths for key in _failed_in(path) if key.log_dir in wanted}
+
+
+def _failed_in(path: str) -> Iterator[DirKey]:
+    try:
+        fd = open_regular(path, _SERVER_LOG, follow=True)
+    except (OSError, UnreadableError):
+        return
+    try:
+        size = os.fstat(fd).st_size
+        text = os.pread(fd, _TAIL, max(0, size - _TAIL))
+    except OSError:
+        return
+    finally:
+        os.close(fd)
+    start = max((match.end() for match in _STARTS.finditer(text)), default=0)
+    for match in _RENAME.finditer(text, start):
+        log_dir, _, name = os.fsdecode(match[1]).rpartition("/")
+        if len(os.path.basename(match[2])) > MAX_NAME:
+            yield DirKey(log_dir, name)

@@ -17,8 +17,8 @@ from logagent.base.dir_names import INT_MAX, parse_int, parse_long
 from logagent.base.errors import ConfigError, UnreadableError
 from logagent.base.files.safe_open import PROPERTIES, read_regular
 from logagent.kafka.files.java_properties import Property, iter_properties, trim
+from logagent.kafka.identity import DEFAULT_RESERVED_MAX_ID
 from logagent.kafka.image import Endpoint
-from logagent.kafka.node_files import DEFAULT_RESERVED_MAX_ID
 from logagent.kafka.retention.settings import Layers, parsed_ms
 from logagent.kafka.retention.topic_retention import may_be_true
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from logagent.advice.check.document import finding_row
 from logagent.advice.check.rules.log_dirs import SPACE_CODES
 from logagent.base.config.settings import parse_duration
 from logagent.base.console.options import Call, common, reads_assignments
@@ -326,7 +325,7 @@ class _Run:
 
     def _check_space_again(self, session: Session) -> None:
         """What was removed made room: the findings about space are those after it."""
-        from logagent.advice.check.run_check import check_space
+        from logagent.advice.check.run_check import check_space, finding_row
 
         before = [f for f in self.found.findings if f["code"] in SPACE_CODES]
         try:
@@ -373,7 +372,7 @@ class _Run:
             return last
 
     def _check(self, session: Session) -> None:
-        from logagent.advice.check.run_check import run_check
+        from logagent.advice.check.run_check import finding_row, run_check
 
         report = run_check(session, timeout=max(0.1, self._left()), deep=False, about_to_start=True)
         self.found.findings = [finding_row(f) for f in report.findings]

@@ -29,7 +29,7 @@ _NO_RECORDS = (Kind.CACHE,)
 _TOOL = "kafka-reassign-partitions.sh"
 
 
-class Room(NamedTuple):
+class TargetLogDir(NamedTuple):
     """Another log dir of this broker that is online and takes partitions. Bytes of its file system (`device`)."""
 
     log_dir: str
@@ -46,7 +46,7 @@ class Obstacle(NamedTuple):
     hint: str
 
 
-class Left(NamedTuple):
+class RemainingDir(NamedTuple):
     """One directory that is still in the log dir. `only_copy`: no other broker has a replica in sync; None if that is
     not known. `to`: the log dir to move it to; `stays`: why none is named."""
 
@@ -78,7 +78,7 @@ class Leaving:
     node_id: int | None
     configured: Sequence[str]
     metadata_log_dir: str | None
-    rooms: Sequence[Room]
+    rooms: Sequence[TargetLogDir]
     stopped: bool | None
     cordoned: Collection[str]
     cordon_is_dynamic: bool
@@ -104,7 +104,7 @@ class Leave:
     node_id: int | None
     may_leave: bool
     obstacles: tuple[Obstacle, ...]
-    left: tuple[Left, ...]
+    left: tuple[RemainingDir, ...]
     line: str | None
     cordon: str | None
     uncordon: str | None
@@ -203,7 +203,7 @@ def _of_the_host(facts: Leaving) -> Iterator[Obstacle]:
         )
 
 
-def _of_what_is_left(left: Iterable[Left]) -> Iterator[Obstacle]:
+def _of_what_is_left(left: Iterable[RemainingDir]) -> Iterator[Obstacle]:
     """One obstacle for each kind of thing that is still there."""
     count: Counter[str] = Counter(_kind_of(each) for each in left)
     for kind, (singular, plural, hint) in _LEFT.items():
@@ -260,7 +260,7 @@ _LEFT: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 
 
-def _kind_of(each: Left) -> str:
+def _kind_of(each: RemainingDir) -> str:
     d, ruling = each.dir, each.ruling
     simple = {Kind.FUTURE: "moving-in", Kind.STRAY: "stray", Kind.DELETE: "marked", Kind.METADATA: "metadata"}
     if d.kind in simple:
@@ -292,7 +292,7 @@ def _of_the_broker(facts: Leaving) -> Iterator[Obstacle]:
     )
 
 
-def _placed(facts: Leaving, dirs: Sequence[PartitionDir]) -> Iterator[Left]:
+def _placed(facts: Leaving, dirs: Sequence[PartitionDir]) -> Iterator[RemainingDir]:
     """Each of `dirs` with the log dir it can go to, the largest first: small ones fill what is left."""
     moving = {
         TopicPartition(d.topic, d.partition)
@@ -306,11 +306,11 @@ def _placed(facts: Leaving, dirs: Sequence[PartitionDir]) -> Iterator[Left]:
         ruling = facts.rulings.get(d.key)
         partition = _partition(facts, d, ruling)
         if not isinstance(partition, PartitionAssignment):
-            yield Left(d, ruling, stays=partition)
+            yield RemainingDir(d, ruling, stays=partition)
             continue
         node_id = facts.node_id
         alone = None if partition.leader is None or node_id is None else partition.only_in_sync(node_id)
-        here = Left(d, ruling, alone, partition.replicas)
+        here = RemainingDir(d, ruling, alone, partition.replicas)
         others = [r for r in facts.rooms if (r.log_dir, d.name) not in elsewhere]
         rooms = [r for r in others if free[r.device] >= d.allocated]
         if TopicPartition(d.topic or "", d.partition or 0) in moving:

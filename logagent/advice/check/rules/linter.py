@@ -126,12 +126,19 @@ from logagent.advice.check.rules.releases import (
     in_metadata_log,
     odd_file,
 )
-from logagent.advice.check.rules.start_facts import Emptied, Mode, StartFacts, StartLogDirFacts
+from logagent.advice.check.rules.start_facts import (
+    CheckpointFault,
+    Emptied,
+    LoadFault,
+    LoadFile,
+    Mode,
+    StartFacts,
+    StartLogDirFacts,
+)
 from logagent.advice.finding import ALL, Finding, Releases, Severity, concerning, fatal, info, warning
 from logagent.base.dir_names import FUTURE_SUFFIX, MAX_NAME
 from logagent.base.kafka_version import CORDONS_SINCE, KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
 from logagent.base.records import Identity, Kind, PartitionDir, TopicPartition, id_unread
-from logagent.kafka.node_files import CheckpointFault, LoadFault, LoadFile
 from logagent.kafka.retention.settings import CORDONED_LOG_DIRS
 from logagent.verdict.without_directory import LeftLogDir, in_words, named
 

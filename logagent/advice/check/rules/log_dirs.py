@@ -11,11 +11,17 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from logagent.advice.check.rules.start_facts import Mode, PathProblem, StartFacts, StartLogDirFacts
+from logagent.advice.check.rules.start_facts import (
+    CheckpointFault,
+    MetaState,
+    Mode,
+    PathProblem,
+    StartFacts,
+    StartLogDirFacts,
+)
 from logagent.advice.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.base.records import Denied, Health, HolderState, Kind
 from logagent.kafka.image import RESERVED_DIRECTORY_IDS
-from logagent.kafka.node_files import CheckpointFault, MetaState
 
 # KIP-1161: a list may not have empty items; duplicate items are dropped with a warning.
 STRICT_LISTS: tuple[int, ...] = (4, 2, 0)

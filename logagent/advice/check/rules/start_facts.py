@@ -1,4 +1,5 @@
-"""The facts that decide whether a broker starts, from its configuration and its log dirs."""
+"""The facts that decide whether a node starts: its configuration, its log dirs, and what is wrong with the files that
+it reads there."""
 
 from __future__ import annotations
 
@@ -9,17 +10,119 @@ from enum import StrEnum
 
 from logagent.base.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.base.records import Denied, DirKey, Health, Holder, HolderState, Identity, PartitionDir, TopicPartition
-from logagent.kafka.node_files import (
-    DEFAULT_RESERVED_MAX_ID,
-    NO_META,
-    CheckpointFault,
-    LoadFault,
-    MetadataFault,
-    MetaFile,
-    StartLevels,
-)
+from logagent.kafka.identity import DEFAULT_RESERVED_MAX_ID
 from logagent.kafka.retention.settings import NOTHING_SET, Layers
 from logagent.verdict.without_directory import NOTHING_MISSING, Missing
+
+BOOTSTRAP = "bootstrap.checkpoint"
+
+
+class MetaState(StrEnum):
+    """State of a `meta.properties`. MALFORMED: it exists, but no broker can parse it."""
+
+    READ = "read"
+    MISSING = "missing"
+    MALFORMED = "malformed"
+    UNREADABLE = "unreadable"
+
+
+class CheckpointFault(StrEnum):
+    """How an offset checkpoint is broken. MALFORMED raises an `IOException` in Kafka, NUMBER another exception; FIFO:
+    who opens it waits for ever."""
+
+    FIFO = "fifo"
+    MALFORMED = "malformed"
+    NUMBER = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class MetaFile:
+    state: MetaState
+    version: int | None = None
+    cluster_id: str | None = None
+    node_id: int | None = None
+    directory_id: str | None = None
+    error: str | None = None
+
+
+NO_META = MetaFile(MetaState.MISSING)
+
+
+class MetadataFile(StrEnum):
+    """A file in a metadata log dir that a KRaft node reads when it starts."""
+
+    QUORUM_STATE = "quorum-state"
+    EPOCHS = "leader-epoch-checkpoint"
+    TOPIC_ID = "partition.metadata"
+    SNAPSHOT = "snapshot"
+    FIRST_SNAPSHOT = "first-snapshot"
+    LOST_SNAPSHOT = "lost-snapshot"
+    BOOTSTRAP = "bootstrap.checkpoint"
+    SNAPSHOT_END = "end-of-snapshot"
+    ODD_NAME = "odd-name"
+    VOTERS = "voters"
+    DYNAMIC = "dynamic-quorum"
+    DIRECTORY_ID = "directory-id"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFault:
+    """One of these that Kafka cannot read. `name`: its path below the metadata log dir. `refused`: Kafka raises
+    something else than an `IOException`. `spare`: a start does without the file, if it is not there."""
+
+    file: MetadataFile
+    name: str
+    error: str
+    refused: bool = False
+    spare: bool = True
+
+
+FeatureLevels = Mapping[str, tuple[int, ...]]
+"""By feature, each level that records give it, the one that is finalised now last."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartLevels:
+    """The features in the files that a KRaft node reads when it starts.
+
+    log: of the newest metadata snapshot and the log after it. bootstrap: of `bootstrap.checkpoint`. formatted: of the
+    snapshot that `kafka-storage format` of 4.4 and later writes instead, while that is all there is. unread: why not
+    all of it could be read. empty: no metadata record has been written yet.
+    """
+
+    log: FeatureLevels = field(default_factory=dict)
+    bootstrap: FeatureLevels = field(default_factory=dict)
+    formatted: FeatureLevels = field(default_factory=dict)
+    unread: str | None = None
+    empty: bool = False
+
+
+class LoadFile(StrEnum):
+    """What a broker fails on when it loads a log dir. TAIL: bytes behind the last batch. ABORTED: the index of aborted
+    transactions. PLACE: something else (a directory, a symlink that leads nowhere, a FIFO) where it needs a file.
+    AHEAD: the same where it will need one. LARGE: a segment or an index above 2 GiB. SWAP: a half-done replacement of
+    segments by what is no batch; TORN_SWAP: by what looks like a batch that was cut off; EMPTY_SWAP: by nothing.
+    MARKER: an empty directory for the clean-shutdown marker."""
+
+    TAIL = "tail"
+    ABORTED = "aborted"
+    PLACE = "place"
+    AHEAD = "ahead"
+    LARGE = "large"
+    SWAP = "swap"
+    TORN_SWAP = "torn-swap"
+    EMPTY_SWAP = "empty-swap"
+    MARKER = "marker"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFault:
+    """`name`: below the log dir, or below the partition directory as long as that is known."""
+
+    file: LoadFile
+    name: str
+    error: str
+
 
 NOBODY = Holder(HolderState.FREE)
 
@@ -65,7 +168,7 @@ class StartServerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeSpace:
     """Space on a file system for an unprivileged user. `inodes` is 0 if the file system does not count them."""
 
     size: int
@@ -109,7 +212,7 @@ class StartLogDirFacts:
     holder_is_broker: bool | None = None
     given_up_by: int | None = None
     meta: MetaFile = NO_META
-    room: Room | None = None
+    room: FreeSpace | None = None
     checkpoints: Mapping[str, tuple[CheckpointFault, str]] = field(default_factory=dict)
     dir_links: Mapping[str, str] = field(default_factory=dict)
     followed_ids: Mapping[str, str | None] = field(default_factory=dict)

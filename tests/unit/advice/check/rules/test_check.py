@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 from logagent.advice.check.rules import linter
 from logagent.advice.check.rules.linter import SHOWN_ALIKE, check
 from logagent.advice.check.rules.start_facts import (
+    CheckpointFault,
+    FreeSpace,
+    LoadFault,
+    LoadFile,
+    MetadataFault,
+    MetadataFile,
+    MetaFile,
+    MetaState,
     Mode,
     Override,
     PathProblem,
-    Room,
     StartFacts,
     StartLogDirFacts,
     StartServerFacts,
@@ -37,15 +44,6 @@ from logagent.base.records import (
     TopicPartition,
 )
 from logagent.base.topic_ids import to_text
-from logagent.kafka.node_files import (
-    CheckpointFault,
-    LoadFault,
-    LoadFile,
-    MetadataFault,
-    MetadataFile,
-    MetaFile,
-    MetaState,
-)
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.without_directory import LeftLogDir, Missing, WithoutDirectory
 from tests.damages.disk import OTHER_UUID, UUID
@@ -203,9 +201,9 @@ LOG_DIRS: list[tuple[str, StartLogDirFacts, list[tuple[str, str, str]]]] = [
     ("failed", seen(health=Health.OFFLINE, detail="EIO"), [("fatal", "log-dir-failed", "/d1")]),
     ("read-only", seen(health=Health.READ_ONLY), [("fatal", "read-only", "/d1")]),
     ("full", seen(health=Health.FULL), [("fatal", "full", "/d1")]),
-    ("low space", seen(room=Room(1000, 19, 1000, 500)), [("warning", "low-space", "/d1")]),
-    ("low inodes", seen(room=Room(1000, 500, 1000, 19)), [("warning", "low-inodes", "/d1")]),
-    ("no inode count", seen(room=Room(1000, 500, 0, 0)), []),
+    ("low space", seen(room=FreeSpace(1000, 19, 1000, 500)), [("warning", "low-space", "/d1")]),
+    ("low inodes", seen(room=FreeSpace(1000, 500, 1000, 19)), [("warning", "low-inodes", "/d1")]),
+    ("no inode count", seen(room=FreeSpace(1000, 500, 0, 0)), []),
     ("below /tmp", seen(canonical="/tmp/kafka-logs"), [("warning", "temporary-log-dir", "/d1")]),
     ("below /var/tmp", seen(canonical="/var/tmp/k", mount_point="/"), [("warning", "temporary-log-dir", "/d1")]),
     ("in a /tmp in memory", seen(canonical="/tmp/k", mount_point="/tmp"), [("warning", "temporary-log-dir", "/d1")]),
@@ -265,7 +263,7 @@ def test_each_problem_of_a_log_dir_has_its_finding(
 
 def test_a_full_disk_is_for_rescue() -> None:
     """`cleanup` shows nothing that is not due."""
-    for look in seen(health=Health.FULL), seen(room=Room(1000, 19, 1000, 19)):
+    for look in seen(health=Health.FULL), seen(room=FreeSpace(1000, 19, 1000, 19)):
         hints = [f.hint for f in check(facts(look), NEW)]
         assert hints
         assert [hint for hint in hints if "logagent rescue" not in hint] == []
@@ -440,7 +438,7 @@ def test_each_problem_of_a_node_has_its_finding(
 
 
 def test_a_full_metadata_dir_is_for_its_own_retention_and_not_for_rescue() -> None:
-    for look in seen("/m", health=Health.FULL), seen("/m", room=Room(1000, 19, 1000, 19)):
+    for look in seen("/m", health=Health.FULL), seen("/m", room=FreeSpace(1000, 19, 1000, 19)):
         own = replace(look, holds_logs=False, holds_metadata=True, metadata_only=True)
         hints = [f.hint for f in check(facts(own, server=CONTROLLER), NEW)]
         assert hints

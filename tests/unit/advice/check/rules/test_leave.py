@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.advice.check.rules.leave import KEPT_FREE, Leaving, Room, may_leave, stale_cordons
+from logagent.advice.check.rules.leave import KEPT_FREE, Leaving, TargetLogDir, may_leave, stale_cordons
 from logagent.base.records import DirKey, Kind, PartitionDir, Verdict
 from logagent.kafka.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.verdict.facts import Ruling
@@ -33,7 +33,9 @@ def image_of(dirs: list[PartitionDir], **partition: Any) -> AssignmentImage:
     return make_image(topics.values(), empty)
 
 
-def facts_of(*dirs: PartitionDir, rooms: tuple[Room, ...] = (Room(THERE, 2, 10_000, 9_000),), **more: Any) -> Leaving:
+def facts_of(
+    *dirs: PartitionDir, rooms: tuple[TargetLogDir, ...] = (TargetLogDir(THERE, 2, 10_000, 9_000),), **more: Any
+) -> Leaving:
     """A stopped broker with two log dirs; every current directory is assigned to it."""
     current = [d for d in dirs if d.kind is Kind.CURRENT]
     known = Leaving(
@@ -111,7 +113,7 @@ def test_the_reassignment_moves_this_node_s_replica_and_leaves_the_replicas_alon
             "its replicas are being reassigned: wait until that is done",
         ),
         ({"rooms": ()}, "no other log dir has room for it"),
-        ({"rooms": (Room(THERE, 2, 10_000, 599),)}, "no other log dir has room for it"),
+        ({"rooms": (TargetLogDir(THERE, 2, 10_000, 599),)}, "no other log dir has room for it"),
     ],
 )
 def test_what_cannot_be_moved_is_not_in_the_reassignment(more: dict[str, Any], stays: str) -> None:
@@ -139,7 +141,7 @@ def test_who_has_the_only_copy_is_said() -> None:
 def test_no_file_system_gets_more_than_it_has_room_for(sizes: list[int], free: list[tuple[int, int]]) -> None:
     """Several log dirs may share a file system: its room counts once."""
     by_device = dict(reversed(free))
-    rooms = tuple(Room(f"/data/o{n}", device, 1_000, by_device[device]) for n, (device, _) in enumerate(free))
+    rooms = tuple(TargetLogDir(f"/data/o{n}", device, 1_000, by_device[device]) for n, (device, _) in enumerate(free))
     dirs = [directory(f"t-{n}", allocated=size) for n, size in enumerate(sizes)]
     answer = may_leave(facts_of(*dirs, rooms=rooms))
     device_of = {room.log_dir: room.device for room in rooms}

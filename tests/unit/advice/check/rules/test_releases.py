@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from logagent.advice.check.rules.linter import check
 from logagent.advice.check.rules.releases import QUORUM_STATE_COUNTS
-from logagent.advice.check.rules.start_facts import Mode, StartFacts, StartLogDirFacts, StartServerFacts
+from logagent.advice.check.rules.start_facts import Mode, StartFacts, StartLevels, StartLogDirFacts, StartServerFacts
 from logagent.advice.finding import Finding, Severity
 from logagent.base.kafka_version import Version
 from logagent.kafka.metadata_versions import oldest_release
-from logagent.kafka.node_files import StartLevels
 from logagent.kafka.release_table import METADATA_VERSIONS, RELEASES
 
 CONTROLLER = StartServerFacts(Mode.KRAFT, 1, None, "/meta", None, runs_controller=True)

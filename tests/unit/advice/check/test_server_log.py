@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from logagent.advice.check.start_inspection import failed_marks, log_places
 from logagent.base.records import DirKey
-from logagent.kafka.files.server_log import failed_marks, log_places
 
 START = "[2026-11-25 09:37:39,840] INFO starting (kafka.server.KafkaServer)\n"
 NAME = "l" * 249 + "-0"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.kafka.files.server_log import failed_marks
+from logagent.advice.check.start_inspection import failed_marks
 from tests.disk.hostile_files import KINDS, changing
 
 

@@ -10,11 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.advice.check.start_inspection import PartitionDirs, _no_files, broken_checkpoints, places_of_files
+from logagent.advice.check.start_inspection import (
+    PartitionDirs,
+    _no_files,
+    broken_checkpoints,
+    load_faults,
+    places_of_files,
+)
 from logagent.base.dir_names import METADATA_DIR
 from logagent.base.linux.access import owner_of
 from logagent.disk.log_dir import CLEAN_SHUTDOWN, LogDirFailures, OpenLogDir
-from logagent.kafka.files.load_faults import load_faults
 
 FIRST = "0" * 20
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logagent.kafka.metadata_log.features import read_start_levels
-from logagent.kafka.node_files import StartLevels
+from logagent.advice.check.metadata_dir import read_start_levels
+from logagent.advice.check.rules.start_facts import StartLevels
 from tests.kafka_disks import KRAFT, extract, metadata_dir
 from tests.metadata_writer import (
     NO_OP,
