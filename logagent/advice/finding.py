@@ -76,7 +76,7 @@ class Area(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Remedy:
     """The exact change: put `line` (it may contain newlines) into `file` below `section`, replacing line `number` if
     that is known. Without a file, `line` is a command to run as root. then: what makes the change effective."""
 
@@ -107,7 +107,7 @@ class Finding:
     hint: str = ""
     releases: Releases = ALL
     area: Area | None = None
-    change: Change | None = None
+    change: Remedy | None = None
 
 
 fatal = partial(Finding, Severity.FATAL)

@@ -42,7 +42,7 @@ _SORTS: dict[str, Callable[[PartitionDir], Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DirFilter:
     """Which directories are shown (empty: all), and in which order (None: largest first, or as found)."""
 
     kinds: tuple[str, ...]
@@ -64,10 +64,10 @@ class Choice:
 )
 @click.option("--sort", type=click.Choice(tuple(_SORTS)), help="The order of the directories (tables: by size).")
 @reads_assignments
-@gathered("choice", Choice)
+@gathered("choice", DirFilter)
 @common
 @needs_log_dirs
-def scan(call: Call, jsonl: bool, show_all: bool, choice: Choice) -> None:
+def scan(call: Call, jsonl: bool, show_all: bool, choice: DirFilter) -> None:
     """Show every log dir and every directory in it, including the bytes that the broker's own tools cannot see: first
     what is not assigned, with the reason, then the largest."""
     with session_of(call) as session:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from shlex import quote
 
 from logagent.advice.check.rules.start_facts import concerns_us
-from logagent.advice.finding import Area, Change, Finding, fatal, info, warning, works
+from logagent.advice.finding import Area, Finding, Remedy, fatal, info, warning, works
 from logagent.base.kafka_version import version_text
 from logagent.base.records import Holder, HolderState, LogDoubt
 from logagent.kafka.image import Source
@@ -188,7 +188,7 @@ def _holder(f: DoctorFacts, h: HolderFacts) -> Iterator[Finding]:
                 f.config.kafka_config or where,
                 f"process {h.pid} was started with --override {pair}, which is not in its configuration file",
                 "logagent reads the file: put the setting there, and start the broker without the override",
-                change=Change(line=pair, file=h.config or f.config.kafka_config, then="restart the broker"),
+                change=Remedy(line=pair, file=h.config or f.config.kafka_config, then="restart the broker"),
             )
 
 
@@ -241,7 +241,7 @@ def service(f: DoctorFacts) -> Iterator[Finding]:
         result = s.properties.get("Result", "unknown")
         status = s.properties.get("ExecMainStatus", "unknown")
         says = f"the service failed (result {result}, exit status {status})"
-        change = Change(line=f"systemctl restart {quote(s.unit)}")
+        change = Remedy(line=f"systemctl restart {quote(s.unit)}")
         hint = f"journalctl --unit {quote(s.unit)} says why"
         problems.append(fatal("service-failed", s.unit, says, hint, change=change))
     if not problems:
@@ -262,7 +262,7 @@ def _setup(s: ServiceFacts) -> Iterator[Finding]:
     }[setup.state]
     hint = f"look at what `{setup.command.removesuffix(' --execute')}` shows first"
     then = f"systemctl daemon-reload && systemctl restart {quote(s.unit)}"
-    change = Change(line=setup.command, then=then) if setup.state != "refused" else None
+    change = Remedy(line=setup.command, then=then) if setup.state != "refused" else None
     yield fatal("setup-outdated" if setup.state != "missing" else "not-set-up", setup.place, says, hint, change=change)
 
 
@@ -322,7 +322,7 @@ def _paths(f: DoctorFacts, s: ServiceFacts) -> Iterator[Finding]:
                 path,
                 f"read-only for the running daemon (process {s.main_pid}), mounted at {seen.point}",
                 "it was started before the path was made writable, or before its disk was mounted",
-                change=Change(line=f"systemctl restart {quote(s.unit)}"),
+                change=Remedy(line=f"systemctl restart {quote(s.unit)}"),
             )
     if s.properties.get("PrivateTmp") in ("yes", "connected", "disconnected"):
         for path in [p for p in (f.config.kafka_config,) if p and _below(p, _TMP)]:
@@ -429,7 +429,7 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
         at = s.access.at or s.path
         lacks = f"user {name} lacks {s.access.lacks} permission on {at} (owner {s.access.owner})"
         give = f"chown -R {quote(name)}" if s.exists else f"install -d -m 0750 -o {quote(name)}"
-        change = Change(line=f"{give} {quote(s.path)}")
+        change = Remedy(line=f"{give} {quote(s.path)}")
         says = f"{lacks}: nothing is done without a journal"
         yield fatal("state-closed", s.path, says, "give it to the user the agent runs as", change=change)
     if s.full:
@@ -556,7 +556,7 @@ def siblings(f: DoctorFacts) -> Iterator[Finding]:
                 s.file,
                 f"it serves the same log dirs as this one: {', '.join(s.log_dirs)}",
                 "use one instance per broker: remove one of the two, or configure its own broker in it",
-                change=Change(line=line, file=s.file, number=s.number, section="kafka") if line is not None else None,
+                change=Remedy(line=line, file=s.file, number=s.number, section="kafka") if line is not None else None,
             )
         if s.listen:
             free = f.port.next_free if f.port is not None and f.port.next_free is not None else 9641

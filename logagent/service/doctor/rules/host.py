@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import Literal
 
-from logagent.advice.finding import Change, Finding, fatal, warning, works
+from logagent.advice.finding import Finding, Remedy, fatal, warning, works
 from logagent.base.kafka_version import UNKNOWN_VERSION, KafkaVersion, Version
 from logagent.base.records import Health, HolderState, LogDoubt
 from logagent.kafka.image import Source
@@ -300,7 +300,7 @@ def unit_word(path: str) -> str:
     return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else '"' + word.replace("\\", r"\\").replace('"', r"\"") + '"'
 
 
-def toml_change(c: ConfigFacts, key: str, value: str) -> Change:
+def toml_change(c: ConfigFacts, key: str, value: str) -> Remedy:
     """The line of logagent.toml that sets `section.key` to `value`, replacing an existing one even if that is commented
     out."""
     section, _, name = key.partition(".")
@@ -308,17 +308,17 @@ def toml_change(c: ConfigFacts, key: str, value: str) -> Change:
     then = f"systemctl reload {unit}, if it runs" if section != "metrics" else f"systemctl restart {unit}, if it runs"
     # A basic string in TOML is written like one in JSON.
     line = f"{name} = {json.dumps(value)}"
-    return Change(line=line, file=c.file or c.default, number=c.keys.get(key), section=section, then=then)
+    return Remedy(line=line, file=c.file or c.default, number=c.keys.get(key), section=section, then=then)
 
 
-def unit_change(service: ServiceFacts, line: str) -> Change:
+def unit_change(service: ServiceFacts, line: str) -> Remedy:
     """The line for the administrator's drop-in of our unit, replacing the one there that sets it now."""
     place = service.user_place if line.startswith("User=") else None
     then = f"systemctl daemon-reload && systemctl restart {quote(service.unit)}"
     if place is not None and place.file.startswith("/etc/"):
-        return Change(line=line, file=place.file, number=place.number, section="Service", then=then)
+        return Remedy(line=line, file=place.file, number=place.number, section="Service", then=then)
     file = f"/etc/systemd/system/{service.unit}.d/override.conf"
-    return Change(line=line, file=file, section="Service", then=then)
+    return Remedy(line=line, file=file, section="Service", then=then)
 
 
 # Rights, log dirs, files
@@ -422,7 +422,7 @@ def _refused(f: DoctorFacts, h: HolderFacts, path: str, who: str) -> Finding:
     )
 
 
-def _show_processes(proc: ProcFacts, service: ServiceFacts | None) -> Change | None:
+def _show_processes(proc: ProcFacts, service: ServiceFacts | None) -> Remedy | None:
     if service is not None and service.properties.get("ProtectProc", "default") != "default":
         return _service_change(service, "ProtectProc=default")
     if proc.hidepid is None:
@@ -430,20 +430,20 @@ def _show_processes(proc: ProcFacts, service: ServiceFacts | None) -> Change | N
     if proc.group is not None:
         if service is not None:
             return _service_change(service, f"SupplementaryGroups={proc.group}")
-        return Change(line=f"usermod --append --groups {proc.group} USER")
+        return Remedy(line=f"usermod --append --groups {proc.group} USER")
     if proc.fstab is not None:
         words = proc.fstab.value.split()
         words[3] = ",".join(o for o in words[3].split(",") if not o.startswith("hidepid=")) or "defaults"
         then = "mount -o remount,hidepid=0 /proc"
-        return Change(line=" ".join(words), file=proc.fstab.file, number=proc.fstab.number, then=then)
-    return Change(line="mount -o remount,hidepid=0 /proc")
+        return Remedy(line=" ".join(words), file=proc.fstab.file, number=proc.fstab.number, then=then)
+    return Remedy(line="mount -o remount,hidepid=0 /proc")
 
 
-def _user_change(service: ServiceFacts | None, user: str) -> Change:
-    return _service_change(service, f"User={user}") or Change(line=f"su -s /bin/sh {user} -c 'logagent …'")
+def _user_change(service: ServiceFacts | None, user: str) -> Remedy:
+    return _service_change(service, f"User={user}") or Remedy(line=f"su -s /bin/sh {user} -c 'logagent …'")
 
 
-def _service_change(service: ServiceFacts | None, line: str) -> Change | None:
+def _service_change(service: ServiceFacts | None, line: str) -> Remedy | None:
     return unit_change(service, line) if service is not None else None
 
 
@@ -490,7 +490,7 @@ def _log_dir(f: DoctorFacts, d: DoctorLogDirFacts) -> Iterator[Finding]:
             d.example or d.path,
             f"user {name} may not write to it{more}: another user created it (was a broker once started as root?)",
             "it would cost the broker the log dir, too: give it to the owner of the log dir",
-            change=Change(line=f"chown -R --reference={quote(d.path)} {quote(d.path)}"),
+            change=Remedy(line=f"chown -R --reference={quote(d.path)} {quote(d.path)}"),
         )
     if d.holder is HolderState.UNREADABLE and blocked is None and d.health is not Health.OFFLINE:
         says = d.holder_detail or "cannot determine who holds it"
@@ -512,7 +512,7 @@ def _read_only(d: DoctorLogDirFacts) -> Finding | None:
             d.path,
             f"its mount at {d.mount.point} is read-only here, but the file system itself is not",
             "usually a bind mount or a sandbox",
-            change=Change(line=f"mount -o remount,bind,rw {quote(d.mount.point)}"),
+            change=Remedy(line=f"mount -o remount,bind,rw {quote(d.mount.point)}"),
         )
     return None
 
@@ -538,13 +538,13 @@ def _denied(f: DoctorFacts, a: AccessFacts, d: DoctorLogDirFacts) -> Finding:
     says = f"user {name} lacks {a.lacks} permission on {a.at or a.path} (owner {a.owner}, mode {_mode(a)})"
     if a.at is not None and a.at != a.path:
         hint = "a directory above the log dir denies it access"
-        change = Change(line=f"chmod o+x {quote(a.at)}")
+        change = Remedy(line=f"chmod o+x {quote(a.at)}")
         return fatal("parent-closed", d.path, says, hint, change=change)
     path = quote(d.path)
     hint = "the broker's user needs the same access, and the agent should run as that user"
     if not f.holders and all(x.owner_uid != f.subject.uid for x in f.log_dirs):
         return fatal("no-access", d.path, says, hint)  # the user is wrong, which is a finding of its own
-    change = Change(line=f"chmod u+rwx {path}" if a.owner == name else f"chown {quote(name)} {path}")
+    change = Remedy(line=f"chmod u+rwx {path}" if a.owner == name else f"chown {quote(name)} {path}")
     return fatal("no-access", d.path, says, hint, change=change)
 
 
@@ -568,5 +568,5 @@ def files(f: DoctorFacts) -> Iterator[Finding]:
             says = f"{a.what}: user {f.subject.name} lacks {a.lacks} permission on {at}"
             says += f" (owner {a.owner}, mode {_mode(a)})"
             bits = "".join(bit for bit, word in (("r", "read"), ("w", "write"), ("x", "search")) if word in a.lacks)
-            change = Change(line=f"setfacl -m u:{quote(f.subject.name)}:{bits} {quote(at)}")
+            change = Remedy(line=f"setfacl -m u:{quote(f.subject.name)}:{bits} {quote(at)}")
             yield fatal("file-closed", a.path, says, "give the agent's user access", change=change)
