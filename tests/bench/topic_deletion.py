@@ -18,14 +18,21 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from logagent.base.times import instant
 from logagent.deletion.controller.fleet_reader import FleetReader, Setting, TopicAnswerOfCluster
 from logagent.deletion.controller.request_states import request_state
 from logagent.deletion.controller.sightings import BrokerLogs
 from logagent.deletion.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.deletion.store.answers import Answer, Answers, Seen, SeenLogDirs, TopicAnswer
-from logagent.deletion.store.control import Control
-from logagent.deletion.store.records import RequestedPartition, RequestedTopic, instant
-from logagent.deletion.store.requests import Decision, Request, decide, write_request
+from logagent.deletion.store.requests import (
+    Control,
+    Decision,
+    Request,
+    RequestedPartition,
+    RequestedTopic,
+    decide,
+    write_request,
+)
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, public_key
 

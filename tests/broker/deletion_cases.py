@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from logagent.base.topic_ids import to_text
-from logagent.deletion.store.records import RequestedPartition, RequestedTopic
+from logagent.deletion.store.requests import RequestedPartition, RequestedTopic
 from tests.broker.deletion_stage import NODES, PARTITIONS, Stage
 from tests.broker.rig.ordered_cluster import OrderedCluster, approving, current
 from tests.broker.rig.process import wait_until

@@ -15,9 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from logagent.deletion.store.control import Control
-from logagent.deletion.store.records import RequestedTopic, instant
-from logagent.deletion.store.requests import Request, write_request
+from logagent.base.times import instant
+from logagent.deletion.store.requests import Control, Request, RequestedTopic, write_request
 from logagent.kafka.files.log_extent import read_log_extent
 from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.signing import load_private_key

@@ -21,7 +21,7 @@ from typing import TypeVar
 from logagent.base.clock import Clock
 from logagent.base.config.settings import DAY_MS, Settings
 from logagent.base.errors import Busy, LogAgentError
-from logagent.base.times import rfc3339
+from logagent.base.times import instant, rfc3339
 from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.session.session import Session
 from logagent.cleanup.state.executor_lock import ExecutorLock
@@ -31,18 +31,19 @@ from logagent.deletion.agent.memory import KEPT_MS, NAME, RequestMemory, Row, ex
 from logagent.deletion.agent.summary import RequestsSummary
 from logagent.deletion.agent.topics import topic_answers
 from logagent.deletion.store.answers import SEEN, Answer, Answers, Seen, SeenLogDirs, TopicAnswer, as_words
-from logagent.deletion.store.control import Control, TooLarge
-from logagent.deletion.store.records import instant, moment
 from logagent.deletion.store.requests import (
     AT_ONCE,
     DECISION,
     OUTCOME,
     REQUEST,
+    Control,
     Filed,
     Request,
     RequestedDirectory,
     RequestFolder,
+    TooLarge,
     folder_of,
+    moment,
 )
 from logagent.disk.bounded_calls import Task
 from logagent.store.contract import CLOCKS_APART

@@ -25,8 +25,7 @@ from logagent.cleanup.state.journal import Entry
 from logagent.deletion.agent.judging import Refused, difference, is_final, row_key
 from logagent.deletion.agent.memory import APART_MS, Row
 from logagent.deletion.store.answers import DirectoryAnswer, as_words
-from logagent.deletion.store.records import moment
-from logagent.deletion.store.requests import Request, RequestedDirectory
+from logagent.deletion.store.requests import Request, RequestedDirectory, moment
 from logagent.verdict.evidence.log_ends import log_ends, read_end
 from logagent.verdict.facts import Facts
 from logagent.verdict.marks import Mark

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from logagent.base.records import PartitionDir
+from logagent.base.times import instant
 from logagent.deletion.agent.memory import RequestMemory
 from logagent.deletion.store.answers import DirectoryAnswer
-from logagent.deletion.store.records import instant, moment
-from logagent.deletion.store.requests import Filed, RequestedDirectory
+from logagent.deletion.store.requests import Filed, RequestedDirectory, moment
 from logagent.store.contract import CLOCKS_APART
 
 FINAL = ("identity", "restored", "request")

@@ -16,8 +16,7 @@ from logagent.base.errors import JournalError, LogAgentError
 from logagent.base.files.safe_open import MIB, FileLimit, read_regular
 from logagent.base.files.whole_file import whole_file
 from logagent.deletion.store.answers import DirectoryAnswer
-from logagent.deletion.store.records import decode, encode, moment
-from logagent.deletion.store.requests import Filed
+from logagent.deletion.store.requests import Filed, decode, encode, moment
 from logagent.store.contract import CLOCKS_APART
 
 NAME = "requests.json"

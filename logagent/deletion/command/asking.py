@@ -13,6 +13,7 @@ from typing import cast
 from logagent.base.console.options import Call
 from logagent.base.console.render import dump, human_bytes, table
 from logagent.base.errors import Exit, LogAgentError, ServiceUnreachable, UsageError
+from logagent.base.times import instant
 from logagent.deletion.command.opening import Place, now, requested, who
 from logagent.deletion.command.progress import progress_document, show_progress
 from logagent.deletion.controller.deletion_plan import DeletionPlan, ExistingTopic, asked_lately
@@ -21,9 +22,16 @@ from logagent.deletion.controller.request_states import FAILED, RequestState, re
 from logagent.deletion.controller.sightings import Sightings
 from logagent.deletion.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.deletion.documents import LeftOut, PlannedDirectory, TopicsPlanDoc
-from logagent.deletion.store.control import TooLarge
-from logagent.deletion.store.records import decode, encode, instant
-from logagent.deletion.store.requests import LIFETIME, SEND_WITHIN, Approval, Request, write_request
+from logagent.deletion.store.requests import (
+    LIFETIME,
+    SEND_WITHIN,
+    Approval,
+    Request,
+    TooLarge,
+    decode,
+    encode,
+    write_request,
+)
 
 ROUND_SECONDS = 2.0
 FEWER = "ask for fewer at a time: topics by --topic, directories by --host, --kind, --reason or --larger too"

@@ -18,8 +18,7 @@ from logagent.base.errors import ConfigError, ServiceUnreachable, UnreadableErro
 from logagent.deletion.controller.deletions import Deletions
 from logagent.deletion.controller.fleet_reader import Setting, TopicAnswerOfCluster
 from logagent.deletion.controller.sightings import BrokerLogs
-from logagent.deletion.store.control import Control
-from logagent.deletion.store.records import RequestedPartition, RequestedTopic
+from logagent.deletion.store.requests import Control, RequestedPartition, RequestedTopic
 from logagent.kafka.image import Topic
 from logagent.store.contract import is_plain
 from logagent.store.shared import check_store, open_store

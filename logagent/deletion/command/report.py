@@ -15,8 +15,7 @@ from typing import Literal
 from logagent.base.dir_names import classify
 from logagent.base.errors import LogAgentError, UnreadableError, UsageError
 from logagent.base.files.safe_open import MARKER, REPORT_TABLE, open_regular, read_regular
-from logagent.deletion.store.records import checked
-from logagent.deletion.store.requests import RequestedDirectory
+from logagent.deletion.store.requests import RequestedDirectory, checked
 
 MAX_ROWS = 10_000_000
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")

@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from logagent.base.dir_names import NEVER_DELETED, why_spared
+from logagent.base.times import instant
 from logagent.cleanup.plan.assemble import BlastRadius
-from logagent.deletion.store.records import Kind, RequestedTopic, instant
-from logagent.deletion.store.requests import Approval, Request, RequestedDirectory
+from logagent.deletion.store.requests import Approval, Kind, Request, RequestedDirectory, RequestedTopic
 
 LIMITS = BlastRadius()
 APPROVAL_LASTS = timedelta(hours=24)

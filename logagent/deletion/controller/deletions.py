@@ -16,20 +16,23 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from logagent.base.errors import ConfigError, ServiceUnreachable, UnreadableError
+from logagent.base.times import instant
 from logagent.deletion.controller.fleet_reader import RUNNERS, FleetReader, Setting, TopicAnswerOfCluster
 from logagent.deletion.controller.request_states import request_state
 from logagent.deletion.controller.sightings import Sightings
 from logagent.deletion.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
-from logagent.deletion.store.records import LONGEST_WORDS, RequestedTopic, instant, moment
 from logagent.deletion.store.requests import (
+    LONGEST_WORDS,
     Decided,
     Decision,
     DirectoryOutcome,
     Filed,
     Outcome,
+    RequestedTopic,
     TopicOutcome,
     cancel_beside,
     decide,
+    moment,
     write_outcome,
 )
 from logagent.store.contract import CLOCKS_APART

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from logagent.base.dir_names import current_name
 from logagent.base.errors import LogAgentError
+from logagent.base.files.safe_open import parse_json
 from logagent.base.sizes import LARGEST_COUNT
 from logagent.deletion.controller.sightings import (
     AgentSeen,
@@ -21,9 +22,17 @@ from logagent.deletion.controller.sightings import (
     SnapshotSeen,
 )
 from logagent.deletion.store.answers import SEEN, Answer, Answers, Seen
-from logagent.deletion.store.control import UNREADABLE, Control
-from logagent.deletion.store.records import LONGEST_WORDS, RequestedTopic, moment, parsed
-from logagent.deletion.store.requests import SEND_WITHIN, Filed, NodeOwner, RequestFolder
+from logagent.deletion.store.requests import (
+    LONGEST_WORDS,
+    SEND_WITHIN,
+    UNREADABLE,
+    Control,
+    Filed,
+    NodeOwner,
+    RequestedTopic,
+    RequestFolder,
+    moment,
+)
 from logagent.store.publications import FleetPublications
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 from logagent.store.tree import StoredFile
@@ -319,7 +328,7 @@ class FleetReader:
         files = sorted(self.setting.control.files(RUNNERS), key=lambda f: f.modified, reverse=True)
         for file in files[:_MOST_RUNNERS]:
             with suppress(ValueError, TypeError, KeyError, AttributeError, *UNREADABLE):
-                read = parsed(self.setting.control.read(RUNNERS, file.name) or b"")
+                read = parse_json(self.setting.control.read(RUNNERS, file.name) or b"")
                 waits = {str(number): str(why)[:LONGEST_WORDS] for number, why in read["waits"].items()}
                 at = datetime.fromtimestamp(file.modified, UTC)
                 found.append(Runner(str(read["host"])[:255], str(read["by"])[:255], at, waits))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from logagent.base.times import instant
 from logagent.deletion.controller.sightings import Runner, Sightings
 from logagent.deletion.controller.topic_deletion_manager import TopicProgress
-from logagent.deletion.store.records import instant
 from logagent.deletion.store.requests import Filed, Request
 
 State = Literal["open", "deleting", "on-hold", "done", "disabled", "refused", "cancelled", "dropped", "expired"]

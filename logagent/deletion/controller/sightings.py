@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from logagent.deletion.store.answers import Answer, Seen
-from logagent.deletion.store.records import RequestedTopic
-from logagent.deletion.store.requests import Filed
+from logagent.deletion.store.requests import Filed, RequestedTopic
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple, TypeVar
 
+from logagent.base.times import instant
 from logagent.deletion.controller.sightings import BrokerLogs, Sightings, SnapshotSeen
 from logagent.deletion.store.answers import Answer, DirectoryAnswer, TopicAnswer
-from logagent.deletion.store.records import RequestedTopic, instant, moment
-from logagent.deletion.store.requests import Filed, RequestedDirectory, TopicOutcome
+from logagent.deletion.store.requests import Filed, RequestedDirectory, RequestedTopic, TopicOutcome, moment
 from logagent.store.contract import CLOCKS_APART
 
 S = TypeVar("S", bound=StrEnum)

@@ -19,16 +19,19 @@ from typing import Literal, TypeVar
 
 from logagent.base.files.safe_open import MIB
 from logagent.base.time_field import Time
-from logagent.deletion.store.control import CONTROL_FILE, UNREADABLE, Control, TooLarge
-from logagent.deletion.store.records import (
+from logagent.deletion.store.requests import (
+    CONTROL_FILE,
     LONGEST_WORDS,
+    UNREADABLE,
     AgentId,
     ClusterId,
+    Control,
     Count,
     DirName,
     Node,
     Path,
     Sha256,
+    TooLarge,
     TopicId,
     Words,
     decode,

@@ -14,9 +14,7 @@ from typing import Any
 
 from logagent.base.sizes import LARGEST_COUNT
 from logagent.deletion.store.answers import Answer, Answers
-from logagent.deletion.store.control import UNREADABLE, Control
-from logagent.deletion.store.records import moment
-from logagent.deletion.store.requests import Filed, RequestFolder
+from logagent.deletion.store.requests import UNREADABLE, Control, Filed, RequestFolder, moment
 from logagent.store.contract import is_plain
 from logagent.store.shared import open_store
 from logagent.store.signing import NotSigned, PublicKey

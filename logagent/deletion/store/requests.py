@@ -7,51 +7,269 @@ ZooKeeper, `epochZkVersion`). Nothing reopens a request: what shows up after its
 
 Fails closed: a file in one of these places that cannot be read, or that no trusted key signed, holds the request.
 Nobody acts on it, and `topics cancel` writes its decision beside it (`decision-<random>.json`).
+
+Of `control/<cluster>/`, files appear complete, are created once and are never overwritten. Only commands of key holders
+write there (`Control.prepare` first); agents read. Callers match names against their patterns before passing them.
+
+Records are plain dataclasses; pydantic checks the formats of their fields when one is read from a file. Times are
+RFC 3339 in UTC with milliseconds.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import io
+import pathlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
-from logagent.base.errors import LogAgentError
-from logagent.base.files.safe_open import MIB
+from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
+from logagent.base.files.safe_open import MIB, FileLimit
+from logagent.base.sizes import LARGEST_COUNT
 from logagent.base.time_field import Time
-from logagent.deletion.store.control import UNREADABLE, Control
-from logagent.deletion.store.records import (
-    ClusterId,
-    Count,
-    DirName,
-    Kind,
-    Node,
-    Nonce,
-    Number,
-    Path,
-    PlanId,
-    RequestedTopic,
-    Sha256,
-    TopicId,
-    TopicName,
-    UnknownSchema,
-    Words,
-    decode,
-    encode,
-    instant,
-    moment,
-    payload_of,
-)
-from logagent.store.signing import NotSigned, PrivateKey, PublicKey
+from logagent.base.times import instant
+from logagent.store.contract import is_plain
+from logagent.store.shared import SharedStore, open_store, refuse_loose
+from logagent.store.signing import NotSigned, PrivateKey, PublicKey, verify
 from logagent.store.tree import StoredFile
 
+CONTROL, PROBES = "control", "probe"
+CONTROL_FILE = FileLimit("a file of the store's control folder", 16 * MIB)
+MAX_NAMES = 1_000_000
+LATEST_SECONDS = float(1 << 36)
+"""In the year 4147: whoever owns a file can give it any time, also one that no `datetime` can hold."""
+_FOLDER_UNREADABLE = (errno.ELOOP, errno.ENOTDIR, errno.EACCES)
+_CANNOT_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class FolderUnreadable(ServiceUnreachable):
+    """A folder of the store is not a directory, or we have no permission to read it."""
+
+
+UNREADABLE = (UnreadableError, FolderUnreadable)
+"""What concerns one file or folder, and not the store."""
+
+
+class TooLarge(LogAgentError):
+    """A file would be larger than what readers accept. Nothing was written."""
+
+    slug = "too-large"
+
+
+class Control:
+    """One cluster's control folder. Its subfolders are created on the first write.
+
+    Raises ServiceUnreachable if the store is absent or fails: an unreadable folder is never taken for an empty one.
+    """
+
+    root = "control"
+
+    def __init__(self, store: str | pathlib.Path, cluster_id: str) -> None:
+        if not is_plain(cluster_id):
+            raise ConfigError(f"{cluster_id!r} is not a cluster id that a folder can be named after")
+        self.store = str(store)
+        self.cluster_id = cluster_id
+
+    def names(self, folder: str) -> list[str]:
+        """All names in a folder; empty if the folder does not exist yet."""
+        with self._opened(folder) as store:
+            names = store.names(self._path(folder))
+        if len(names) > MAX_NAMES:
+            raise UnreadableError(f"more than {MAX_NAMES} files in {folder} of {self._where()}")
+        return names
+
+    def files(self, folder: str) -> list[StoredFile]:
+        """The regular files of a folder, with size and time; empty if the folder does not exist yet."""
+        with self._opened(folder) as store:
+            return store.files(self._path(folder), MAX_NAMES)
+
+    def read(self, folder: str, name: str, limit: FileLimit = CONTROL_FILE) -> bytes | None:
+        """A file's content, None if absent. Raises UnreadableError if it is not a regular file or too big."""
+        with self._opened(folder) as store, suppress(FileNotFoundError):
+            return store.read([*self._path(folder), name], limit)
+        return None
+
+    def exists(self, folder: str, name: str) -> bool:
+        with self._opened(folder) as store:
+            return store.exists([*self._path(folder), name])
+
+    def modified(self, folder: str, name: str) -> datetime | None:
+        """When a file was written, by the store's clock; None if absent. A time that no file can have is moved to the
+        nearest that one can have."""
+        with self._opened(folder) as store, suppress(FileNotFoundError):
+            seconds = store.modified([*self._path(folder), name])
+            return datetime.fromtimestamp(min(max(seconds, 0.0), LATEST_SECONDS), UTC)
+        return None
+
+    def create(self, folder: str, name: str, content: bytes) -> bool:
+        """Create a file durably; False if the name is taken. Readers never see it half written. Raises TooLarge."""
+        if len(content) > CONTROL_FILE.max_bytes:
+            most = CONTROL_FILE.max_bytes // MIB
+            raise TooLarge(f"{folder}/{name} would have {len(content)} bytes, and no more than {most} MiB are read")
+        with self._opened(folder) as store:
+            try:
+                return store.create_new([*self._path(folder), name], content, keyed=True)
+            except OSError as error:
+                if error.errno in _CANNOT_LINK:
+                    raise ConfigError(
+                        "the store cannot create a file only if absent: it has no hard links",
+                        hint="use a store on a file system with hard links",
+                    ) from error
+                raise
+
+    def replace(self, folder: str, name: str, content: bytes) -> None:
+        """Write a file that only informs: it is replaced whole."""
+        with self._opened(folder) as store:
+            store.put([*self._path(folder), name], io.BytesIO(content), keyed=True)
+
+    def prepare(self) -> datetime:
+        """Before a key holder's command writes: the folders are closed to others, and a file that exists is not created
+        again. Returns the time by the store's clock. Raises ConfigError, ServiceUnreachable."""
+        with self._opened(PROBES) as store:
+            refuse_loose(self.store, store)
+            for folder in ([CONTROL], [CONTROL, self.cluster_id], self._path("requests")):
+                found = store.open_to_others(folder)
+                if found is not None:
+                    where, (why, hint) = "/".join(folder), found
+                    raise ConfigError(
+                        f"{where} in {self.store} is not closed: {why}; there, decisions could be removed", hint=hint
+                    )
+        name = f"{secrets.token_hex(16)}.json"
+        first, second = self.create(PROBES, name, b"1"), self.create(PROBES, name, b"2")
+        kept, at = self.read(PROBES, name), self.modified(PROBES, name)
+        self.remove(PROBES, name)
+        if not first or second or kept != b"1" or at is None:
+            raise ConfigError(
+                f"the store {self.store} overwrites a file that exists already: two could decide on one request",
+                hint="a local or NFS directory holds it, and object stores that support If-None-Match",
+            )
+        return at
+
+    def remove(self, folder: str, name: str) -> None:
+        """Remove a file that is no longer needed; it need not exist."""
+        with self._opened(folder) as store:
+            store.remove_file([*self._path(folder), name])
+
+    def _path(self, folder: str) -> list[str]:
+        return [self.root, self.cluster_id, *filter(None, folder.split("/"))]
+
+    @contextmanager
+    def _opened(self, folder: str) -> Iterator[SharedStore]:
+        try:
+            with open_store(self.store) as store:
+                yield store
+        except OSError as error:
+            kind = FolderUnreadable if error.errno in _FOLDER_UNREADABLE else ServiceUnreachable
+            raise kind(f"{folder} of {self._where()}: {error.strerror or error}") from error
+
+    def _where(self) -> str:
+        return f"{self.root}/{self.cluster_id} in {self.store}"
+
+
 T = TypeVar("T")
+
+
+ClusterId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
+TopicId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22}$")]
+TopicName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+AgentId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+PlanId = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
+Path = Annotated[str, Field(min_length=1, max_length=4096)]
+DirName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^/\x00]+$")]
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
+Number = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
+"""A device or inode number: unsigned, 64 bits."""
+Node = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
+LONGEST_WORDS = 2000
+Words = Annotated[str, Field(max_length=LONGEST_WORDS)]
+Kind = Literal["topics", "directories"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedPartition:
+    partition: Count
+    replicas: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedTopic:
+    """A topic of a `topics` request with its replicas as of the request or its decision."""
+
+    topic: TopicName
+    topic_id: TopicId
+    partitions: tuple[RequestedPartition, ...]
+    bytes: Count = 0
+
+
+class UnknownSchema(LogAgentError):
+    """A file with a valid signature and a schema that this version does not know."""
+
+    slug = "schema"
+
+
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def encode(value: object) -> bytes:
+    """Serialize a record as a payload."""
+    return _adapter(type(value)).dump_json(value, exclude_defaults=True)
+
+
+def decode(kind: type[T], payload: bytes) -> T:
+    """Parse a record from its payload. Raises NotSigned for anything else."""
+    try:
+        read: T = _adapter(kind).validate_json(payload, strict=True)
+    except ValidationError as error:
+        raise NotSigned(f"it is not one of our {kind.__name__.lower()}s ({error.error_count()} errors)") from error
+    return read
+
+
+def checked(kind: type[T], values: Mapping[str, object]) -> T:
+    """A part of a record from its fields, checked as when it is read. Raises ValueError, which names the first wrong
+    field."""
+    try:
+        part: T = _adapter(kind).validate_python(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    return part
+
+
+def moment(text: str) -> datetime:
+    """Parse a time of a record, which was checked when it was read."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+
+
+def payload_of(
+    content: bytes, schema: str, keys: tuple[PublicKey, ...], cluster_id: str, *, retired: bool = False
+) -> bytes:
+    """What a trusted key signed as `schema`. Raises NotSigned, and UnknownSchema for another version of it. `retired`:
+    as for `verify`."""
+    found, payload = verify(content, keys, cluster_id, retired=retired)
+    if found != schema:
+        if found.partition("/")[0] == schema.partition("/")[0]:
+            raise UnknownSchema(f"its schema is {found}, this version knows {schema}")
+        raise NotSigned(f"it is a {found}, not a {schema}")
+    return payload
+
 
 REQUEST_SCHEMA = "logagent.request/2"
 PART_SCHEMA = "logagent.request-part/1"

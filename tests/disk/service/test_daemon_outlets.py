@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
+from logagent.base.times import instant
 from logagent.deletion.store.answers import Answers
-from logagent.deletion.store.control import Control
-from logagent.deletion.store.records import RequestedTopic, instant
-from logagent.deletion.store.requests import Request, write_request
+from logagent.deletion.store.requests import Control, Request, RequestedTopic, write_request
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey
 from tests.daemon_process import FIRST, DaemonProcess, status_of

@@ -18,7 +18,7 @@ import pytest
 from logagent.base.config.store_uri import problem_of
 from logagent.base.errors import ConfigError, ServiceUnreachable, UnreadableError
 from logagent.base.files.safe_open import FileLimit
-from logagent.deletion.store.control import Control
+from logagent.deletion.store.requests import Control
 from logagent.store import shared
 from logagent.store.objects import profile
 from logagent.store.shared import SharedStore, check_store, init_store, open_store

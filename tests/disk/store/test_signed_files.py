@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logagent.base.errors import ConfigError, ServiceUnreachable
-from logagent.deletion.store.control import Control
+from logagent.deletion.store.requests import Control
 from logagent.store.signing import (
     NotSigned,
     PrivateKey,

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from logagent.base.errors import ConfigError, ServiceUnreachable
+from logagent.base.times import instant
 from logagent.cli import run
 from logagent.deletion.store.answers import Answers, Seen
-from logagent.deletion.store.control import Control
-from logagent.deletion.store.records import instant
-from logagent.deletion.store.requests import Request, write_request
+from logagent.deletion.store.requests import Control, Request, write_request
 from logagent.store import landing_files
 from logagent.store.landing_files import Claim
 from logagent.store.shared import init_store

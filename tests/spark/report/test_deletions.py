@@ -8,9 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from logagent.deletion.store.control import Control
-from logagent.deletion.store.records import RequestedPartition, RequestedTopic, instant
-from logagent.deletion.store.requests import Request, write_request
+from logagent.base.times import instant
+from logagent.deletion.store.requests import Control, Request, RequestedPartition, RequestedTopic, write_request
 from logagent.fleet.job import Job, _deletions
 from logagent.fleet.tables.files import Files
 from logagent.store.signing import PrivateKey

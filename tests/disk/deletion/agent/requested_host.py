@@ -14,22 +14,24 @@ from typing import Any, Literal
 
 from logagent.base.config.config import load
 from logagent.base.errors import LogAgentError
+from logagent.base.times import instant
 from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.session.session import Session
 from logagent.deletion.agent.box import RequestBox, box_of
 from logagent.deletion.agent.directories import DirectoryRun
 from logagent.deletion.store.answers import Answer, Answers, DirectoryAnswer, Seen, TopicAnswer
-from logagent.deletion.store.control import Control
-from logagent.deletion.store.records import RequestedTopic, encode, instant
 from logagent.deletion.store.requests import (
     DECISION_SCHEMA,
+    Control,
     Decided,
     Decision,
     Outcome,
     Request,
     RequestedDirectory,
+    RequestedTopic,
     TopicOutcome,
     decide,
+    encode,
     folder_of,
     write_outcome,
     write_request,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from logagent.base.times import instant
 from logagent.deletion.agent.memory import RequestMemory
-from logagent.deletion.store.records import instant
 from logagent.deletion.store.requests import Outcome, write_outcome
 from tests.disk.deletion.agent.requested_host import ASSIGNED, CLUSTER, KEY, ORPHAN, STRANGER, STRAY, RequestedHost
 from tests.waiting import within

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.deletion.store.records import instant
+from logagent.base.times import instant
 from logagent.deletion.store.requests import Decision, cancel_beside
 from tests.disk.deletion.agent.requested_host import CLUSTER, KEY, RequestedHost
 

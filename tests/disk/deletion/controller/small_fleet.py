@@ -11,15 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from logagent.base.errors import ServiceUnreachable
+from logagent.base.times import instant
 from logagent.deletion.controller.deletions import Deletions
 from logagent.deletion.controller.fleet_reader import Setting, TopicAnswerOfCluster
 from logagent.deletion.controller.request_states import RequestState, request_state
 from logagent.deletion.controller.sightings import BrokerLogs
 from logagent.deletion.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
 from logagent.deletion.store.answers import SEEN, Answer, Answers, DirectoryAnswer, Seen, SeenLogDirs, TopicAnswer
-from logagent.deletion.store.control import Control
-from logagent.deletion.store.records import Kind, RequestedPartition, RequestedTopic, instant
-from logagent.deletion.store.requests import Approval, Filed, Request, RequestFolder, write_request
+from logagent.deletion.store.requests import (
+    Approval,
+    Control,
+    Filed,
+    Kind,
+    Request,
+    RequestedPartition,
+    RequestedTopic,
+    RequestFolder,
+    write_request,
+)
 from logagent.store.landing_files import Claim, land
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, PublicKey, public_key

@@ -12,10 +12,18 @@ from pathlib import Path
 import pytest
 
 from logagent.base.errors import ConfigError, ServiceUnreachable
+from logagent.base.times import instant
 from logagent.deletion.controller.topic_deletion_manager import PartitionState, ReplicaState
 from logagent.deletion.store.answers import Answer, DirectoryAnswer, TopicAnswer
-from logagent.deletion.store.records import RequestedPartition, RequestedTopic, encode, instant
-from logagent.deletion.store.requests import DECISION_SCHEMA, Decision, Filed, RequestedDirectory
+from logagent.deletion.store.requests import (
+    DECISION_SCHEMA,
+    Decision,
+    Filed,
+    RequestedDirectory,
+    RequestedPartition,
+    RequestedTopic,
+    encode,
+)
 from logagent.store.signing import PrivateKey
 from tests.disk.deletion.controller.small_fleet import CLUSTER, KEY, NAME, NODES, TOPIC_ID, SmallFleet
 from tests.long_form import FULL

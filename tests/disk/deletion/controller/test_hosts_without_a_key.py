@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from logagent.base.errors import LogAgentError
+from logagent.base.times import instant
 from logagent.deletion.controller.deletions import Deletions
 from logagent.deletion.store.answers import Answer, Answers, TopicAnswer
-from logagent.deletion.store.records import encode, instant
-from logagent.deletion.store.requests import DECISION_SCHEMA, OUTCOME_SCHEMA, Decision, Outcome, TopicOutcome
+from logagent.deletion.store.requests import DECISION_SCHEMA, OUTCOME_SCHEMA, Decision, Outcome, TopicOutcome, encode
 from logagent.store import shared
 from logagent.store.signing import PrivateKey
 from tests.disk.deletion.controller.small_fleet import CLUSTER, NODES, TOPIC_ID, ClockedControl, SmallFleet

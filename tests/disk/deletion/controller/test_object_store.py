@@ -13,8 +13,8 @@ import pytest
 from logagent.base.errors import ConfigError, Exit
 from logagent.cli import run
 from logagent.deletion.store.answers import Answers
-from logagent.deletion.store.control import Control
 from logagent.deletion.store.deletion_progress import clusters, deletion_progress
+from logagent.deletion.store.requests import Control
 from logagent.store import shared
 from logagent.store.shared import init_store
 from tests import object_servers

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from logagent.deletion.store.answers import Answer, Answers, DirectoryAnswer, Seen, TopicAnswer, as_words
-from logagent.deletion.store.control import UNREADABLE
-from logagent.deletion.store.records import LONGEST_WORDS
+from logagent.deletion.store.requests import LONGEST_WORDS, UNREADABLE
 from logagent.store.signing import NotSigned
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable
-from logagent.deletion.store.control import Control
-from logagent.deletion.store.records import encode
 from logagent.deletion.store.requests import (
     DECISION_SCHEMA,
     REQUEST_SCHEMA,
+    Control,
     Decided,
     Decision,
     Filed,
@@ -28,6 +27,7 @@ from logagent.deletion.store.requests import (
     TopicOutcome,
     cancel_beside,
     decide,
+    encode,
     request_id,
     write_outcome,
     write_request,

@@ -10,11 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.base.records import Kind, PartitionDir
+from logagent.base.times import instant
 from logagent.deletion.agent.judging import difference, is_final, is_settled, why_refused
 from logagent.deletion.agent.memory import KEPT_MS, RequestMemory
 from logagent.deletion.store.answers import DirectoryAnswer
-from logagent.deletion.store.records import RequestedTopic, instant
-from logagent.deletion.store.requests import Decision, Filed, Outcome, Request, RequestedDirectory, TopicOutcome
+from logagent.deletion.store.requests import (
+    Decision,
+    Filed,
+    Outcome,
+    Request,
+    RequestedDirectory,
+    RequestedTopic,
+    TopicOutcome,
+)
 
 NUMBER, CLUSTER = "a" * 64, "c"
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -8,11 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from logagent.base.times import instant
 from logagent.deletion.controller.sightings import AgentSeen, BrokerLogs, ClusterSeen, HostSeen, Sightings, SnapshotSeen
 from logagent.deletion.controller.topic_deletion_manager import TopicDeletionManager
 from logagent.deletion.store.answers import Answer, Seen, SeenLogDirs, TopicAnswer
-from logagent.deletion.store.records import RequestedPartition, RequestedTopic, instant
-from logagent.deletion.store.requests import Approval, Decided, Decision, Filed, Outcome, Request, TopicOutcome
+from logagent.deletion.store.requests import (
+    Approval,
+    Decided,
+    Decision,
+    Filed,
+    Outcome,
+    Request,
+    RequestedPartition,
+    RequestedTopic,
+    TopicOutcome,
+)
 
 CLUSTER, NAME = "cluster", "clicks"
 NODES = (1, 2, 3, 4)

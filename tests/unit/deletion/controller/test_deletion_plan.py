@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from logagent.base.times import instant
 from logagent.deletion.controller.deletion_plan import (
     DeletionPlan,
     ExistingTopic,
@@ -15,8 +16,7 @@ from logagent.deletion.controller.deletion_plan import (
     plan_directories,
     plan_topics,
 )
-from logagent.deletion.store.records import RequestedPartition, RequestedTopic, instant
-from logagent.deletion.store.requests import Request, RequestedDirectory
+from logagent.deletion.store.requests import Request, RequestedDirectory, RequestedPartition, RequestedTopic
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 CLUSTER = "c"

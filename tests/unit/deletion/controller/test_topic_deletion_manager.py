@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from logagent.base.times import instant
 from logagent.deletion.controller.sightings import BrokerLogs, ClusterSeen, HostSeen, Sightings, SnapshotSeen
 from logagent.deletion.controller.topic_deletion_manager import (
     PartitionState,
@@ -16,8 +17,7 @@ from logagent.deletion.controller.topic_deletion_manager import (
     TopicProgress,
 )
 from logagent.deletion.store.answers import Answer, TopicAnswer
-from logagent.deletion.store.records import RequestedPartition, RequestedTopic, instant
-from logagent.deletion.store.requests import Decision, Filed, Request
+from logagent.deletion.store.requests import Decision, Filed, Request, RequestedPartition, RequestedTopic
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DECIDED = NOW - timedelta(hours=1)
