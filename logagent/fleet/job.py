@@ -101,7 +101,7 @@ def _deletions(job: Job, warn: Say) -> list[Row]:
         # Not everywhere: a machine that runs `submit.py` may have nothing but Spark.
         import cryptography  # noqa: F401
 
-        from logagent.deletion.store.deletion_progress import clusters, deletion_progress
+        from logagent.deletion.store.answers import clusters, deletion_progress
         from logagent.store.signing import public_key
     except ImportError as error:
         warn(f"this store has deletion requests, but {error.name} is not here to read them: none is reported")

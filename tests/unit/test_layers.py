@@ -44,7 +44,7 @@ FLEET_WORDS = {
     "verdict.rules": "the reasons for verdicts",
     "verdict.evidence.documents": "the head of a snapshot names the assignments that were used",
     "advice.scan.documents": "a log dir in a snapshot is that of a scan",
-    "deletion.store.deletion_progress": "a report shows how far requests are",
+    "deletion.store.answers": "a report shows how far requests are",
 }
 
 # Heavy or dangerous packages, and the only place that may import them.

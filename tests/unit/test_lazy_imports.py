@@ -53,7 +53,7 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("it looks up its own version among all packages, which takes longer than most commands", "crc32c", OFTEN),
     ("an extra, for stores in a bucket", "obstore logagent.store.objects", OFTEN),
     ("a machine that runs `submit.py` may have nothing but Spark",
-     "cryptography logagent.deletion.store.deletion_progress logagent.store.signing", OFTEN),
+     "cryptography logagent.deletion.store.answers logagent.store.signing", OFTEN),
     ("an extra: without pyspark, `fleet` shows its help and `init` works",
      "logagent.fleet.demo logagent.fleet.ingest.dates logagent.fleet.job logagent.fleet.page.document"
      " logagent.fleet.spark_session logagent.fleet.submit logagent.fleet.tables.store", OFTEN),

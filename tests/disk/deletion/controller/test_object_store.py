@@ -12,8 +12,7 @@ import pytest
 
 from logagent.base.errors import ConfigError, Exit
 from logagent.cli import run
-from logagent.deletion.store.answers import Answers
-from logagent.deletion.store.deletion_progress import clusters, deletion_progress
+from logagent.deletion.store.answers import Answers, clusters, deletion_progress
 from logagent.deletion.store.requests import Control
 from logagent.store import shared
 from logagent.store.shared import init_store

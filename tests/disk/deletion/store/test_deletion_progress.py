@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from logagent.deletion.store.answers import DirectoryAnswer
-from logagent.deletion.store.deletion_progress import SHOWN, clusters, deletion_progress
+from logagent.deletion.store.answers import SHOWN, DirectoryAnswer, clusters, deletion_progress
 from logagent.deletion.store.requests import RequestedDirectory
 from logagent.store.signing import PrivateKey
 from tests.disk.deletion.controller.small_fleet import CLUSTER, NAME, TOPIC_ID, SmallFleet
