@@ -26,8 +26,16 @@ from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.session.session import Session
 from logagent.cleanup.state.executor_lock import ExecutorLock
 from logagent.deletion.agent.directories import DirectoryRun, refuse_all, updated
-from logagent.deletion.agent.judging import is_settled, row_key, why_refused
-from logagent.deletion.agent.memory import KEPT_MS, NAME, RequestMemory, Row, expires_ms
+from logagent.deletion.agent.memory import (
+    KEPT_MS,
+    NAME,
+    RequestMemory,
+    Row,
+    expires_ms,
+    is_settled,
+    row_key,
+    why_refused,
+)
 from logagent.deletion.agent.summary import RequestsSummary
 from logagent.deletion.agent.topics import topic_answers
 from logagent.deletion.store.answers import SEEN, Answer, Answers, Seen, SeenLogDirs, TopicAnswer, as_words

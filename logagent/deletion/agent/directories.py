@@ -22,8 +22,7 @@ from logagent.cleanup.plan.queue import RemovalIntents, full_topic, marked_at_ms
 from logagent.cleanup.session.dir_history import actor_of
 from logagent.cleanup.session.session import Session, new_uuid
 from logagent.cleanup.state.journal import Entry
-from logagent.deletion.agent.judging import Refused, difference, is_final, row_key
-from logagent.deletion.agent.memory import APART_MS, Row
+from logagent.deletion.agent.memory import APART_MS, Refused, Row, difference, is_final, row_key
 from logagent.deletion.store.answers import DirectoryAnswer, as_words
 from logagent.deletion.store.requests import Request, RequestedDirectory, moment
 from logagent.verdict.evidence.log_ends import log_ends, read_end
