@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -25,9 +25,11 @@ from logagent import __version__
 from logagent.base.files.whole_file import whole_file
 from logagent.base.records import ActionKind, Health, Outcome
 from logagent.cleanup.plan.plan import GUARD_NAMES
-from logagent.deletion.agent.summary import RequestsSummary
 from logagent.kafka.processes.broker_process import BrokerProcess
 from logagent.service.summary import CycleSummary, HealthSummary, PublishSummary
+
+if TYPE_CHECKING:
+    from logagent.deletion.agent.box import RequestsSummary
 
 
 class Metric(NamedTuple):

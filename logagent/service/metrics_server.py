@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from socketserver import TCPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import make_wsgi_app
@@ -26,11 +26,13 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from logagent.base.config.settings import MetricsSettings
 from logagent.base.errors import LogAgentError
-from logagent.deletion.agent.summary import RequestsSummary
 from logagent.kafka.processes.broker_process import BrokerProcess
 from logagent.service.events import Events
 from logagent.service.metrics import Metrics
 from logagent.service.summary import CycleSummary, HealthSummary, PublishSummary
+
+if TYPE_CHECKING:
+    from logagent.deletion.agent.box import RequestsSummary
 
 
 class MetricsOutput:

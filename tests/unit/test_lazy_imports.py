@@ -35,7 +35,7 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      " logagent.base.linux.child", SMALL),
     ("a daemon that neither publishes nor takes requests does not hold it in memory",
      "logagent.service.publish logagent.deletion.agent.box logagent.deletion.agent.memory"
-     " logagent.deletion.agent.topics", OFTEN),
+     " logagent.deletion.agent.directories", OFTEN),
     ("only where processes are looked at", "psutil", OFTEN),
     ("only where a variable is misspelled", "difflib", OFTEN),
     ("only the daemon watches folders", "watchdog", OFTEN),

@@ -28,7 +28,6 @@ RULES = (
     "base/sizes.py",
     "base/times.py",
     "base/topic_ids.py",
-    "deletion/agent/summary.py",
     "disk/health.py",
     "service/summary.py",
 )

@@ -25,7 +25,7 @@ from logagent.base.times import instant, rfc3339
 from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.session.session import Session
 from logagent.cleanup.state.executor_lock import ExecutorLock
-from logagent.deletion.agent.directories import DirectoryRun, refuse_all, updated
+from logagent.deletion.agent.directories import DirectoryRun, refuse_all, topic_answers, updated
 from logagent.deletion.agent.memory import (
     KEPT_MS,
     NAME,
@@ -36,8 +36,6 @@ from logagent.deletion.agent.memory import (
     row_key,
     why_refused,
 )
-from logagent.deletion.agent.summary import RequestsSummary
-from logagent.deletion.agent.topics import topic_answers
 from logagent.deletion.store.answers import SEEN, Answer, Answers, Seen, SeenLogDirs, TopicAnswer, as_words
 from logagent.deletion.store.requests import (
     AT_ONCE,
@@ -59,10 +57,25 @@ from logagent.store.shared import check_store
 from logagent.store.signing import public_key
 from logagent.verdict.facts import Facts
 
+
 T = TypeVar("T")
 
 OPEN_SECONDS, OPEN_IN_PRESTART_SECONDS = 5.0, 0.2
 OPEN_ANEW_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsSummary:
+    """One look at the fleet's deletion requests. `directories`: those of this host, by the last answer. `strays_left`:
+    of deleted topics. `held`: the requests on which nobody may act, and why. `refuses`: why nothing is carried out."""
+
+    at_ms: int
+    open: int = 0
+    directories: Mapping[str, int] = field(default_factory=dict)
+    strays_left: int = 0
+    held: Mapping[str, str] = field(default_factory=dict)
+    refuses: str | None = None
+    error: str | None = None
 
 
 @dataclass(slots=True)

@@ -395,8 +395,8 @@ class Cycles:
         assert cycle.plan is not None and cycle.facts is not None
         due: list[Proposal] = []
         if self.settings.orders.accept:
+            from logagent.deletion.agent.directories import removals_by_request
             from logagent.deletion.agent.memory import RequestMemory
-            from logagent.deletion.agent.topics import removals_by_request
 
             with suppress(JournalError):  # a memory that cannot be read: the look for requests says so
                 memory = RequestMemory.load(self.state_dir, self.clock.now_ms())

@@ -18,7 +18,6 @@ from logagent.base.errors import LogAgentError
 from logagent.base.records import Health, HolderState, Identity
 from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.session.session import Session
-from logagent.deletion.agent.summary import RequestsSummary
 from logagent.disk.bounded_calls import BoundedCalls, Task
 from logagent.disk.calls import DirectCalls, DiskCalls
 from logagent.disk.health import LockFacts, LogDirState, ProbeOutcome, Seen, given_up, next_state
@@ -404,6 +403,8 @@ class HostJobs:
         box = self._box
         if box is None:
             return None
+        from logagent.deletion.agent.box import RequestsSummary
+
         unsent: LogAgentError | None = None
         try:
             to_do = box.read()
