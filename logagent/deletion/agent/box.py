@@ -57,7 +57,6 @@ from logagent.store.shared import check_store
 from logagent.store.signing import public_key
 from logagent.verdict.facts import Facts
 
-
 T = TypeVar("T")
 
 OPEN_SECONDS, OPEN_IN_PRESTART_SECONDS = 5.0, 0.2
