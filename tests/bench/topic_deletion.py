@@ -20,9 +20,7 @@ from pathlib import Path
 
 from logagent.base.times import instant
 from logagent.deletion.controller.fleet_reader import FleetReader, Setting, TopicAnswerOfCluster
-from logagent.deletion.controller.request_states import request_state
-from logagent.deletion.controller.sightings import BrokerLogs
-from logagent.deletion.controller.topic_deletion_manager import TopicDeletionManager
+from logagent.deletion.controller.topic_deletion_manager import BrokerLogs, TopicDeletionManager, request_state
 from logagent.deletion.store.answers import Answer, Answers, Seen, SeenLogDirs, TopicAnswer
 from logagent.deletion.store.requests import (
     Control,

@@ -18,9 +18,13 @@ from logagent.deletion.command.opening import Place, now, requested, who
 from logagent.deletion.command.progress import progress_document, show_progress
 from logagent.deletion.controller.deletion_plan import DeletionPlan, ExistingTopic, asked_lately
 from logagent.deletion.controller.deletions import Deletions
-from logagent.deletion.controller.request_states import FAILED, RequestState, request_state
-from logagent.deletion.controller.sightings import Sightings
-from logagent.deletion.controller.topic_deletion_manager import TopicDeletionManager
+from logagent.deletion.controller.topic_deletion_manager import (
+    FAILED,
+    RequestState,
+    Sightings,
+    TopicDeletionManager,
+    request_state,
+)
 from logagent.deletion.documents import LeftOut, PlannedDirectory, TopicsPlanDoc
 from logagent.deletion.store.requests import (
     LIFETIME,

@@ -17,7 +17,7 @@ from logagent.base.console.options import Call
 from logagent.base.errors import ConfigError, ServiceUnreachable, UnreadableError, UsageError
 from logagent.deletion.controller.deletions import Deletions
 from logagent.deletion.controller.fleet_reader import Setting, TopicAnswerOfCluster
-from logagent.deletion.controller.sightings import BrokerLogs
+from logagent.deletion.controller.topic_deletion_manager import BrokerLogs
 from logagent.deletion.store.requests import Control, RequestedPartition, RequestedTopic
 from logagent.kafka.image import Topic
 from logagent.store.contract import is_plain

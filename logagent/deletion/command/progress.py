@@ -14,9 +14,14 @@ from logagent.base.sizes import LARGEST_COUNT
 from logagent.base.times import instant
 from logagent.deletion.command.opening import Place
 from logagent.deletion.controller.deletions import Deletions
-from logagent.deletion.controller.request_states import is_running, request_state
-from logagent.deletion.controller.sightings import Sightings
-from logagent.deletion.controller.topic_deletion_manager import Missing, TopicDeletionManager, TopicProgress
+from logagent.deletion.controller.topic_deletion_manager import (
+    Missing,
+    Sightings,
+    TopicDeletionManager,
+    TopicProgress,
+    is_running,
+    request_state,
+)
 from logagent.deletion.documents import MissingReplica, RequestProgress, TopicProgressDoc, TopicsDoc
 from logagent.deletion.store.requests import Filed, Request
 

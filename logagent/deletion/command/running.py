@@ -13,7 +13,7 @@ from logagent.deletion.command.asking import say_how_it_ends, state_of
 from logagent.deletion.command.opening import Place
 from logagent.deletion.command.progress import progress_document
 from logagent.deletion.controller.deletions import Deletions
-from logagent.deletion.controller.sightings import Sightings
+from logagent.deletion.controller.topic_deletion_manager import Sightings
 from logagent.deletion.store.answers import Answer
 from logagent.deletion.store.requests import Filed
 

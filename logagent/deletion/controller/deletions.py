@@ -18,9 +18,12 @@ from datetime import datetime, timedelta
 from logagent.base.errors import ConfigError, ServiceUnreachable, UnreadableError
 from logagent.base.times import instant
 from logagent.deletion.controller.fleet_reader import RUNNERS, FleetReader, Setting, TopicAnswerOfCluster
-from logagent.deletion.controller.request_states import request_state
-from logagent.deletion.controller.sightings import Sightings
-from logagent.deletion.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
+from logagent.deletion.controller.topic_deletion_manager import (
+    Sightings,
+    TopicDeletionManager,
+    TopicProgress,
+    request_state,
+)
 from logagent.deletion.store.requests import (
     LONGEST_WORDS,
     Decided,

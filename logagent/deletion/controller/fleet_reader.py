@@ -12,7 +12,7 @@ from logagent.base.dir_names import current_name
 from logagent.base.errors import LogAgentError
 from logagent.base.files.safe_open import parse_json
 from logagent.base.sizes import LARGEST_COUNT
-from logagent.deletion.controller.sightings import (
+from logagent.deletion.controller.topic_deletion_manager import (
     AgentSeen,
     BrokerLogs,
     ClusterSeen,

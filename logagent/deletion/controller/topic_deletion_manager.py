@@ -11,25 +11,111 @@ DescribeLogDirs; a snapshot taken after the decision. A log that the broker list
 The states, and which may follow which, are Kafka's (`ReplicaStateMachine`, `PartitionStateMachine`). Nothing is stored:
 each time it begins with everything online, as a controller does after a failover, and goes as far as what is seen
 permits.
+
+What is seen (`Sightings`) are plain values. Whoever looks from whatever machine sees the same, so everything that is
+computed from this is the same: the states of replicas, and what a request comes to in one word (`request_state`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from logagent.base.times import instant
-from logagent.deletion.controller.sightings import BrokerLogs, Sightings, SnapshotSeen
-from logagent.deletion.store.answers import Answer, DirectoryAnswer, TopicAnswer
-from logagent.deletion.store.requests import Filed, RequestedDirectory, RequestedTopic, TopicOutcome, moment
+from logagent.deletion.store.answers import Answer, DirectoryAnswer, Seen, TopicAnswer
+from logagent.deletion.store.requests import Filed, Request, RequestedDirectory, RequestedTopic, TopicOutcome, moment
 from logagent.store.contract import CLOCKS_APART
 
 S = TypeVar("S", bound=StrEnum)
+
+State = Literal["open", "deleting", "on-hold", "done", "disabled", "refused", "cancelled", "dropped", "expired"]
+RUNNER_LASTS = timedelta(minutes=2)
+FAILED = frozenset({"disabled", "refused", "dropped"})
+"""States with which a command ends as failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSeen:
+    """A node's seen file. `written`: by the store's clock, which does not depend on the host's."""
+
+    seen: Seen
+    written: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSeen:
+    """A node's newest snapshot: its directories that a broker loads, by (topic id, partition); `offline`: log dirs that
+    it does not show; `unread`: the topic names under which it has directories whose topic id could not be read;
+    `owners`: the user ids that it belongs to."""
+
+    taken_at: datetime
+    current: frozenset[tuple[str, int]]
+    offline: tuple[str, ...] = ()
+    unread: frozenset[str] = frozenset()
+    owners: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class HostSeen:
+    """What hosts say about one node id. `hosts`: those that published for it lately; `heard_at`: when any did last."""
+
+    hosts: tuple[str, ...] = ()
+    heard_at: datetime | None = None
+    snapshot: SnapshotSeen | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLogs:
+    """A live broker's own DescribeLogDirs: its current logs by (name, partition), and the topic id that its metadata
+    gives for each name; `offline`: log dirs with an error."""
+
+    current: frozenset[tuple[str, int]]
+    ids: Mapping[str, str]
+    offline: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """The answers of the cluster. `living` and `gone` are by topic id: what it lists now, and what it answers as
+    unknown by id. `why_not`: why it could not be asked; then everything else is empty."""
+
+    living: Mapping[str, RequestedTopic] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
+    moving: frozenset[str] = frozenset()
+    live_brokers: frozenset[int] | None = None
+    logs: Mapping[int, BrokerLogs] = field(default_factory=dict)
+    why_not: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A `topics run`, by the file that it renews. `waits`: why requests do not go on, by id."""
+
+    host: str
+    by: str
+    at: datetime
+    waits: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """Everything that one look has seen. `answers`: by (request id, node id), those that count; `disowned`: why a
+    node's do not. `unreadable`: seen files that are none, by node id, and why."""
+
+    at: datetime
+    filed: Mapping[str, Filed]
+    agents: Mapping[int, AgentSeen] = field(default_factory=dict)
+    unreadable: Mapping[int, str] = field(default_factory=dict)
+    answers: Mapping[tuple[str, int], Answer] = field(default_factory=dict)
+    hosts: Mapping[int, HostSeen] = field(default_factory=dict)
+    cluster: ClusterSeen = field(default_factory=ClusterSeen)
+    runners: tuple[Runner, ...] = ()
+    disowned: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 class ReplicaState(StrEnum):
@@ -93,9 +179,6 @@ class PartitionStateMachine:
     def state_after(state: PartitionState, *targets: PartitionState) -> PartitionState:
         """The state of a partition that goes from `state` through `targets`. Raises IllegalTransition."""
         return _moved(state, targets, VALID_PREVIOUS_PARTITION_STATES)
-
-
-_R, _P = ReplicaState, PartitionState
 
 
 class MissingReason(NamedTuple):
@@ -490,3 +573,72 @@ class TopicDeletionManager:
                 why, "it is done at its next look"
             )
         return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), self._unknown(d.node_id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestState:
+    """`next`: what has to be done, and by whom; empty once it is over."""
+
+    state: State
+    why: str = ""
+    next: str = ""
+    carried_out_by: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ("open", "deleting", "on-hold")
+
+
+def is_running(runner: Runner, now: datetime) -> bool:
+    return now - RUNNER_LASTS <= runner.at <= now + RUNNER_LASTS
+
+
+def request_state(filed: Filed, progress: Sequence[TopicProgress], seen: Sightings) -> RequestState:
+    """The state of one request, from what one look has seen."""
+    decision, outcome = filed.decision, filed.outcome
+    if decision is not None and decision.decision != "delete":
+        return RequestState(decision.decision, decision.why)
+    if outcome is not None:
+        failed = [t for t in outcome.topics if t.result != "deleted"]
+        if failed:
+            state: State = "disabled" if any(t.result == "disabled" for t in failed) else "refused"
+            return RequestState(state, failed[0].why)
+        refused = [d for d in outcome.directories if d.result == "refused"]
+        return RequestState("refused", refused[0].why) if refused else RequestState("done")
+    if filed.hold is not None:
+        cancel = f"see who wrote it; `logagent topics cancel {filed.request_id}` ends the request"
+        return RequestState("on-hold", f"nobody acts on it: {filed.hold}", cancel)
+    if filed.request is None:
+        return RequestState("on-hold", "the request itself is missing", "nobody acts on it")
+    request = filed.request
+    if request.kind == "directories":
+        return _directories(filed.request_id, request, progress, seen)
+    runners = [r for r in seen.runners if is_running(r, seen.at)]
+    why = next((r.waits[filed.request_id] for r in runners if filed.request_id in r.waits), "")
+    who = ", ".join(sorted({f"{r.by} on {r.host}" for r in runners}))
+    nobody = "" if who else "nobody is carrying this out: run `logagent topics run`"
+    if decision is None:
+        if seen.at >= request.ends_at:
+            return RequestState("expired", f"nobody has decided it by {instant(request.ends_at)}")
+        if filed.request_id in {number for r in runners for number in r.waits}:
+            return RequestState("open", why, "", who)
+        if not filed.is_left(seen.at):
+            words = f"the command that asked may still decide it, within a minute after {request.at}"
+            return RequestState("open", words, f"`logagent topics cancel {filed.request_id}` stops it")
+        return RequestState("open", "not decided: no topic is deleted, and nobody may decide it any more",
+                            f"ask again; `logagent topics cancel {filed.request_id}` closes it")  # fmt: skip
+    if progress and all(topic.complete for topic in progress):
+        return RequestState("done")
+    return RequestState("deleting", why, nobody, who)
+
+
+def _directories(number: str, request: Request, progress: Sequence[TopicProgress], seen: Sightings) -> RequestState:
+    """A request for directories: agents carry it out by themselves, until it is over."""
+    if all(topic.complete for topic in progress):
+        return RequestState("done")
+    if seen.at >= request.ends_at:
+        return RequestState("expired", f"not everything was done by {instant(request.ends_at)}")
+    took = sorted(w.seen.node_id for w in seen.agents.values() if number in w.seen.open)
+    who = f"the agents of node {', '.join(map(str, took[:10]))}{', …' if len(took) > 10 else ''}" if took else ""
+    nobody = "" if who else "no agent has taken it yet: see that orders.accept = true and orders.keys are set there"
+    return RequestState("open", "", nobody, who)

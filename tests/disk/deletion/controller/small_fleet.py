@@ -14,9 +14,13 @@ from logagent.base.errors import ServiceUnreachable
 from logagent.base.times import instant
 from logagent.deletion.controller.deletions import Deletions
 from logagent.deletion.controller.fleet_reader import Setting, TopicAnswerOfCluster
-from logagent.deletion.controller.request_states import RequestState, request_state
-from logagent.deletion.controller.sightings import BrokerLogs
-from logagent.deletion.controller.topic_deletion_manager import TopicDeletionManager, TopicProgress
+from logagent.deletion.controller.topic_deletion_manager import (
+    BrokerLogs,
+    RequestState,
+    TopicDeletionManager,
+    TopicProgress,
+    request_state,
+)
 from logagent.deletion.store.answers import SEEN, Answer, Answers, DirectoryAnswer, Seen, SeenLogDirs, TopicAnswer
 from logagent.deletion.store.requests import (
     Approval,

@@ -9,8 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from logagent.base.times import instant
-from logagent.deletion.controller.sightings import AgentSeen, BrokerLogs, ClusterSeen, HostSeen, Sightings, SnapshotSeen
-from logagent.deletion.controller.topic_deletion_manager import TopicDeletionManager
+from logagent.deletion.controller.topic_deletion_manager import (
+    AgentSeen,
+    BrokerLogs,
+    ClusterSeen,
+    HostSeen,
+    Sightings,
+    SnapshotSeen,
+    TopicDeletionManager,
+)
 from logagent.deletion.store.answers import Answer, Seen, SeenLogDirs, TopicAnswer
 from logagent.deletion.store.requests import (
     Approval,

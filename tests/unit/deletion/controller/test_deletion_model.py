@@ -17,8 +17,12 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from logagent.deletion.controller.request_states import request_state
-from logagent.deletion.controller.topic_deletion_manager import PartitionState, ReplicaState, TopicDeletionManager
+from logagent.deletion.controller.topic_deletion_manager import (
+    PartitionState,
+    ReplicaState,
+    TopicDeletionManager,
+    request_state,
+)
 from tests.unit.deletion.controller.fleet_model import NODES, SILENT_AFTER, Fleet
 
 STEPS = Counter[str]()

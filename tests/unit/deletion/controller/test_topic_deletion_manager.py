@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 
 from logagent.base.times import instant
-from logagent.deletion.controller.sightings import BrokerLogs, ClusterSeen, HostSeen, Sightings, SnapshotSeen
 from logagent.deletion.controller.topic_deletion_manager import (
+    BrokerLogs,
+    ClusterSeen,
+    HostSeen,
     PartitionState,
     ReplicaState,
+    Sightings,
+    SnapshotSeen,
     TopicDeletionManager,
     TopicProgress,
 )
