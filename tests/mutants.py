@@ -122,7 +122,6 @@ SUBJECTS = {
         (
             "deletion/controller/deletion_plan.py",
             "deletion/controller/deletions.py",
-            "deletion/controller/fleet_reader.py",
             "deletion/controller/topic_deletion_manager.py",
         ),
         ("disk/deletion/controller", "disk/deletion/command/test_topics.py"),

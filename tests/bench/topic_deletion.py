@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from logagent.base.times import instant
-from logagent.deletion.controller.fleet_reader import FleetReader, Setting, TopicAnswerOfCluster
+from logagent.deletion.controller.deletions import FleetReader, Setting, TopicAnswerOfCluster
 from logagent.deletion.controller.topic_deletion_manager import BrokerLogs, TopicDeletionManager, request_state
 from logagent.deletion.store.answers import Answer, Answers, Seen, SeenLogDirs, TopicAnswer
 from logagent.deletion.store.requests import (

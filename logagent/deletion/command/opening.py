@@ -15,8 +15,7 @@ import click
 from logagent.base.config.store_uri import is_uri
 from logagent.base.console.options import Call
 from logagent.base.errors import ConfigError, ServiceUnreachable, UnreadableError, UsageError
-from logagent.deletion.controller.deletions import Deletions
-from logagent.deletion.controller.fleet_reader import Setting, TopicAnswerOfCluster
+from logagent.deletion.controller.deletions import Deletions, Setting, TopicAnswerOfCluster
 from logagent.deletion.controller.topic_deletion_manager import BrokerLogs
 from logagent.deletion.store.requests import Control, RequestedPartition, RequestedTopic
 from logagent.kafka.image import Topic

@@ -12,8 +12,7 @@ from typing import Any
 
 from logagent.base.errors import ServiceUnreachable
 from logagent.base.times import instant
-from logagent.deletion.controller.deletions import Deletions
-from logagent.deletion.controller.fleet_reader import Setting, TopicAnswerOfCluster
+from logagent.deletion.controller.deletions import Deletions, Setting, TopicAnswerOfCluster
 from logagent.deletion.controller.topic_deletion_manager import (
     BrokerLogs,
     RequestState,
