@@ -22,7 +22,7 @@ from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
 
 from logagent.cli import run
-from logagent.deletion.command.report import Choice, choose, directory_id_of
+from logagent.deletion.command.topics import Choice, choose, directory_id_of
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store

@@ -1,1 +1,1 @@
-"""What the `topics` commands share: opening store, key and cluster; reading a report; showing requests."""
+"""The `topics` commands, and what they share: opening store, key and cluster, making requests and showing them."""

@@ -67,7 +67,7 @@ def windowed(rows: DataFrame, held: Column | None = None) -> DataFrame:
 
 def row_id() -> Column:
     """The stable id of a directory: what `topics purge --id` takes; null for what cannot be requested. For a report
-    without it that command computes the same (`deletion/command/report.py`)."""
+    without it that command computes the same (`deletion/command/topics.py`)."""
     parts = ("cluster_id", fn.col("node_id").cast("string"), "log_dir", "name", fn.coalesce("topic_id", fn.lit("")))
     return fn.when(_is_requestable(), fn.substring(fn.sha2(fn.concat_ws("\n", *parts), 256), 1, 16))
 

@@ -56,9 +56,9 @@ from logagent.cli import main
 main()
 """
 # Behind which call a process that asks is killed: the request is written, decided, sent to the cluster.
-ASKED = "logagent.deletion.command.asking:write_request"
+ASKED = "logagent.deletion.command.requesting:write_request"
 DECIDED = "logagent.deletion.controller.deletions:decide"
-SENT = "logagent.deletion.command.opening:Admin.delete_topics"
+SENT = "logagent.deletion.command.requesting:Admin.delete_topics"
 
 
 class OrderedCluster:

@@ -17,9 +17,8 @@ import pytest
 
 from logagent.base.errors import ServiceUnreachable
 from logagent.cli import run
-from logagent.deletion.command.asking import standing
-from logagent.deletion.command.opening import Admin
-from logagent.deletion.command.report import directory_id_of
+from logagent.deletion.command.requesting import Admin, standing
+from logagent.deletion.command.topics import directory_id_of
 from logagent.deletion.store.answers import DirectoryAnswer
 from logagent.deletion.store.requests import Filed, RequestFolder
 from logagent.store.shared import init_store
