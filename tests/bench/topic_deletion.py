@@ -19,11 +19,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from logagent.base.times import instant
-from logagent.deletion.controller.deletions import FleetReader, Setting, TopicAnswerOfCluster
+from logagent.deletion.controller.deletions import ControllerSetup, FleetReader, TopicAnswerOfCluster
 from logagent.deletion.controller.topic_deletion_manager import BrokerLogs, TopicDeletionManager, request_state
 from logagent.deletion.store.answers import Answer, Answers, Seen, SeenLogDirs, TopicAnswer
 from logagent.deletion.store.requests import (
-    Control,
+    ControlFolder,
     Decision,
     Request,
     RequestedPartition,
@@ -82,7 +82,7 @@ def build(store: Path, hosts: int, topics: int) -> None:
         ))
         for n in range(topics)
     )  # fmt: skip
-    control = Control(store, CLUSTER)
+    control = ControlFolder(store, CLUSTER)
     request = Request(CLUSTER, "topics", "a" * 24, "ops", instant(now), instant(now + timedelta(days=1)), "0" * 32,
                       topics=asked)  # fmt: skip
     number = write_request(control, request, KEY)
@@ -102,7 +102,9 @@ def build(store: Path, hosts: int, topics: int) -> None:
 
 def call_each(store: Path, hosts: int) -> None:
     """Two looks in this process; prints what they cost."""
-    setting = Setting(Control(store, CLUSTER), KEYS, Admin(hosts), lambda: datetime.now(UTC), "ops", "bench")
+    setting = ControllerSetup(
+        ControlFolder(store, CLUSTER), KEYS, Admin(hosts), lambda: datetime.now(UTC), "ops", "bench"
+    )
     reader = FleetReader(setting)
     for what in ("first", "unchanged"):
         began, cpu = time.monotonic(), time.process_time()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from logagent.base.times import instant
-from logagent.deletion.store.requests import Control, Request, RequestedTopic, write_request
+from logagent.deletion.store.requests import ControlFolder, Request, RequestedTopic, write_request
 from logagent.kafka.files.log_extent import read_log_extent
 from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.signing import load_private_key
@@ -116,7 +116,9 @@ class Stage:
         cluster_id, now = self.cluster.nodes[0].cluster_id, datetime.now(UTC)
         until = instant(now + timedelta(days=1))
         request = Request(cluster_id, "topics", "a" * 24, "ops", instant(now), until, "0" * 32, topics=(topic,))
-        number = write_request(Control(self.ordered.store, cluster_id), request, load_private_key(self.ordered.key))
+        number = write_request(
+            ControlFolder(self.ordered.store, cluster_id), request, load_private_key(self.ordered.key)
+        )
         return self.request(number)
 
     def rounds_until(self, request: Any, holds: Callable[[Any], bool], what: str, seconds: float = 420) -> None:

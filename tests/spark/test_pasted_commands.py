@@ -22,7 +22,7 @@ from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
 
 from logagent.cli import run
-from logagent.deletion.command.topics import Choice, choose, directory_id_of
+from logagent.deletion.command.topics import RowFilter, choose, directory_id_of
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
@@ -137,7 +137,7 @@ def test_the_ids_of_the_page_are_those_that_purge_computes(fleet: Fleet) -> None
 
 def test_what_purge_reads_of_a_report_is_what_lies_on_the_host(fleet: Fleet) -> None:
     """Log dir, directory id, name, inode, topic id, partition and end, from the disk to the request."""
-    chosen = choose(fleet.report.parent, Choice())
+    chosen = choose(fleet.report.parent, RowFilter())
     ((cluster_id, found),) = chosen.directories.items()
     assert {d.kind for d in found} == {"orphan", "stray"} and cluster_id in chosen.clusters
     for kind in ("orphan", "stray"):

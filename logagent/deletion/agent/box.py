@@ -42,7 +42,7 @@ from logagent.deletion.store.requests import (
     DECISION,
     OUTCOME,
     REQUEST,
-    Control,
+    ControlFolder,
     Filed,
     Request,
     RequestedDirectory,
@@ -109,7 +109,7 @@ class RequestBox:
     def __post_init__(self) -> None:
         assert self.settings.publish.store is not None
         keys = tuple(public_key(text) for text in self.settings.orders.keys)
-        self.folder = RequestFolder(Control(self.settings.publish.store, self.cluster_id), keys)
+        self.folder = RequestFolder(ControlFolder(self.settings.publish.store, self.cluster_id), keys)
         self.answers = Answers(self.settings.publish.store, self.cluster_id)
 
     # With the store
@@ -318,7 +318,7 @@ class RequestBox:
                 known.rows |= refuse_all(rows, known.rows, why)
             return None
         assert f.request is not None
-        halted = Halted(partial(self._still_open, number, in_prestart), self.clock, stop)
+        halted = RequestStop(partial(self._still_open, number, in_prestart), self.clock, stop)
         if halted():
             return None
         next_try = None if in_prestart else rfc3339(self.clock.now_ms() + self.settings.orders.interval)
@@ -410,7 +410,7 @@ def why_not_at_once(request: Request, now: datetime) -> str | None:
 
 
 @dataclass(slots=True)
-class Halted:
+class RequestStop:
     """The `stop` of one request's execution: told to stop, or the request is no longer open. A store that does not
     answer once is not asked again: the host's own work must not wait for it."""
 

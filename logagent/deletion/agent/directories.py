@@ -384,7 +384,7 @@ def removals_by_request(
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class TopicOnDisk:
     """What an inventory shows of one topic id. `hidden`: what was not looked at, in words. `unread`: what is known of
     each directory under the topic's name whose topic id is not: it may be a replica of any topic that had the name."""
 
@@ -417,7 +417,7 @@ def topic_answers(
         number: tuple(
             answer_of(
                 topic_id,
-                Left(tuple(found[topic_id]), hidden, freed.get(topic_id, 0), tuple(unread.get(topic, ()))),
+                TopicOnDisk(tuple(found[topic_id]), hidden, freed.get(topic_id, 0), tuple(unread.get(topic, ()))),
                 words.get(topic_id),
                 _why_no_word(memory, number, topic_id, accept=session.settings.orders.accept),
                 plan,
@@ -429,7 +429,7 @@ def topic_answers(
 
 
 def _unread(dirs: Iterable[PartitionDir]) -> dict[str, list[str]]:
-    """By topic name, `Left.unread`."""
+    """By topic name, `TopicOnDisk.unread`."""
     found: dict[str, list[str]] = {}
     for d in dirs:
         if d.topic_id is None and d.topic is not None and d.kind in (Kind.CURRENT, Kind.FUTURE):
@@ -449,7 +449,7 @@ def _why_no_word(memory: RequestMemory, number: str, topic_id: str, *, accept: b
     return mine[0].ended
 
 
-def answer_of(topic_id: str, left: Left, word: Word | None, why_no_word: str, plan: Plan | None) -> TopicAnswer:
+def answer_of(topic_id: str, left: TopicOnDisk, word: Word | None, why_no_word: str, plan: Plan | None) -> TopicAnswer:
     live = [d for d in left.dirs if d.kind not in _GONE]
     gone = [d for d in left.dirs if d.kind in _GONE]
     words, next_try = "; ".join(filter(None, (left.hidden, *left.unread[:1]))), None

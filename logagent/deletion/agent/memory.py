@@ -55,7 +55,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Remembered:
+class RememberedRequest:
     """One request. `closed`: how it ended; once set, it stays, as does `against`: a decision that was not to delete.
     `rows`: by `row_key`, as of `at_ms`."""
 
@@ -76,7 +76,7 @@ class RequestMemory:
     born_ms: int
     stood: tuple[str, ...] | None = None
     held: tuple[str, ...] = ()
-    requests: dict[str, Remembered] = field(default_factory=dict)
+    requests: dict[str, RememberedRequest] = field(default_factory=dict)
     words: list[Word] = field(default_factory=list)
 
     @classmethod
@@ -123,9 +123,9 @@ class RequestMemory:
         if self.stood is None:
             self.stood = tuple(sorted(number for number, f in filed.items() if f.request is not None))
 
-    def of(self, number: str, filed: Filed) -> Remembered:
+    def of(self, number: str, filed: Filed) -> RememberedRequest:
         """What is known of a request, to be changed."""
-        return self.requests.setdefault(number, Remembered(expires_ms(filed)))
+        return self.requests.setdefault(number, RememberedRequest(expires_ms(filed)))
 
     def _learn(self, number: str, f: Filed, now_ms: int) -> None:
         ends = f.decision is not None and f.decision.decision != "delete"

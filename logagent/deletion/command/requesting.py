@@ -1,5 +1,5 @@
-"""What the `topics` commands share: where requests are kept and how the cluster is reached (`Place`, `Admin`), how a
-plan becomes a request that is seen through until it is done or the time is over (`ask`), and how far requests are
+"""What the `topics` commands share: where requests are kept and how the cluster is reached (`StoreAndCluster`, `Admin`),
+how a plan becomes a request that is seen through until it is done or the time is over (`ask`), and how far requests are
 (`logagent.topics/2`: replicas by state, and what is missing, why, and what ends it).
 """
 
@@ -25,11 +25,11 @@ from logagent.base.errors import ConfigError, Exit, LogAgentError, ServiceUnreac
 from logagent.base.sizes import LARGEST_COUNT
 from logagent.base.times import instant
 from logagent.deletion.controller.deletion_plan import DeletionPlan, ExistingTopic, asked_lately
-from logagent.deletion.controller.deletions import Deletions, Setting, TopicAnswerOfCluster
+from logagent.deletion.controller.deletions import ControllerSetup, Deletions, TopicAnswerOfCluster
 from logagent.deletion.controller.topic_deletion_manager import (
     FAILED,
     BrokerLogs,
-    Missing,
+    ReplicaNotDone,
     RequestState,
     Sightings,
     TopicDeletionManager,
@@ -50,7 +50,7 @@ from logagent.deletion.store.requests import (
     LIFETIME,
     SEND_WITHIN,
     Approval,
-    Control,
+    ControlFolder,
     Filed,
     Request,
     RequestedPartition,
@@ -96,7 +96,7 @@ def place_options(command: F) -> F:
 
 
 @dataclass(slots=True)
-class Place:
+class StoreAndCluster:
     """The values of the options of `place_options`. A command requires only those it needs."""
 
     call: Call
@@ -112,7 +112,7 @@ class Place:
                 hint="`delete` selects by --topic; `purge` also by --host, --kind, --reason, --larger or --id",
             )
 
-    def control(self) -> Control:
+    def control(self) -> ControlFolder:
         """The control folder. Raises ConfigError if store or cluster is not known."""
         store = self.store or self.call.settings().publish.store
         if store is None:
@@ -120,7 +120,7 @@ class Place:
         check_store(store)
         if not is_uri(store):
             self._check_create_if_absent(store)
-        return Control(store, self.cluster())
+        return ControlFolder(store, self.cluster())
 
     def _check_create_if_absent(self, store: str) -> None:
         from logagent.base.linux.mounts import mount_of, mounts
@@ -205,7 +205,7 @@ class Place:
         settings = self.call.settings()
         key = self.key() if signing else None
         return Deletions(
-            Setting(
+            ControllerSetup(
                 self.control(),
                 self.keys(key),
                 Admin(self),
@@ -224,7 +224,7 @@ class Admin:
     """The cluster, for the controller: one connection per question, because a client's list of brokers does not
     recover."""
 
-    place: Place
+    place: StoreAndCluster
 
     def delete_topics(self, topics: Mapping[str, str]) -> Mapping[str, TopicAnswerOfCluster]:
         answers = self._deletions().delete(list(topics))
@@ -400,7 +400,7 @@ def _topic(topic: TopicProgress, *, over: bool) -> TopicProgressDoc:
     }
 
 
-def _replica(m: Missing) -> MissingReplica:
+def _replica(m: ReplicaNotDone) -> MissingReplica:
     return {
         "partition": m.partition, "node_id": m.node_id, "log_dir": m.log_dir, "name": m.name, "state": m.state.value,
         "since": m.reason.since, "why": m.reason.why, "claim": m.reason.claim, "hint": m.reason.hint,
@@ -448,24 +448,24 @@ def _bytes(row: RequestProgress | TopicProgressDoc) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EarlierRequests:
     """What a plan has to take into account of the requests there are. `open`: those that may still delete something."""
 
     open: tuple[Request, ...]
     lately: tuple[Request, ...]
 
 
-def standing(deletions: Deletions) -> Standing:
+def earlier_requests(deletions: Deletions) -> EarlierRequests:
     """The requests that are open, and those of the last day without an approval. Raises ServiceUnreachable."""
     setting = deletions.setting
     filed = deletions.reader.folder.read().values()
     requests = [f.request for f in filed if f.request is not None]
     at = setting.clock()
     still = [f.request for f in filed if f.request is not None and not f.is_over and not f.is_left(at)]
-    return Standing(tuple(r for r in still if at < r.ends_at), tuple(asked_lately(requests, at)))
+    return EarlierRequests(tuple(r for r in still if at < r.ends_at), tuple(asked_lately(requests, at)))
 
 
-def topics_of_cluster(place: Place, deletions: Deletions) -> list[ExistingTopic]:
+def topics_of_cluster(place: StoreAndCluster, deletions: Deletions) -> list[ExistingTopic]:
     """Every topic that the cluster lists, with its current replicas and (if snapshots have them) its bytes."""
     from logagent.kafka.admin.reader import AdminReader
 
@@ -480,7 +480,9 @@ def topics_of_cluster(place: Place, deletions: Deletions) -> list[ExistingTopic]
     return [ExistingTopic(t.requested, sizes.get(t.requested.topic_id)) for t in living]
 
 
-def ask(call: Call, place: Place, plan: DeletionPlan, *, execute: bool, approve: Sequence[str], timeout: float) -> None:
+def ask(
+    call: Call, place: StoreAndCluster, plan: DeletionPlan, *, execute: bool, approve: Sequence[str], timeout: float
+) -> None:
     """Show the plan; with `execute` (and the approvals it needs) make the request and carry it out."""
     at = now()
     words, refused = plan.approved(approve, at)

@@ -30,14 +30,14 @@ from logagent.base.errors import ConfigError, Exit, LogAgentError, ServiceUnreac
 from logagent.base.files.safe_open import MARKER, REPORT_TABLE, open_regular, read_regular
 from logagent.cleanup.plan.proposals import compile_topics
 from logagent.deletion.command.requesting import (
-    Place,
+    StoreAndCluster,
     ask,
     ask_nothing,
+    earlier_requests,
     place_options,
     progress_document,
     say_how_it_ends,
     show_progress,
-    standing,
     state_of,
     topics_of_cluster,
 )
@@ -64,7 +64,7 @@ def directory_id_of(row: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RowFilter:
     """Which rows to take: every given condition must hold."""
 
     topic: re.Pattern[str] | None = None
@@ -107,7 +107,7 @@ class Chosen:
     """Every cluster, host and node id that the report names."""
 
 
-def choose(report: Path, choice: Choice) -> Chosen:
+def choose(report: Path, choice: RowFilter) -> Chosen:
     """Read a report's `orphans` and `leftovers`. Raises UsageError if `report` is not a report, or names no such
     host, cluster or row; UnreadableError for an invalid table (which never counts as empty)."""
     folder = _folder(report)
@@ -281,10 +281,10 @@ _acting = options(
 @common
 def delete(call: Call, topic: str, asked: Asked, **place: Any) -> None:
     """Delete existing topics, by topic id, and remove every replica from its disk."""
-    opened = Place(call, **place)
+    opened = StoreAndCluster(call, **place)
     pattern = topic_regex(topic)
     deletions = opened.deletions(signing=asked.execute)
-    now = standing(deletions)
+    now = earlier_requests(deletions)
     plan = plan_topics(
         pattern,
         topics_of_cluster(opened, deletions),
@@ -333,10 +333,10 @@ def _ids(given: tuple[str, ...]) -> tuple[str, ...]:
 @click.option("--no-retention", is_flag=True, help="Remove strays at once (never only copies).")
 @_acting
 @place_options
-@gathered("choice", Choice)
+@gathered("choice", RowFilter)
 @gathered("asked", Asked)
 @common
-def purge(call: Call, report: str, choice: Choice, no_retention: bool, asked: Asked, **place: Any) -> None:
+def purge(call: Call, report: str, choice: RowFilter, no_retention: bool, asked: Asked, **place: Any) -> None:
     """Quarantine orphans of a fleet report, and remove strays, on the hosts that have them: in every cluster that the
     selected rows are of, or in the one that --cluster names."""
     chosen = choose(Path(report), replace(choice, cluster=place["cluster_id"]))
@@ -347,9 +347,9 @@ def purge(call: Call, report: str, choice: Choice, no_retention: bool, asked: As
         ask_nothing(call, place["cluster_id"])
         return
     for cluster in sorted(chosen.clusters):
-        opened = Place(call, **{**place, "cluster_id": cluster})
+        opened = StoreAndCluster(call, **{**place, "cluster_id": cluster})
         deletions = opened.deletions(signing=asked.execute)
-        now, directories = standing(deletions), chosen.directories.get(cluster, [])
+        now, directories = earlier_requests(deletions), chosen.directories.get(cluster, [])
         plan = plan_directories(
             directories,
             cluster,
@@ -382,7 +382,7 @@ def _copies(call: Call, deletions: Deletions, topics: dict[str, str]) -> Mapping
 @common
 def status(call: Call, topic: str | None, watch: bool, interval: str, **place: Any) -> None:
     """Show requests, replicas by state, the hosts still missing and why, and the bytes freed."""
-    rest, opened = max(pause(interval), 0.5), Place(call, **place)
+    rest, opened = max(pause(interval), 0.5), StoreAndCluster(call, **place)
     opened.check_cluster()
     shown, deletions = False, opened.deletions(signing=False)
     while True:
@@ -415,7 +415,7 @@ def status(call: Call, topic: str | None, watch: bool, interval: str, **place: A
 @common
 def cancel(call: Call, request_id: str, **place: Any) -> None:
     """Cancel a request. What was done stays done; the output says what `restore` can give back and what nothing can."""
-    deletions = Place(call, **place).deletions(signing=True)
+    deletions = StoreAndCluster(call, **place).deletions(signing=True)
     seen = deletions.reader.read()
     filed = _named(seen, request_id)
     state = state_of(seen, deletions, filed.request_id)
@@ -468,7 +468,7 @@ def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
     if once and interval is not None:
         raise UsageError("--once and --interval are mutually exclusive")
     rest = pause(interval) if interval is not None else ROUND_SECONDS
-    opened = Place(call, **place)
+    opened = StoreAndCluster(call, **place)
     if interval is None:  # a service may be set up before the first host of its cluster has published
         opened.check_cluster()
     deletions = opened.deletions(signing=True)

@@ -41,7 +41,7 @@ from logagent.deletion.store.requests import (
     LONGEST_WORDS,
     SEND_WITHIN,
     UNREADABLE,
-    Control,
+    ControlFolder,
     Decided,
     Decision,
     DirectoryOutcome,
@@ -114,11 +114,11 @@ class ClusterAdmin(Protocol):
 
 
 @dataclass(slots=True)
-class Setting:
+class ControllerSetup:
     """The identity and dependencies of whoever looks, and acts with a `key`. `host`: this machine. `wrote`: the
     requests that this process made."""
 
-    control: Control
+    control: ControlFolder
     keys: tuple[PublicKey, ...]
     admin: ClusterAdmin
     clock: Callable[[], datetime]
@@ -138,7 +138,7 @@ _Read = Seen | tuple[Answer, frozenset[int]] | str | None
 class FleetReader:
     """Looks again and again; what cannot have changed is not read twice."""
 
-    setting: Setting
+    setting: ControllerSetup
     folder: RequestFolder = field(init=False)
     heard: FleetPublications = field(init=False)
     answers: Answers = field(init=False)
@@ -385,7 +385,7 @@ class Deletions:
     """One process that carries out requests. `waits`: why a request does not go on yet, by its id, as of the last
     round."""
 
-    setting: Setting
+    setting: ControllerSetup
     reader: FleetReader = field(init=False)
     waits: dict[str, str] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)

@@ -191,7 +191,7 @@ class MissingReason(NamedTuple):
     next_try_at: str | None = None
 
 
-class Missing(NamedTuple):
+class ReplicaNotDone(NamedTuple):
     """A replica that is not done; `log_dir` and `name` for a directory of a report."""
 
     partition: int
@@ -218,7 +218,7 @@ class TopicProgress:
     partitions: Counter[PartitionState] = field(default_factory=Counter)
     result: str | None = None
     waits: str | None = None
-    missing: list[Missing] = field(default_factory=list)
+    missing: list[ReplicaNotDone] = field(default_factory=list)
     bytes_quarantined: int = 0
     bytes_back: int = 0
     strays_left: int = 0
@@ -372,7 +372,7 @@ class TopicDeletionManager:
         numbers = {p for each in replicas.values() for p in each}
         if numbers:
             progress.partitions = Counter({PartitionStateMachine.state_after(_P.ONLINE, *steps): len(numbers)})
-        progress.missing = [Missing(p, n, state, reason) for n, each in replicas.items() for p in sorted(each)]
+        progress.missing = [ReplicaNotDone(p, n, state, reason) for n, each in replicas.items() for p in sorted(each)]
 
     def _hosts(
         self,
@@ -398,7 +398,7 @@ class TopicDeletionManager:
                 progress.states[state] += 1
                 left[partition] += 1
                 progress.missing.append(
-                    Missing(partition, node, state, host.reason or MissingReason("it is being deleted"))
+                    ReplicaNotDone(partition, node, state, host.reason or MissingReason("it is being deleted"))
                 )
         numbers = {p for each in replicas.values() for p in each}
         done = not left
@@ -542,7 +542,7 @@ class TopicDeletionManager:
                 continue
             state, reason = self._directory(filed, d, answer)
             progress.states[state] += 1
-            progress.missing.append(Missing(d.partition, d.node_id, state, reason, d.log_dir, d.name))
+            progress.missing.append(ReplicaNotDone(d.partition, d.node_id, state, reason, d.log_dir, d.name))
         for progress in found.values():
             if not progress.missing:
                 state = ReplicaStateMachine.state_after(_R.SUCCESSFUL, _R.NON_EXISTENT)

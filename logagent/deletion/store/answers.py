@@ -32,7 +32,7 @@ from logagent.deletion.store.requests import (
     UNREADABLE,
     AgentId,
     ClusterId,
-    Control,
+    ControlFolder,
     Count,
     DirName,
     Filed,
@@ -147,7 +147,7 @@ class Answer:
     topics: tuple[TopicAnswer, ...] = ()
 
 
-class Answers(Control):
+class Answers(ControlFolder):
     """The answers of one cluster's agents. Raises ServiceUnreachable if the store is absent or fails; one file or
     folder that is no answer raises NotSigned or one of `UNREADABLE`."""
 
@@ -275,7 +275,7 @@ def deletion_progress(store: str, cluster_id: str, keys: tuple[PublicKey, ...], 
     answers = Answers(store, cluster_id)
     topics: dict[str, _Topic] = {}
     nodes = answers.nodes()
-    for filed in RequestFolder(Control(store, cluster_id), keys).read().values():
+    for filed in RequestFolder(ControlFolder(store, cluster_id), keys).read().values():
         if _is_shown(filed, now):
             _add(filed, dict(_answers(answers, nodes, filed)), topics)
     return [_row(cluster_id, name, topic) for name, topic in sorted(topics.items()) if topic.marked]

@@ -9,7 +9,8 @@ Fails closed: a file in one of these places that cannot be read, or that no trus
 Nobody acts on it, and `topics cancel` writes its decision beside it (`decision-<random>.json`).
 
 Of `control/<cluster>/`, files appear complete, are created once and are never overwritten. Only commands of key holders
-write there (`Control.prepare` first); agents read. Callers match names against their patterns before passing them.
+write there (`ControlFolder.prepare` first); agents read. Callers match names against their patterns before they pass
+them.
 
 Records are plain dataclasses; pydantic checks the formats of their fields when one is read from a file. Times are
 RFC 3339 in UTC with milliseconds.
@@ -66,7 +67,7 @@ class TooLarge(LogAgentError):
     slug = "too-large"
 
 
-class Control:
+class ControlFolder:
     """One cluster's control folder. Its subfolders are created on the first write.
 
     Raises ServiceUnreachable if the store is absent or fails: an unreadable folder is never taken for an empty one.
@@ -464,7 +465,7 @@ def folder_of(number: str) -> str:
     return f"{REQUESTS}/{number}"
 
 
-def write_request(control: Control, request: Request, key: PrivateKey) -> str:
+def write_request(control: ControlFolder, request: Request, key: PrivateKey) -> str:
     """Sign and write a request, its parts first; returns its id. Raises TooLarge, ServiceUnreachable."""
     parts = list(_parts(request))
     if len(parts) > 1:
@@ -497,7 +498,7 @@ def _parts(request: Request) -> Iterable[RequestPart]:
     yield RequestPart(request.nonce, number, tuple(chosen))
 
 
-def decide(control: Control, decision: Decision, key: PrivateKey, keys: tuple[PublicKey, ...]) -> Decision:
+def decide(control: ControlFolder, decision: Decision, key: PrivateKey, keys: tuple[PublicKey, ...]) -> Decision:
     """Make the decision, unless somebody has: returns the one that counts, which may be another's.
 
     Raises NotSigned if something else is in its place, ServiceUnreachable if the store fails: then it is not known
@@ -512,13 +513,13 @@ def decide(control: Control, decision: Decision, key: PrivateKey, keys: tuple[Pu
     return read_decision(content, decision.request_id, keys, control.cluster_id)
 
 
-def cancel_beside(control: Control, decision: Decision, key: PrivateKey, nonce: str) -> bool:
+def cancel_beside(control: ControlFolder, decision: Decision, key: PrivateKey, nonce: str) -> bool:
     """Cancel a request whose `decision.json` is something else: among all that are valid, a cancellation wins."""
     name = f"decision-{nonce}.json"
     return control.create(folder_of(decision.request_id), name, key.sign(DECISION_SCHEMA, encode(decision)))
 
 
-def write_outcome(control: Control, outcome: Outcome, key: PrivateKey) -> bool:
+def write_outcome(control: ControlFolder, outcome: Outcome, key: PrivateKey) -> bool:
     """Close a request; False if it has an outcome already."""
     return control.create(folder_of(outcome.request_id), OUTCOME, key.sign(OUTCOME_SCHEMA, encode(outcome)))
 
@@ -559,7 +560,7 @@ class RequestFolder:
     there can be another one in its place. What is not valid is read again each time, because who repairs it does not
     say so."""
 
-    control: Control
+    control: ControlFolder
     keys: tuple[PublicKey, ...]
     _closed: dict[str, Filed] = field(default_factory=dict)
     _requests: dict[str, Request] = field(default_factory=dict)

@@ -14,7 +14,7 @@ import pytest
 
 from logagent.base.times import instant
 from logagent.deletion.store.answers import Answers
-from logagent.deletion.store.requests import Control, Request, RequestedTopic, write_request
+from logagent.deletion.store.requests import ControlFolder, Request, RequestedTopic, write_request
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey
 from tests.daemon_process import FIRST, DaemonProcess, status_of
@@ -109,7 +109,7 @@ def test_a_snapshot_names_the_requests_that_were_known_before_it(host: Host, tmp
         at = datetime.now(UTC)
         asked = Request(cluster_id, "topics", "a" * 24, "ops", instant(at), instant(at + timedelta(days=1)), "0" * 32,
                         topics=(RequestedTopic("gone", "A" * 22, ()),))  # fmt: skip
-        number = write_request(Control(str(store), cluster_id), asked, key)
+        number = write_request(ControlFolder(str(store), cluster_id), asked, key)
         wait_until(lambda: any(number in head["seen"] for head in heads()), "a snapshot that names the request")
         seen = Answers(str(store), cluster_id).seen(node_id)
         assert seen is not None and seen.open == (number,)

@@ -18,7 +18,7 @@ import pytest
 from logagent.base.config.store_uri import problem_of
 from logagent.base.errors import ConfigError, ServiceUnreachable, UnreadableError
 from logagent.base.files.safe_open import FileLimit
-from logagent.deletion.store.requests import Control
+from logagent.deletion.store.requests import ControlFolder
 from logagent.store import shared
 from logagent.store.objects import profile
 from logagent.store.shared import SharedStore, check_store, init_store, open_store
@@ -119,7 +119,7 @@ def test_wrong_credentials_are_told_without_them(
 
 def test_a_control_folder_is_the_same_there(uri: str) -> None:
     init_store(uri)
-    control = Control(uri, "c")
+    control = ControlFolder(uri, "c")
     assert control.names("epoch") == [] and control.read("epoch", "1.json") is None
     assert control.create("epoch", "1.json", b"first") and not control.create("epoch", "1.json", b"second")
     assert control.exists("epoch", "1.json") and control.names("epoch") == ["1.json"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logagent.base.errors import ConfigError, ServiceUnreachable
-from logagent.deletion.store.requests import Control
+from logagent.deletion.store.requests import ControlFolder
 from logagent.store.signing import (
     NotSigned,
     PrivateKey,
@@ -72,7 +72,7 @@ def test_a_signature_holds_for_its_schema_payload_key_and_cluster_only() -> None
 
 
 def test_create_is_if_absent_and_whole(tmp_path: Path) -> None:
-    control = Control(tmp_path, CLUSTER)
+    control = ControlFolder(tmp_path, CLUSTER)
     assert control.create("requests", "1.json", b"one") and not control.create("requests", "1.json", b"two")
     assert control.read("requests", "1.json") == b"one" and control.names("requests") == ["1.json"]
     assert control.read("requests", "2.json") is None and control.names("requests/9") == []
@@ -82,7 +82,7 @@ def test_of_many_that_create_one_name_one_wins(tmp_path: Path) -> None:
     won = list[int]()
 
     def attempt(number: int) -> None:
-        if Control(tmp_path, CLUSTER).create("requests", "1.json", str(number).encode()):
+        if ControlFolder(tmp_path, CLUSTER).create("requests", "1.json", str(number).encode()):
             won.append(number)
 
     threads = [threading.Thread(target=attempt, args=(n,)) for n in range(16)]
@@ -91,14 +91,14 @@ def test_of_many_that_create_one_name_one_wins(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(won) == 1
-    assert Control(tmp_path, CLUSTER).read("requests", "1.json") == str(won[0]).encode()
+    assert ControlFolder(tmp_path, CLUSTER).read("requests", "1.json") == str(won[0]).encode()
 
 
 def test_no_symlink_leads_out_of_the_store(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "store" / "control").symlink_to(tmp_path / "elsewhere")
-    control = Control(tmp_path / "store", CLUSTER)
+    control = ControlFolder(tmp_path / "store", CLUSTER)
     with pytest.raises(ServiceUnreachable):
         control.create("requests", "1.json", b"x")
     with pytest.raises(ServiceUnreachable):
@@ -108,4 +108,4 @@ def test_no_symlink_leads_out_of_the_store(tmp_path: Path) -> None:
 
 def test_a_store_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
     with pytest.raises(ServiceUnreachable):
-        Control(tmp_path / "gone", CLUSTER).names("requests")
+        ControlFolder(tmp_path / "gone", CLUSTER).names("requests")

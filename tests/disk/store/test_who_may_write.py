@@ -18,7 +18,7 @@ from logagent.base.errors import ConfigError, ServiceUnreachable
 from logagent.base.times import instant
 from logagent.cli import run
 from logagent.deletion.store.answers import Answers, Seen
-from logagent.deletion.store.requests import Control, Request, write_request
+from logagent.deletion.store.requests import ControlFolder, Request, write_request
 from logagent.store import landing_files
 from logagent.store.landing_files import Claim
 from logagent.store.shared import init_store
@@ -77,7 +77,7 @@ def test_nobody_renames_what_another_has_in_the_store(store: Path, mode: int) ->
     with AGENT.acting():
         looks(1, store)
     with OPERATOR.acting():
-        Control(store, CLUSTER).prepare()
+        ControlFolder(store, CLUSTER).prepare()
     answers = store / "answers" / CLUSTER / "1"
     with OTHER.acting():
         for taken in (store / "control", store / "answers", store / "landing", answers):
@@ -143,12 +143,12 @@ def test_a_store_in_which_others_may_rename_is_refused_with_what_mends_it(store:
     for folder in (store, store / "landing", store / "answers", store / "answers" / CLUSTER):
         folder.chmod(0o2770)
     with who.acting(), pytest.raises(ConfigError, match="are not sticky") as raised:
-        Control(store, CLUSTER).prepare()
+        ControlFolder(store, CLUSTER).prepare()
     hint = raised.value.hint or ""
     assert hint.startswith("chmod 3770 ") and not (store / "control").exists()
     subprocess.run(["sh", "-ec", hint], check=True)  # as pasted
     with who.acting():
-        assert Control(store, CLUSTER).prepare()
+        assert ControlFolder(store, CLUSTER).prepare()
     assert mode_of(store) == mode_of(store / "answers" / CLUSTER) == 0o3770
 
 
@@ -159,7 +159,7 @@ def test_a_control_folder_that_somebody_made_before_is_refused_by_root_too(store
         for folder in (store / "control", store / "control" / CLUSTER):
             folder.mkdir()
             folder.chmod(0o2775)
-    control = Control(store, CLUSTER)
+    control = ControlFolder(store, CLUSTER)
     with OPERATOR.acting(), pytest.raises(ServiceUnreachable, match="Permission denied"):
         control.prepare()
     closed_as_told(control, "belongs to user 4009", times=2)
@@ -168,14 +168,14 @@ def test_a_control_folder_that_somebody_made_before_is_refused_by_root_too(store
 @pytest.mark.parametrize("mode", [0o2770, 0o777])
 def test_a_control_folder_that_others_may_write_to_is_closed_as_told(store: Path, mode: int) -> None:
     init_store(str(shared(store, 0o3770)))
-    control = Control(store, CLUSTER)
+    control = ControlFolder(store, CLUSTER)
     control.prepare()
     os.chown(store / "control", -1, SHARED)
     (store / "control").chmod(mode)
     closed_as_told(control, "may write to it")
 
 
-def closed_as_told(control: Control, why: str, times: int = 1) -> None:
+def closed_as_told(control: ControlFolder, why: str, times: int = 1) -> None:
     for _ in range(times):
         with pytest.raises(ConfigError, match=why) as raised:
             control.prepare()
@@ -200,7 +200,7 @@ def test_who_may_not_change_the_mode_is_told_what_its_owner_runs(
 def test_key_holders_share_the_control_folder_by_their_group(store: Path) -> None:
     """The first one makes it, with its primary group; who is in the group writes there, and no other user."""
     init_store(str(shared(store, 0o1777)))
-    control = Control(store, CLUSTER)
+    control = ControlFolder(store, CLUSTER)
     with OPERATOR.acting():
         number = write_request(control, NEVER, KEY)
     assert (mode_of(store / "control"), (store / "control").stat().st_gid) == (0o2775, KEY_HOLDERS)
@@ -220,8 +220,8 @@ def test_an_export_that_has_one_user_and_one_group_for_all_takes_a_request(store
     try:
         with User(4000, KEY_HOLDERS).acting():
             init_store(str(point))
-            assert write_request(Control(point, CLUSTER), NEVER, KEY)
-            assert Control(point, CLUSTER).prepare()
+            assert write_request(ControlFolder(point, CLUSTER), NEVER, KEY)
+            assert ControlFolder(point, CLUSTER).prepare()
     finally:
         unmount(point)
 
@@ -235,7 +235,7 @@ def test_root_of_an_export_that_squashes_it_has_its_own_control_folder(store: Pa
     command("bindfs", "-o", "allow_other", "--create-for-user=65534", "--create-for-group=65534", store, point)
     try:
         init_store(str(point))
-        control = Control(point, CLUSTER)
+        control = ControlFolder(point, CLUSTER)
         assert control.prepare() and (store / "control").stat().st_uid == 65534
         assert write_request(control, NEVER, KEY) and control.prepare()
     finally:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from logagent.base.times import instant
-from logagent.deletion.store.requests import Control, Request, RequestedPartition, RequestedTopic, write_request
+from logagent.deletion.store.requests import ControlFolder, Request, RequestedPartition, RequestedTopic, write_request
 from logagent.fleet.job import Job, _deletions
 from logagent.fleet.tables.files import Files
 from logagent.store.signing import PrivateKey
@@ -27,7 +27,7 @@ def _ask(store: Path, *keys: PrivateKey) -> None:
     for number, key in enumerate(keys, 1):
         request = Request(CLUSTER, "topics", "a" * 24, "ops", instant(NOW), instant(NOW + timedelta(days=1)),
                           f"{number:032x}", topics=(asked,))  # fmt: skip
-        write_request(Control(store, CLUSTER), request, key)
+        write_request(ControlFolder(store, CLUSTER), request, key)
 
 
 @planted

@@ -22,7 +22,7 @@ from logagent.deletion.agent.directories import DirectoryRun
 from logagent.deletion.store.answers import Answer, Answers, DirectoryAnswer, Seen, TopicAnswer
 from logagent.deletion.store.requests import (
     DECISION_SCHEMA,
-    Control,
+    ControlFolder,
     Decided,
     Decision,
     Outcome,
@@ -75,7 +75,7 @@ class RequestedHost:
         }  # fmt: skip
         self.clock = LaterClock()
         self.configure()
-        self.control, self.answers = Control(self.store, CLUSTER), Answers(self.store, CLUSTER)
+        self.control, self.answers = ControlFolder(self.store, CLUSTER), Answers(self.store, CLUSTER)
         self.box: RequestBox | None = None
         self.runs: list[DirectoryRun] = []
         if born:

@@ -17,7 +17,7 @@ import pytest
 
 from logagent.base.errors import ServiceUnreachable
 from logagent.cli import run
-from logagent.deletion.command.requesting import Admin, standing
+from logagent.deletion.command.requesting import Admin, earlier_requests
 from logagent.deletion.command.topics import directory_id_of
 from logagent.deletion.store.answers import DirectoryAnswer
 from logagent.deletion.store.requests import Filed, RequestFolder
@@ -226,9 +226,9 @@ def test_what_nobody_may_decide_any_more_can_be_asked_for_again(commands: Comman
     fleet = commands.fleet
     number = fleet.request(topics=(fleet.topic(),), key=load_private_key(commands.key))
     asker = fleet.process(key=None)
-    assert [r.topics[0].topic_id for r in standing(asker).open] == [TOPIC_ID], "it may be decided yet"
+    assert [r.topics[0].topic_id for r in earlier_requests(asker).open] == [TOPIC_ID], "it may be decided yet"
     fleet.now += timedelta(seconds=61)
-    assert not standing(asker).open
+    assert not earlier_requests(asker).open
     assert "ask again" in fleet.state(number).next
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from logagent.base.errors import ServiceUnreachable
 from logagent.base.times import instant
-from logagent.deletion.controller.deletions import Deletions, Setting, TopicAnswerOfCluster
+from logagent.deletion.controller.deletions import ControllerSetup, Deletions, TopicAnswerOfCluster
 from logagent.deletion.controller.topic_deletion_manager import (
     BrokerLogs,
     RequestState,
@@ -23,7 +23,7 @@ from logagent.deletion.controller.topic_deletion_manager import (
 from logagent.deletion.store.answers import SEEN, Answer, Answers, DirectoryAnswer, Seen, SeenLogDirs, TopicAnswer
 from logagent.deletion.store.requests import (
     Approval,
-    Control,
+    ControlFolder,
     Filed,
     Kind,
     Request,
@@ -109,7 +109,7 @@ class Admin:
         return self.at
 
 
-class ClockedControl(Control):
+class ClockedControl(ControlFolder):
     """Files get the time that tests have as the store's."""
 
     def __init__(self, store: Path, now: Callable[[], datetime]) -> None:
@@ -131,7 +131,7 @@ class SmallFleet:
         self.now = datetime.now(UTC)
         self.ahead = timedelta(0)
         """How far the clock of whoever carries out is ahead of the store's."""
-        self.control: Control = ClockedControl(store, lambda: self.now)
+        self.control: ControlFolder = ClockedControl(store, lambda: self.now)
         self.answers = Answers(store, CLUSTER)
         self.admin = Admin()
         self.born = dict.fromkeys(NODES, self.now - timedelta(days=9))
@@ -143,7 +143,7 @@ class SmallFleet:
     def process(self, host: str = "operator", key: PrivateKey | None = KEY) -> Deletions:
         """The one that asks, or by another host's name any other."""
         return Deletions(
-            Setting(
+            ControllerSetup(
                 self.control, self.keys, self.admin, lambda: self.now + self.ahead, "ops", host, key,
                 warn=self.warnings.append, wrote=self.wrote if host == "operator" else set(),
             )

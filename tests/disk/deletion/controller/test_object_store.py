@@ -13,7 +13,7 @@ import pytest
 from logagent.base.errors import ConfigError, Exit
 from logagent.cli import run
 from logagent.deletion.store.answers import Answers, clusters, deletion_progress
-from logagent.deletion.store.requests import Control
+from logagent.deletion.store.requests import ControlFolder
 from logagent.store import shared
 from logagent.store.shared import init_store
 from tests import object_servers
@@ -27,7 +27,7 @@ class StoredFleet(SmallFleet):
 
     def __init__(self, folder: Path, uri: str) -> None:
         super().__init__(folder)
-        self.control, self.answers = Control(uri, CLUSTER), Answers(uri, CLUSTER)
+        self.control, self.answers = ControlFolder(uri, CLUSTER), Answers(uri, CLUSTER)
 
     def _stamp(self, node: int, name: str) -> None:
         pass
@@ -106,6 +106,6 @@ def test_a_server_that_ignores_conditions_is_refused(tmp_path: Path, monkeypatch
     with object_servers.unconditional(tmp_path / "s3") as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        control = Control(f"s3://{BUCKET}/store", CLUSTER)
+        control = ControlFolder(f"s3://{BUCKET}/store", CLUSTER)
         with pytest.raises(ConfigError, match="two could decide on one request"):
             control.prepare()

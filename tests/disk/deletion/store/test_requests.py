@@ -16,7 +16,7 @@ from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable
 from logagent.deletion.store.requests import (
     DECISION_SCHEMA,
     REQUEST_SCHEMA,
-    Control,
+    ControlFolder,
     Decided,
     Decision,
     Filed,
@@ -44,24 +44,24 @@ ASKED = Request(CLUSTER, "topics", "0" * 16, "ops", AT, UNTIL, "0" * 32)
 
 
 @pytest.fixture
-def control(tmp_path: Path) -> Control:
+def control(tmp_path: Path) -> ControlFolder:
     (tmp_path / "store").mkdir()
-    return Control(tmp_path / "store", CLUSTER)
+    return ControlFolder(tmp_path / "store", CLUSTER)
 
 
 def decision(number: str, what: Decided = "delete", by: str = "ops") -> Decision:
     return Decision(number, CLUSTER, what, by, AT)
 
 
-def place(control: Control, number: str, name: str) -> Path:
+def place(control: ControlFolder, number: str, name: str) -> Path:
     return Path(control.store) / "control" / CLUSTER / "requests" / number / name
 
 
-def looked(control: Control, number: str) -> Filed:
+def looked(control: ControlFolder, number: str) -> Filed:
     return RequestFolder(control, KEYS).read()[number]
 
 
-def test_a_request_is_named_after_what_it_asks_for(control: Control) -> None:
+def test_a_request_is_named_after_what_it_asks_for(control: ControlFolder) -> None:
     number = write_request(control, ASKED, KEY)
     assert number == request_id(encode(ASKED))
     filed = looked(control, number)
@@ -71,7 +71,7 @@ def test_a_request_is_named_after_what_it_asks_for(control: Control) -> None:
     )
 
 
-def test_directories_of_a_large_request_are_in_parts(control: Control) -> None:
+def test_directories_of_a_large_request_are_in_parts(control: ControlFolder) -> None:
     name = "x" * 240
     many = tuple(
         RequestedDirectory(1, f"/data/{n:06d}" + "d" * 200, f"{name}-0", name, "A" * 22, 0, "orphan", n)
@@ -85,7 +85,7 @@ def test_directories_of_a_large_request_are_in_parts(control: Control) -> None:
     assert "request-2.json is missing" in (looked(control, number).hold or "")
 
 
-def test_of_two_who_decide_the_second_obeys_the_first(control: Control) -> None:
+def test_of_two_who_decide_the_second_obeys_the_first(control: ControlFolder) -> None:
     number = write_request(control, ASKED, KEY)
     first, second = decision(number, "cancelled", "first"), decision(number, "delete", "second")
     assert decide(control, first, KEY, KEYS) == first
@@ -107,7 +107,9 @@ FORGED: dict[str, Callable[[str], bytes]] = {
 
 
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
-def test_what_is_no_decision_in_its_place_holds_the_request(control: Control, forged: Callable[[str], bytes]) -> None:
+def test_what_is_no_decision_in_its_place_holds_the_request(
+    control: ControlFolder, forged: Callable[[str], bytes]
+) -> None:
     number = write_request(control, ASKED, KEY)
     place(control, number, "decision.json").write_bytes(forged(number))
     filed = looked(control, number)
@@ -120,7 +122,7 @@ def test_what_is_no_decision_in_its_place_holds_the_request(control: Control, fo
     assert filed.decision is not None and filed.decision.decision == "cancelled"
 
 
-def test_a_cancellation_beside_wins_over_a_decision_to_delete(control: Control) -> None:
+def test_a_cancellation_beside_wins_over_a_decision_to_delete(control: ControlFolder) -> None:
     number = write_request(control, ASKED, KEY)
     decide(control, decision(number), KEY, KEYS)
     cancel_beside(control, decision(number, "cancelled"), KEY, "a" * 32)
@@ -128,7 +130,7 @@ def test_a_cancellation_beside_wins_over_a_decision_to_delete(control: Control) 
     assert filed.decision is not None and filed.decision.decision == "cancelled" and filed.hold is None
 
 
-def test_a_symlink_or_directory_in_a_place_holds_too(control: Control) -> None:
+def test_a_symlink_or_directory_in_a_place_holds_too(control: ControlFolder) -> None:
     number = write_request(control, ASKED, KEY)
     place(control, number, "decision.json").symlink_to("request.json")
     place(control, number, "outcome.json").mkdir()
@@ -136,7 +138,7 @@ def test_a_symlink_or_directory_in_a_place_holds_too(control: Control) -> None:
     assert "decision.json" in hold and "outcome.json" in hold
 
 
-def test_an_outcome_closes_for_good_and_is_written_once(control: Control) -> None:
+def test_an_outcome_closes_for_good_and_is_written_once(control: ControlFolder) -> None:
     number = write_request(control, ASKED, KEY)
     decide(control, decision(number), KEY, KEYS)
     outcome = Outcome(number, CLUSTER, "ops", AT, topics=(TopicOutcome("A" * 22, "disabled", "delete.topic.enable"),))
@@ -148,7 +150,7 @@ def test_an_outcome_closes_for_good_and_is_written_once(control: Control) -> Non
     assert folder.read()[number].outcome == outcome
 
 
-def test_a_retired_key_cancels_and_does_not_delete(control: Control) -> None:
+def test_a_retired_key_cancels_and_does_not_delete(control: ControlFolder) -> None:
     number = write_request(control, ASKED, KEY)
     retired = (public_key(f"{KEY.public()}:retired"),)
     decide(control, decision(number, "cancelled"), KEY, KEYS)
@@ -160,21 +162,21 @@ def test_a_retired_key_cancels_and_does_not_delete(control: Control) -> None:
     assert filed.decision is None and filed.hold is not None
 
 
-def test_a_store_that_is_gone_is_not_an_empty_one(control: Control) -> None:
+def test_a_store_that_is_gone_is_not_an_empty_one(control: ControlFolder) -> None:
     write_request(control, ASKED, KEY)
     shutil.rmtree(control.store)
     with pytest.raises(ServiceUnreachable):
         RequestFolder(control, KEYS).read()
 
 
-def test_names_that_are_no_request_are_left_alone(control: Control) -> None:
+def test_names_that_are_no_request_are_left_alone(control: ControlFolder) -> None:
     number = write_request(control, ASKED, KEY)
     for name in ("x", "F" * 64, f"{number}.json", ".hidden"):
         (place(control, number, "").parent / name).mkdir()
     assert list(RequestFolder(control, KEYS).read()) == [number]
 
 
-def test_a_request_under_another_name_asks_for_nothing(control: Control) -> None:
+def test_a_request_under_another_name_asks_for_nothing(control: ControlFolder) -> None:
     number = write_request(control, ASKED, KEY)
     other = place(control, number, "").with_name("a" * 64)
     shutil.copytree(place(control, number, ""), other)
@@ -187,7 +189,7 @@ def test_a_request_under_another_name_asks_for_nothing(control: Control) -> None
 def test_the_control_folder_is_closed_whatever_the_stores_mode(tmp_path: Path, mode: int) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store").chmod(mode)
-    control = Control(tmp_path / "store", CLUSTER)
+    control = ControlFolder(tmp_path / "store", CLUSTER)
     control.prepare()
     number = write_request(control, ASKED, KEY)
     for folder in (place(control, number, "").parent, *list(place(control, number, "").parent.parents)[:2]):
@@ -199,7 +201,7 @@ def test_the_control_folder_is_closed_whatever_the_stores_mode(tmp_path: Path, m
         control.prepare()
 
 
-def test_a_store_that_overwrites_is_refused(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_overwrites_is_refused(control: ControlFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         StoreTree, "create_new", lambda self, names, content, keyed: self.put(names, BytesIO(content)) or True
     )
@@ -217,7 +219,7 @@ def test_a_store_that_overwrites_is_refused(control: Control, monkeypatch: pytes
     ],
 )
 def test_a_decision_to_delete_counts_only_from_the_minute_of_its_request(
-    control: Control, at: str, counts: bool
+    control: ControlFolder, at: str, counts: bool
 ) -> None:
     number = write_request(control, ASKED, KEY)
     decide(control, replace(decision(number), at=at), KEY, KEYS)
@@ -227,7 +229,7 @@ def test_a_decision_to_delete_counts_only_from_the_minute_of_its_request(
 
 
 @pytest.mark.parametrize("what", ["cancelled", "dropped", "expired"])
-def test_what_ends_a_request_counts_whenever_it_was_decided(control: Control, what: Decided) -> None:
+def test_what_ends_a_request_counts_whenever_it_was_decided(control: ControlFolder, what: Decided) -> None:
     number = write_request(control, ASKED, KEY)
     decide(control, replace(decision(number, what), at="2026-11-21T09:00:00.000Z"), KEY, KEYS)
     assert looked(control, number).is_over
