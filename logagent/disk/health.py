@@ -66,7 +66,7 @@ _BY_OUTCOME = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ProbedLogDir:
     """The findings of one round about a log dir.
 
     identity, meta: those of the directory that the path leads to now, None if it could not be inspected. given_up: why
@@ -107,7 +107,9 @@ class LogDirState:
         return self.health is Health.OFFLINE and self.good_probes >= recovery_probes
 
 
-def next_state(path: str, before: LogDirState | None, seen: Seen, now_ms: int, recovery_probes: int) -> LogDirState:
+def next_state(
+    path: str, before: LogDirState | None, seen: ProbedLogDir, now_ms: int, recovery_probes: int
+) -> LogDirState:
     """The state after a round. `before`: the previous state, None in the first round."""
     suspected = (before.suspected if before is not None else 0) + 1 if seen.given_up is not None else 0
     if before is not None and before.health is Health.OFFLINE:
@@ -125,7 +127,7 @@ def next_state(path: str, before: LogDirState | None, seen: Seen, now_ms: int, r
     )
 
 
-def _failure(before: LogDirState | None, seen: Seen, suspected: int) -> str | None:
+def _failure(before: LogDirState | None, seen: ProbedLogDir, suspected: int) -> str | None:
     """Why a log dir that was online is offline now."""
     read_only = seen.probe.outcome is ProbeOutcome.READ_ONLY
     if seen.failed is not None and not (read_only and not seen.hanging):
@@ -156,7 +158,7 @@ def _changed(known: MetaRead | None, now: MetaRead | None) -> str | None:
     return "its meta.properties has changed: is it another disk?"
 
 
-def _online(path: str, before: LogDirState | None, seen: Seen, now_ms: int, suspected: int) -> LogDirState:
+def _online(path: str, before: LogDirState | None, seen: ProbedLogDir, now_ms: int, suspected: int) -> LogDirState:
     health, reason = _BY_OUTCOME[seen.probe.outcome], seen.probe.reason
     if health is not Health.READ_ONLY and seen.meta is not None and seen.meta.missing:
         health, reason = Health.UNFORMATTED, "there is no meta.properties"
@@ -172,7 +174,9 @@ def _online(path: str, before: LogDirState | None, seen: Seen, now_ms: int, susp
     )
 
 
-def _while_offline(before: LogDirState, seen: Seen, now_ms: int, recovery_probes: int, suspected: int) -> LogDirState:
+def _while_offline(
+    before: LogDirState, seen: ProbedLogDir, now_ms: int, recovery_probes: int, suspected: int
+) -> LogDirState:
     if not _is_good(before, seen):
         return replace(before, good_probes=0, identity=None, suspected=suspected)
     in_a_row = before.good_probes + 1 if before.identity in (None, seen.identity) else 1
@@ -181,7 +185,7 @@ def _while_offline(before: LogDirState, seen: Seen, now_ms: int, recovery_probes
     return replace(before, good_probes=in_a_row, identity=seen.identity, suspected=suspected)
 
 
-def _is_good(before: LogDirState, seen: Seen) -> bool:
+def _is_good(before: LogDirState, seen: ProbedLogDir) -> bool:
     """Whether this probe counts towards bringing an offline log dir back."""
     if seen.hanging or seen.given_up is not None or seen.identity is None or seen.meta is None:
         return False

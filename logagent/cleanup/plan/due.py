@@ -67,7 +67,7 @@ class Candidates:
     stray_verdicts: Mapping[DirKey, Ruling] = field(default_factory=dict)
 
 
-class Part(NamedTuple):
+class DuePart(NamedTuple):
     """Of one kind: what is due, in the order in which it goes, and what waits."""
 
     due: list[Proposal]
@@ -78,9 +78,9 @@ class Part(NamedTuple):
 class Due:
     """`marked` and `strays` are removed, `orphans` set aside; removals come first, because they free space."""
 
-    marked: Part
-    strays: Part
-    orphans: Part
+    marked: DuePart
+    strays: DuePart
+    orphans: DuePart
 
     @property
     def proposals(self) -> list[Proposal]:
@@ -100,19 +100,21 @@ def what_is_due(known: Candidates, facts: Facts, new_uuid: NewUuid, *, waits_ove
     kept, queue = kept_while_offline(known.queue, facts)
     parts = [removals(queue, now_ms), strays(known, retention_ms, now_ms), orphans(known, ages, facts, new_uuid)]
     if known.doubt is not None and not waits_over:
-        parts = [Part([], [*_held_back(part.due, "clock", known.doubt, Claim.CLOCK), *part.waiting]) for part in parts]
+        parts = [
+            DuePart([], [*_held_back(part.due, "clock", known.doubt, Claim.CLOCK), *part.waiting]) for part in parts
+        ]
     marked, of_strays, of_orphans = parts
-    return Due(Part(marked.due, [*kept, *marked.waiting]), of_strays, of_orphans)
+    return Due(DuePart(marked.due, [*kept, *marked.waiting]), of_strays, of_orphans)
 
 
-def until_counted(marked: Part, facts: Facts) -> Part:
+def until_counted(marked: DuePart, facts: Facts) -> DuePart:
     """Before the first whole inventory: only what the blast radius has already counted is due."""
     new = _uncounted(marked.due, facts)
     waiting = [*marked.waiting, *_held_back(new, "first-inventory", "the first whole inventory", None)]
-    return Part([p for p in marked.due if p not in new], waiting)
+    return DuePart([p for p in marked.due if p not in new], waiting)
 
 
-def removals(queue: Iterable[QueueEntry], now_ms: int) -> Part:
+def removals(queue: Iterable[QueueEntry], now_ms: int) -> DuePart:
     """Marked directories: those that are due, oldest first, and those that wait."""
     proposals: list[Proposal] = []
     waiting: list[Waiting] = []
@@ -134,7 +136,7 @@ def removals(queue: Iterable[QueueEntry], now_ms: int) -> Part:
         else:
             rule, why = _after(entry.attempts) if entry.attempts else ("file.delete.delay.ms", None)
             waiting.append(_waits(entry.dir, ActionKind.REMOVE, rule, ready_at, why=why, claim=Claim.KEPT))
-    return Part(proposals, waiting)
+    return DuePart(proposals, waiting)
 
 
 def kept_while_offline(queue: Sequence[QueueEntry], facts: Facts) -> tuple[list[Waiting], list[QueueEntry]]:
@@ -160,7 +162,7 @@ def stray_due_ms(set_aside_ms: int, retention_ms: int, *, started: bool = False)
     return set_aside_ms if started else set_aside_ms + retention_ms
 
 
-def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
+def strays(known: Candidates, retention_ms: int, now_ms: int) -> DuePart:
     """Strays past their retention, and those that wait. For what the broker set aside, retention counts from the ctime,
     and what its metadata log never knew waits for as long as an orphan, too: it may be of another cluster.
 
@@ -193,7 +195,7 @@ def strays(known: Candidates, retention_ms: int, now_ms: int) -> Part:
             )
         else:
             waiting.append(_kept(d, max(due_at, at), known.stray_verdicts.get(d.key)))
-    return Part(proposals, waiting)
+    return DuePart(proposals, waiting)
 
 
 def _kept(stray: PartitionDir, until_ms: int, ruling: Ruling | None) -> Waiting:
@@ -209,7 +211,7 @@ def _after(failed: Attempts) -> tuple[str, str]:
     return RETRY, f"retry after: {failed.last_error}"
 
 
-def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> Part:
+def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> DuePart:
     """Proven orphans: those old enough and seen often enough are quarantined, the others wait."""
     proposals: list[Proposal] = []
     waiting: list[Waiting] = []
@@ -236,7 +238,7 @@ def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> P
                 d, is_stray=True, reason=reason, new_uuid=new_uuid, quarantine_dir=quarantine, flags=flags
             )
             proposals.append(replace(away, due_at_ms=until, sightings=count))
-    return Part(proposals, waiting)
+    return DuePart(proposals, waiting)
 
 
 def _uncounted(proposals: Sequence[Proposal], facts: Facts) -> list[Proposal]:

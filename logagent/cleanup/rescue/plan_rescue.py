@@ -26,7 +26,7 @@ from logagent.base.linux.mounts import kind_of
 from logagent.base.records import DirKey, Holder, HolderState, Identity, Kind, Outcome, PartitionDir, Verdict
 from logagent.base.sizes import NOTHING, Space
 from logagent.cleanup.execute.log_manager import TRUNCATES_HELD_SINCE, LogManager
-from logagent.cleanup.plan.due import RETRY, Part, what_is_due
+from logagent.cleanup.plan.due import RETRY, DuePart, what_is_due
 from logagent.cleanup.plan.plan import Execution, Flags, Plan, Proposal, Refusal, Waiting, action_id, plan_id
 from logagent.cleanup.rescue.rules import (
     BOOKS_BYTES,
@@ -213,7 +213,7 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
     return [o for o in offers if o not in kept_back], [refusal(o) for o in kept_back]
 
 
-def _due_first(now: Part, whole: Part, past: Step, within: Step, setting: str) -> list[_Found]:
+def _due_first(now: DuePart, whole: DuePart, past: Step, within: Step, setting: str) -> list[_Found]:
     """What is due, and the rest, with the wait that removing it now would shorten: the setting's, or the one after a
     failed removal."""
     waits = {w.key: "the wait after a failed removal" if w.rule == RETRY else setting for w in now.waiting}

@@ -1,5 +1,5 @@
-"""What the `topics` commands share: where requests are kept and how the cluster is reached (`StoreAndCluster`, `Admin`),
-how a plan becomes a request that is seen through until it is done or the time is over (`ask`), and how far requests are
+"""What the `topics` commands share: where requests are kept and how the cluster is reached (`StoreAndCluster`), how a
+plan becomes a request that is seen through until it is done or the time is over (`ask`), and how far requests are
 (`logagent.topics/2`: replicas by state, and what is missing, why, and what ends it).
 """
 

@@ -20,7 +20,7 @@ from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.session.session import Session
 from logagent.disk.bounded_calls import BoundedCalls, Task
 from logagent.disk.calls import DirectCalls, DiskCalls
-from logagent.disk.health import LockFacts, LogDirState, ProbeOutcome, Seen, given_up, next_state
+from logagent.disk.health import LockFacts, LogDirState, ProbedLogDir, ProbeOutcome, given_up, next_state
 from logagent.disk.holders import open_lock_files, shares_our_mounts
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.disk.probe import Prober, Visit
@@ -103,7 +103,7 @@ class LogDirMonitor:
 
     def _judge(self, path: str, visit: Visit, given_up: str | None, at_ms: int) -> None:
         failed, scan = self._failures.reason(path), self._scans.get(path)
-        seen = Seen(
+        seen = ProbedLogDir(
             probe=visit.result,
             identity=visit.identity,
             meta=visit.meta,

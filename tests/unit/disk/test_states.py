@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.base.records import Health, Identity
-from logagent.disk.health import LogDirState, ProbeOutcome, ProbeResult, Seen, next_state
+from logagent.disk.health import LogDirState, ProbedLogDir, ProbeOutcome, ProbeResult, next_state
 from logagent.kafka.identity import MetaRead
 
 PATH = "/data/d1"
@@ -23,10 +23,10 @@ READ_ONLY = ProbeResult(PATH, ProbeOutcome.READ_ONLY, 1.0, "its file system is m
 FAILED = ProbeResult(PATH, ProbeOutcome.FAILED, 1.0, "the probe failed (Input/output error)", errno=5)
 HUNG = ProbeResult(PATH, ProbeOutcome.HUNG, 10.0, "it did not answer within 10 s")
 UNABLE = ProbeResult(PATH, ProbeOutcome.GOOD, 1.0, None, False, "it could not be probed (Too many open files)", 24)
-WELL = Seen(probe=GOOD, identity=HERE, meta=META)
+WELL = ProbedLogDir(probe=GOOD, identity=HERE, meta=META)
 
 
-def after(*rounds: Seen, start: LogDirState | None = None) -> LogDirState:
+def after(*rounds: ProbedLogDir, start: LogDirState | None = None) -> LogDirState:
     """The state after these rounds, one second apart."""
     state = start
     for number, seen in enumerate(rounds):
@@ -36,11 +36,11 @@ def after(*rounds: Seen, start: LogDirState | None = None) -> LogDirState:
     return state
 
 
-def blind(probe: ProbeResult) -> Seen:
-    return Seen(probe=probe)
+def blind(probe: ProbeResult) -> ProbedLogDir:
+    return ProbedLogDir(probe=probe)
 
 
-def scanned(seen: Seen) -> Seen:
+def scanned(seen: ProbedLogDir) -> ProbedLogDir:
     return replace(seen, scanned=seen.identity)
 
 
@@ -80,7 +80,7 @@ def test_without_meta_properties_it_is_unformatted_until_a_broker_formats_it() -
     ],
     ids=["failed", "hung", "own failure", "unmounted", "meta gone", "other disk", "other cluster", "meta unreadable"],
 )  # fmt: skip
-def test_one_round_is_enough_to_see_it_fail(seen: Seen, reason: str) -> None:
+def test_one_round_is_enough_to_see_it_fail(seen: ProbedLogDir, reason: str) -> None:
     state = after(WELL, seen)
     assert state.health is Health.OFFLINE
     assert state.reason is not None and state.reason.startswith(reason)
@@ -156,7 +156,7 @@ def test_while_a_call_of_ours_hangs_there_it_does_not_come_back() -> None:
 
 
 def test_an_empty_mount_point_never_comes_back_and_the_remounted_disk_does() -> None:
-    empty = Seen(probe=GOOD, identity=ELSEWHERE, meta=MetaRead(missing=True))
+    empty = ProbedLogDir(probe=GOOD, identity=ELSEWHERE, meta=MetaRead(missing=True))
     state = after(WELL, *[scanned(empty)] * 9)
     assert (state.health, state.good_probes) == (Health.OFFLINE, 0)
     remounted = replace(WELL, identity=Identity(2050, 64))
@@ -193,12 +193,12 @@ def test_one_that_was_missing_at_the_start_comes_when_it_is_there() -> None:
     assert (back.health, back.meta) == (Health.ONLINE, META)
 
 
-def rounds() -> st.SearchStrategy[Seen]:
+def rounds() -> st.SearchStrategy[ProbedLogDir]:
     """Rounds of any kind, more good than bad ones."""
     identities = st.sampled_from([HERE, HERE, HERE, ELSEWHERE])
     metas = st.sampled_from([META, META, META, MetaRead(missing=True), replace(META, cluster_id="other")])
     full = st.builds(
-        Seen,
+        ProbedLogDir,
         probe=st.sampled_from([GOOD, GOOD, GOOD, FULL, READ_ONLY, UNABLE]),
         identity=identities,
         meta=metas,
@@ -211,7 +211,7 @@ def rounds() -> st.SearchStrategy[Seen]:
 
 
 @given(st.lists(rounds(), max_size=30))
-def test_offline_ends_only_after_good_probes_of_one_directory_and_its_scan(seen: list[Seen]) -> None:
+def test_offline_ends_only_after_good_probes_of_one_directory_and_its_scan(seen: list[ProbedLogDir]) -> None:
     state: LogDirState | None = None
     for number, this in enumerate(seen):
         before, state = state, next_state(PATH, state, this, number, RECOVERY)
@@ -229,7 +229,7 @@ def test_offline_ends_only_after_good_probes_of_one_directory_and_its_scan(seen:
 
 
 @given(st.lists(rounds(), max_size=30))
-def test_what_is_known_of_a_log_dir_is_never_forgotten_by_a_failure(seen: list[Seen]) -> None:
+def test_what_is_known_of_a_log_dir_is_never_forgotten_by_a_failure(seen: list[ProbedLogDir]) -> None:
     known: MetaRead | None = None
     state: LogDirState | None = None
     for number, this in enumerate(seen):

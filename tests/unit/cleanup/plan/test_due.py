@@ -15,7 +15,7 @@ from logagent.base.records import ActionKind, DirKey, Health, Holder, HolderStat
 from logagent.cleanup.plan.due import (
     Ages,
     Candidates,
-    Part,
+    DuePart,
     kept_while_offline,
     orphans,
     removals,
@@ -76,10 +76,10 @@ def test_before_the_host_is_counted_only_what_adds_nothing_to_the_blast_radius_g
     counted, approved, *new = (proposal(ActionKind.REMOVE, directory(f"orders-{n}", inode=n)) for n in range(4))
     approved = replace(approved, approved=True)
     recent = (RecentAction(counted.dir.identity, TOPIC_ID, 0, 1000, approved=False),)
-    kept = until_counted(Part([counted, approved, *new], []), facts(recent=recent))
+    kept = until_counted(DuePart([counted, approved, *new], []), facts(recent=recent))
     assert kept.due == [counted, approved] and [w.name for w in kept.waiting] == [p.dir.name for p in new]
-    assert until_counted(Part(new[:1], []), facts()).waiting == []
-    assert until_counted(Part(new[:1], []), facts(recent=recent)).due == []
+    assert until_counted(DuePart(new[:1], []), facts()).waiting == []
+    assert until_counted(DuePart(new[:1], []), facts(recent=recent)).due == []
 
 
 def test_while_a_log_dir_is_not_seen_what_the_broker_marked_waits_unless_its_removal_has_begun() -> None:
