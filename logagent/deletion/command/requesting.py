@@ -241,13 +241,13 @@ class Admin:
 
         servers, config = self.place.connection()
 
-        def ask() -> Answered:
+        def of_our_cluster() -> Answered:
             with AdminReader(servers, config) as reader:
                 if reader.cluster_id() != self.place.cluster():
                     raise UnreadableError(f"the cluster at {servers} is not {self.place.cluster()}")
                 return question(reader)
 
-        return with_retries(ask)
+        return with_retries(of_our_cluster)
 
     def unknown_ids(self, topics: Mapping[str, str]) -> Collection[str]:
         """Deleted is an id that the cluster does not know, one that it knows without a topic, and one whose name is
@@ -256,7 +256,7 @@ class Admin:
 
         gone = (IdAnswer.UNKNOWN, IdAnswer.NO_TOPIC)
 
-        def ask(reader: AdminReader) -> set[str]:
+        def deleted(reader: AdminReader) -> set[str]:
             node = reader.nodes()[0]
             answers = reader.topic_ids_known(node, topics)
             unanswered = {i: topics[i] for i, answer in answers.items() if answer is IdAnswer.CANNOT_TELL}
@@ -264,7 +264,7 @@ class Admin:
             recreated = {i for i, name in unanswered.items() if now.get(name, i) != i}
             return {i for i, answer in answers.items() if answer in gone} | recreated
 
-        return self._asked(ask) if topics else ()
+        return self._asked(deleted) if topics else ()
 
     def in_sync(self, topics: Mapping[str, str]) -> Mapping[tuple[str, int], frozenset[int]]:
         return self._asked(lambda reader: reader.in_sync(topics))
@@ -288,14 +288,14 @@ class Admin:
     def clock(self) -> datetime | None:
         """Of the active controller, where it describes its quorum with times (KRaft, from 3.3 on)."""
 
-        def ask(reader: AdminReader) -> datetime | None:
+        def last_fetch(reader: AdminReader) -> datetime | None:
             if not reader.has_quorum(reader.nodes()[0]):
                 return None
             quorum = reader.quorum()
             latest = max((r.last_fetch_ms for r in (*quorum.voters, *quorum.observers)), default=-1)
             return datetime.fromtimestamp(latest / 1000, UTC) if latest > 0 else None
 
-        return self._asked(ask)
+        return self._asked(last_fetch)
 
     def reassigning(self, topics: Mapping[str, str]) -> Collection[str]:
         moving: frozenset[str] = self._deletions().reassigning(topics)

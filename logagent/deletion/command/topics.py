@@ -176,9 +176,9 @@ def _folder(report: Path) -> Path:
         if (folder / "report.json").is_file():
             return folder
     with suppress(OSError, LogAgentError, UnicodeError):
-        run = read_regular(report / "latest", MARKER).decode("utf-8").strip()
-        if re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", run) and (report / run / "report.json").is_file():
-            return report / run
+        newest = read_regular(report / "latest", MARKER).decode("utf-8").strip()
+        if re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", newest) and (report / newest / "report.json").is_file():
+            return report / newest
     raise UsageError(f"{report} has no fleet report", hint="create one with logagent fleet report --out DIR")
 
 

@@ -111,8 +111,8 @@ def test_a_snapshot_names_the_requests_that_were_known_before_it(host: Host, tmp
                         topics=(RequestedTopic("gone", "A" * 22, ()),))  # fmt: skip
         number = write_request(ControlFolder(str(store), cluster_id), asked, key)
         wait_until(lambda: any(number in head["seen"] for head in heads()), "a snapshot that names the request")
-        seen = Answers(str(store), cluster_id).seen(node_id)
-        assert seen is not None and seen.open == (number,)
+        answers = Answers(str(store), cluster_id)  # sent right after the look, which a snapshot need not wait for
+        wait_until(lambda: (seen := answers.seen(node_id)) and seen.open == (number,), "the request in the seen file")
         assert daemon.stop() == 0
     named = [head["seen"] for head in sorted(heads(), key=lambda head: head["at"])]
     assert named[0] == [] and named[-1] == [number]
