@@ -46,7 +46,7 @@ class Removed:
 
 
 @dataclass(slots=True)
-class Mark:
+class RemovalMark:
     """The mark of one directory that is to be removed. `check` gets its descriptor before the first change and raises
     `NotAsPlanned` if it must not be removed after all. `given`: `mark_dirs` has set it; `synced`: and has seen it, or
     the one that was there, reach the disk."""
@@ -75,7 +75,7 @@ def remove_dir(
     expect: Identity,
     *watches: Watch | None,
     control: WorkControl = UNCONTROLLED,
-    mark: Mark | None = None,
+    mark: RemovalMark | None = None,
     seen: PartitionDir | None = None,
 ) -> Removed:
     """Remove the directory `name` of `log_dir` with everything in it; only names that end in `-delete` or `-stray`.
@@ -104,7 +104,9 @@ def remove_dir(
     if plain and seen is not None and seen.allocated > control.chunk:
         plain = False
     with log_dir.acting("removal", name):
-        _Walk(log_dir, workers, control, seen if plain else None).remove(name, expect, mark or Mark(name, expect))
+        _Walk(log_dir, workers, control, seen if plain else None).remove(
+            name, expect, mark or RemovalMark(name, expect)
+        )
     return Removed(sum(w.files for w in workers), sum(w.bytes for w in workers), sum(w.freed for w in workers))
 
 
@@ -129,7 +131,7 @@ def remove_leftovers(
         return worker.freed
 
 
-def mark_dirs(log_dir: OpenLogDir, marks: Sequence[Mark], watch: Watch) -> None:
+def mark_dirs(log_dir: OpenLogDir, marks: Sequence[RemovalMark], watch: Watch) -> None:
     """Mark directories ahead of their removal (`remove_dir`), as that would, and note in each of `marks` what was done.
 
     First all are marked, then all are synced, and only then a file goes: the first sync writes all marks, and the
@@ -138,7 +140,7 @@ def mark_dirs(log_dir: OpenLogDir, marks: Sequence[Mark], watch: Watch) -> None:
     says why.
     """
     with ExitStack() as closing:
-        opened: list[tuple[Mark, int]] = []
+        opened: list[tuple[RemovalMark, int]] = []
         with suppress(LogAgentError):
             for mark in marks:
                 with log_dir.acting("mark", mark.name):
@@ -188,7 +190,7 @@ class _Walk:
         self._plain = plain
         self._first = workers[0]
 
-    def remove(self, name: str, expect: Identity, mark: Mark) -> None:
+    def remove(self, name: str, expect: Identity, mark: RemovalMark) -> None:
         check = mark.check
         while True:
             try:

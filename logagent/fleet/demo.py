@@ -20,7 +20,7 @@ from pathlib import Path
 
 from logagent.base.times import instant
 from logagent.store.contract import ASSIGNMENTS_SCHEMA
-from logagent.store.landing_files import Claim, land, millis
+from logagent.store.landing_files import ManifestHead, land, millis
 from logagent.store.snapshots import SNAPSHOT_SCHEMA
 
 GIB = 1 << 30
@@ -326,7 +326,7 @@ def _publishes(way: str | None, day: int, last: int) -> bool:
 def _write_assignments(store: Path, cluster: Cluster, day: int) -> None:
     at = cluster.assignments_at(day)
     name = f"kraft-log-{_offset(at):020d}"
-    claim = Claim(name, "assignments", cluster.cluster_id, None, cluster.host(1), at)
+    claim = ManifestHead(name, "assignments", cluster.cluster_id, None, cluster.host(1), at)
     land(store, claim, _assignment_lines(cluster, at), received_at=at + timedelta(seconds=2))
 
 
@@ -337,7 +337,7 @@ def _offset(at: datetime) -> int:
 
 def _write_host(store: Path, cluster: Cluster, node: int, day: int, *, late: bool) -> Path:
     at = cluster.snapshot_at(node, day) - timedelta(days=3 if late else 0)
-    claim = Claim(f"{at:%Y%m%dT%H%M%S}Z-{node}", "snapshot", cluster.cluster_id, node, cluster.host(node), at)
+    claim = ManifestHead(f"{at:%Y%m%dT%H%M%S}Z-{node}", "snapshot", cluster.cluster_id, node, cluster.host(node), at)
     return land(store, claim, _host_lines(cluster, node, day, claim), received_at=at + timedelta(seconds=2))
 
 
@@ -366,7 +366,7 @@ def _assignment_lines(cluster: Cluster, at: datetime) -> Iterator[str]:
         )
 
 
-def _host_lines(cluster: Cluster, node: int, day: int, claim: Claim) -> Iterator[str]:
+def _host_lines(cluster: Cluster, node: int, day: int, claim: ManifestHead) -> Iterator[str]:
     at = claim.at
     seen = [d for d in cluster.dirs[node] if cluster.is_seen(node, d, day)]
     absent = _absent(cluster, node, seen)

@@ -15,7 +15,7 @@ from logagent.base.errors import LogAgentError, TooFewHosts
 from logagent.base.times import rfc3339_or_none
 from logagent.fleet.page import render
 from logagent.fleet.report import answers, growth, replicas, usage, verdicts
-from logagent.fleet.report.answers import Reclaim, reclaim
+from logagent.fleet.report.answers import Reclaimable, reclaim
 from logagent.fleet.report.growth import MOST_LOST, changes
 from logagent.fleet.report.output import Output, run_name
 from logagent.fleet.report.replicas import leftovers, undecided
@@ -121,7 +121,7 @@ class _Judged:
     """What the tables of directories come to. `undecided`: directories by reason; `unread`: how many were not read
     whole."""
 
-    waste: Reclaim
+    waste: Reclaimable
     gone: _Gone
     replicas: replicas.Counted
     doubted: dict[str, tuple[int, int]]
@@ -203,7 +203,7 @@ def _directories(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> _
     return _Judged(waste, gone, in_states, doubted, why, counted["differ"], others.unread, suspects.large)
 
 
-def _sum(waste: Reclaim, name: str) -> int:
+def _sum(waste: Reclaimable, name: str) -> int:
     return sum(sums[name] for sums in waste.places.values())
 
 

@@ -35,7 +35,7 @@ from logagent.kafka.image import AssignmentImage
 from logagent.service.summary import PublishSummary
 from logagent.store import landing_files as landing
 from logagent.store.contract import ASSIGNMENTS, DATA, DELTA, MANIFEST, SNAPSHOT, is_plain
-from logagent.store.landing_files import Claim
+from logagent.store.landing_files import ManifestHead
 from logagent.store.publications import SNAPSHOT_FILE
 from logagent.store.shared import SharedStore, check_store, open_store
 from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
@@ -81,7 +81,7 @@ class Spool:
                 f"nothing is published for lack of space: {self._free() >> 20} MiB are free below {self.path}"
             )
 
-    def put(self, claim: Claim, lines: Iterable[str | bytes]) -> None:
+    def put(self, claim: ManifestHead, lines: Iterable[str | bytes]) -> None:
         """Add a file, and drop the oldest if there are too many bytes now."""
         data = landing.put(self.path / _stem(claim), claim, lines)
         total = sum(map(size_of, self.waiting()))
@@ -105,7 +105,7 @@ class Spool:
         needed = {claim.base.snapshot_id for claim in claims.values() if claim.base is not None}
         return [data for data in waiting if data not in claims or claims[data].snapshot_id not in needed]
 
-    def claim(self, data: Path) -> Claim | None:
+    def claim(self, data: Path) -> ManifestHead | None:
         """What the manifest of a file says; None for one that is gone or damaged."""
         manifest = landing.manifest_of(data)
         try:
@@ -113,7 +113,7 @@ class Spool:
         except (FileNotFoundError, UnreadableError):
             return None
 
-    def keep(self, claim: Claim) -> None:
+    def keep(self, claim: ManifestHead) -> None:
         """Keep the snapshot that was just put as the base of those that follow."""
         self._forget_bases()
         data = self.path / (_stem(claim) + DATA)
@@ -126,7 +126,7 @@ class Spool:
         for entry in self._bases.iterdir():
             entry.unlink(missing_ok=True)
 
-    def base_of(self, claim: Claim) -> tuple[Base, bytes] | None:
+    def base_of(self, claim: ManifestHead) -> tuple[Base, bytes] | None:
         """The kept base that a snapshot can change, with its file: one of the same node and day, and not a later one.
         Whether the file is still what its manifest says is for `delta_of` to see."""
         for manifest in self._bases.glob(f"*{MANIFEST}"):
@@ -157,7 +157,7 @@ class Spool:
         return found.f_bavail * found.f_frsize
 
 
-def _stem(claim: Claim) -> str:
+def _stem(claim: ManifestHead) -> str:
     """Sorting by name also sorts by age."""
     kind = ASSIGNMENTS if claim.kind == ASSIGNMENTS else SNAPSHOT
     return f"{(claim.at - _EPOCH) // timedelta(milliseconds=1):015d}-{kind}"
@@ -220,7 +220,9 @@ class Publisher:
         cluster_id, node_id = self._whose(session)
         self._note_log_dirs(session)
         at = _EPOCH + timedelta(milliseconds=facts.now_ms)
-        claim = Claim(f"{_stamp(at)}-{node_id}", SNAPSHOT, cluster_id, node_id, self._host, at, boot_id=boot_id())
+        claim = ManifestHead(
+            f"{_stamp(at)}-{node_id}", SNAPSHOT, cluster_id, node_id, self._host, at, boot_id=boot_id()
+        )
         ids = {known.directory_id for known in facts.log_dirs.values() if known.directory_id is not None}
         claim = replace(
             claim, booted_at=at - timedelta(seconds=self._clock.boottime()), directory_ids=tuple(sorted(ids))
@@ -261,7 +263,7 @@ class Publisher:
         session: Session,
         facts: Facts,
         plan: Plan | None,
-        claim: Claim,
+        claim: ManifestHead,
         stop: Callable[[], bool],
         seen: Sequence[str],
     ) -> None:
@@ -277,7 +279,9 @@ class Publisher:
         self._spool.put(claim, whole_lines(head, rest, dirs))
         self._spool.keep(claim)
 
-    def _head(self, session: Session, facts: Facts, claim: Claim, seen: Sequence[str]) -> tuple[dict[str, Any], Rest]:
+    def _head(
+        self, session: Session, facts: Facts, claim: ManifestHead, seen: Sequence[str]
+    ) -> tuple[dict[str, Any], Rest]:
         """The first row of a snapshot, and those of its log dirs and absent replicas."""
         head = scan_head(session, facts, self._host)
         log_dirs = head.pop("log_dirs")
@@ -328,7 +332,7 @@ class Publisher:
         # with the manifest of the other.
         at = _EPOCH + timedelta(milliseconds=image.at_ms)
         name = f"{landing_stem(image)}-{_stamp(at)}-{node_id}"
-        claim = Claim(name, ASSIGNMENTS, cluster_id, node_id, self._host, at)
+        claim = ManifestHead(name, ASSIGNMENTS, cluster_id, node_id, self._host, at)
         self._spool.put(claim, (line.rstrip(b"\n") for line in landing_lines(image)))
 
     # The half that looks at the store
@@ -412,7 +416,7 @@ class Publisher:
         self._spool.remove(data)
         return 1
 
-    def _send_base(self, store: SharedStore, claim: Claim, go_on: Callable[[], None]) -> bool:
+    def _send_base(self, store: SharedStore, claim: ManifestHead, go_on: Callable[[], None]) -> bool:
         """Whether the base of a delta is in the store; the one that was kept is sent again if it is not."""
         if claim.base is None or landing.has_base(store, claim):
             return True
@@ -424,7 +428,7 @@ class Publisher:
         landing.deliver(store, of_base, kept, manifest.read_bytes(), go_on)
         return True
 
-    def _has_recent_assignments(self, store: SharedStore, claim: Claim) -> bool:
+    def _has_recent_assignments(self, store: SharedStore, claim: ManifestHead) -> bool:
         now = self._clock.now_ms() / 1000
         return landing.has_recent_assignments(store, claim, now - self._interval_ms / 2000, now)
 

@@ -36,7 +36,7 @@ _MANIFEST_FILE = FileLimit("a manifest", 64 * KIB)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ManifestHead:
     """What a manifest says about its file, except what is counted while the file is written."""
 
     snapshot_id: str
@@ -60,7 +60,7 @@ def millis(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-def place(claim: Claim) -> tuple[str, ...]:
+def place(claim: ManifestHead) -> tuple[str, ...]:
     """The path, as components below the store, of the directory for `claim`'s file."""
     where = ASSIGNMENTS if claim.kind == ASSIGNMENTS else str(claim.node_id)
     return (LANDING, claim.cluster_id, f"{claim.at:%Y-%m-%d}", where)
@@ -73,7 +73,7 @@ def manifest_of(data: Path) -> Path:
 
 def put(
     stem: Path,
-    claim: Claim,
+    claim: ManifestHead,
     lines: Iterable[str | bytes],
     *,
     received_at: datetime | None = None,
@@ -117,7 +117,9 @@ def put(
     return data
 
 
-def land(store: Path, claim: Claim, lines: Iterable[str | bytes], *, received_at: datetime | None = None) -> Path:
+def land(
+    store: Path, claim: ManifestHead, lines: Iterable[str | bytes], *, received_at: datetime | None = None
+) -> Path:
     """Write a file of a made-up fleet where an agent would, without fsync; returns the data file's path.
 
     `received_at` sets the modification time (default: the time of writing). Raises OSError.
@@ -168,11 +170,11 @@ def _date(file: IO[bytes], modified: datetime | None) -> None:
         os.utime(file.fileno(), (modified.timestamp(), modified.timestamp()))
 
 
-def claim_of(manifest: bytes, origin: str) -> Claim:
+def claim_of(manifest: bytes, origin: str) -> ManifestHead:
     """Parse one of our manifests. Raises UnreadableError for anything else."""
     try:
         read = parse_json(manifest)
-        return Claim(
+        return ManifestHead(
             read["snapshot_id"],
             read["kind"],
             read["cluster_id"],
@@ -194,7 +196,7 @@ def sha256_of(manifest: bytes) -> str:
         raise UnreadableError("a manifest has no SHA-256") from e
 
 
-def deliver(store: SharedStore, claim: Claim, data: Path, manifest: bytes, beat: Callable[[], None]) -> None:
+def deliver(store: SharedStore, claim: ManifestHead, data: Path, manifest: bytes, beat: Callable[[], None]) -> None:
     """Copy a spooled file and its manifest into the store: data first, manifest last, each complete or not at all.
 
     `beat` is called between pieces. Repeating it gives the same bytes under the same names. Raises OSError, also if
@@ -207,7 +209,7 @@ def deliver(store: SharedStore, claim: Claim, data: Path, manifest: bytes, beat:
     store.put([*names, claim.snapshot_id + MANIFEST], io.BytesIO(manifest))
 
 
-def has_base(store: SharedStore, delta: Claim) -> bool:
+def has_base(store: SharedStore, delta: ManifestHead) -> bool:
     """Whether the base of a delta is in the store, with its manifest."""
     if delta.base is None:
         return False
@@ -215,7 +217,7 @@ def has_base(store: SharedStore, delta: Claim) -> bool:
     return all(store.exists([*place(delta), stem + suffix]) for suffix in (DATA, MANIFEST))
 
 
-def has_recent_assignments(store: SharedStore, claim: Claim, since: float, now: float) -> bool:
+def has_recent_assignments(store: SharedStore, claim: ManifestHead, since: float, now: float) -> bool:
     """Whether another host's complete assignments arrived between `since` and `now` (seconds since 1970).
 
     An empty manifest, one without its data, of another cluster or from the future does not count, so it keeps no host

@@ -24,7 +24,7 @@ from typing import Any
 from logagent.base.records import DirKey
 from logagent.base.times import instant
 from logagent.fleet.demo import Cluster, Fleet, _assignment_lines, _host_lines
-from logagent.store.landing_files import Claim, land, manifest_of
+from logagent.store.landing_files import ManifestHead, land, manifest_of
 from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
 from tests.bench.fleet import DIRS_PER_HOST, HOSTS_PER_CLUSTER, Run, measure
 
@@ -36,7 +36,7 @@ GOALS = {10: 35, 100: 60, 1000: 200}
 Row = dict[str, Any]
 
 
-def rows_of(cluster: Cluster, node: int, claim: Claim) -> tuple[list[Row], list[Row]]:
+def rows_of(cluster: Cluster, node: int, claim: ManifestHead) -> tuple[list[Row], list[Row]]:
     """Log dirs and directories of a host, with all fields."""
     rows = [json.loads(line) for line in _host_lines(cluster, node, 0, claim)]
     said = dict.fromkeys(("error", "window", "due_at", "covered", "obstacle"))
@@ -62,16 +62,16 @@ class Day:
     def __init__(self, store: Path, cluster: Cluster, node: int, midnight: datetime) -> None:
         self.store = store
         self.midnight = midnight
-        self.claim = Claim("", "snapshot", cluster.cluster_id, node, cluster.host(node), midnight)
+        self.claim = ManifestHead("", "snapshot", cluster.cluster_id, node, cluster.host(node), midnight)
         self.as_before = 0
         """Bytes of the last whole snapshot, packed as quickly as they were."""
         self.log_dirs, self.dirs = rows_of(cluster, node, self.claim)
 
-    def at(self, hour: int) -> Claim:
+    def at(self, hour: int) -> ManifestHead:
         at = self.midnight + timedelta(hours=hour, seconds=(self.claim.node_id or 0) % 1800)
         return replace(self.claim, snapshot_id=f"{at:%Y%m%dT%H%M%S}000Z-{self.claim.node_id}", at=at)
 
-    def head(self, claim: Claim, schema: str) -> Row:
+    def head(self, claim: ManifestHead, schema: str) -> Row:
         head: Row = {"schema": schema, "snapshot_id": claim.snapshot_id, "at": instant(claim.at), "host": claim.host}
         head |= {"cluster_id": claim.cluster_id, "node_id": claim.node_id, "agent_version": "0.1.0"}
         return head | {"kafka_version": "3.9.1", "assignments": {"source": "kraft-log", "at": instant(claim.at)}}
@@ -127,7 +127,7 @@ def compare_sizes(folder: Path) -> None:
 
 def _publish_assignments(store: Path, cluster: Cluster, midnight: datetime) -> None:
     at = midnight + timedelta(hours=22)
-    claim = Claim("kraft-log-1", "assignments", cluster.cluster_id, None, cluster.host(1), at)
+    claim = ManifestHead("kraft-log-1", "assignments", cluster.cluster_id, None, cluster.host(1), at)
     land(store, claim, _assignment_lines(cluster, at), received_at=at + timedelta(seconds=2))
 
 

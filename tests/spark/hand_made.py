@@ -13,7 +13,7 @@ from typing import Any
 from logagent.base.records import DirKey
 from logagent.base.times import instant
 from logagent.fleet.demo import topic_id
-from logagent.store.landing_files import Claim, land
+from logagent.store.landing_files import ManifestHead, land
 from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
 
 AT = datetime(2025, 3, 10, 12, 0, tzinfo=UTC)
@@ -91,7 +91,7 @@ class Kafka:
         nodes = [{"row": "broker", "node_id": node, "directory_ids": []} for node in brokers]
         body = self.partition_rows() if rows is None else list(rows)
         stem = f"{source}-{offset:020d}" if publisher is None else f"{offset:020d}-{publisher}"
-        claim = Claim(stem, "assignments", self.cluster_id, None, f"{self.name}-1", at)
+        claim = ManifestHead(stem, "assignments", self.cluster_id, None, f"{self.name}-1", at)
         return land(self.store, claim, map(json.dumps, [first, *nodes, *body]), received_at=received_at or at)
 
     def snapshot(
@@ -107,7 +107,7 @@ class Kafka:
     ) -> Path:
         """Writes a snapshot file of a node; `header` overrides fields of its first row."""
         cluster = cluster_id or self.cluster_id
-        claim = Claim(f"{at:%H%M%S}-{node}", "snapshot", cluster, node, f"{self.name}-{node}", at)
+        claim = ManifestHead(f"{at:%H%M%S}-{node}", "snapshot", cluster, node, f"{self.name}-{node}", at)
         first: dict[str, Any] = {"row": "snapshot", "schema": "logagent.snapshot/1", "snapshot_id": claim.snapshot_id}
         first |= {"at": instant(at), "host": claim.host, "cluster_id": cluster, "node_id": node}
         first |= {"agent_version": "0.1.0", "kafka_version": "3.9.1", "assignments": None} | header
@@ -127,7 +127,7 @@ class Kafka:
         **header: Any,
     ) -> Path:
         """Writes a snapshot of a node as agents do: whole, or as the changes of `base`."""
-        claim = Claim(
+        claim = ManifestHead(
             f"{at:%H%M%S}-{node}", "snapshot", self.cluster_id, node, f"{self.name}-{node}", at,
             boot_id=header.get("boot_id"), booted_at=header.pop("booted_at", None),
             directory_ids=header.pop("directory_ids", ()),

@@ -27,7 +27,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class Credentials:
     """A user to switch to, with these groups."""
 
     uid: int
@@ -43,7 +43,7 @@ class Child:
     """
 
     def __init__(
-        self, question: Callable[[], bytes], identity: Identity | None = None, reap_seconds: float = 1.0
+        self, question: Callable[[], bytes], identity: Credentials | None = None, reap_seconds: float = 1.0
     ) -> None:
         self._reap_seconds = reap_seconds
         self._reader, writer = os.pipe()
@@ -92,7 +92,7 @@ class Child:
             time.sleep(0.005)
 
 
-def ask_as(identity: Identity | None, question: Callable[[], Any], timeout: float) -> Any:
+def ask_as(identity: Credentials | None, question: Callable[[], Any], timeout: float) -> Any:
     """What `question` returns (anything that JSON can hold) when `identity` asks it; None for ourselves. The question
     must only read: list, call `access(2)`, perhaps bind a port for a moment. Raises as `Child.answer` does."""
     return json.loads(Child(lambda: json.dumps(question(), ensure_ascii=True).encode(), identity).answer(timeout))
@@ -154,7 +154,7 @@ def _closed(path: str, bits: int) -> dict[str, Any]:
     return {"lacks": in_words(bits), "at": path, "exists": os.path.lexists(path)}
 
 
-def _answer(parent: int, identity: Identity | None, question: Callable[[], bytes], writer: int) -> NoReturn:
+def _answer(parent: int, identity: Credentials | None, question: Callable[[], bytes], writer: int) -> NoReturn:
     try:
         if identity is not None:
             os.setgroups(identity.groups)

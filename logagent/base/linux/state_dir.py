@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from logagent.base.errors import JournalError
 from logagent.base.linux.access import READ, SEARCH, Untrusted, trusted_path, user_name
-from logagent.base.linux.child import Identity, ask_as, lacking
+from logagent.base.linux.child import Credentials, ask_as, lacking
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -119,7 +119,7 @@ def become(owner: os.stat_result) -> None:
         groups = tuple(os.getgrouplist(pwd.getpwuid(owner.st_uid).pw_name, owner.st_gid))
     except KeyError:
         groups = (owner.st_gid,)
-    closed = _closed_program(Identity(owner.st_uid, owner.st_gid, groups))
+    closed = _closed_program(Credentials(owner.st_uid, owner.st_gid, groups))
     if closed is not None:
         raise JournalError(
             f"root would become user {user_name(owner.st_uid)}, who owns the log dirs and may not read {closed}, where"
@@ -131,7 +131,7 @@ def become(owner: os.stat_result) -> None:
     os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
 
 
-def _closed_program(identity: Identity) -> str | None:
+def _closed_program(identity: Credentials) -> str | None:
     """A directory on the way to the interpreter, its library or the program that this user may not read."""
     places = _places_of_program()
 

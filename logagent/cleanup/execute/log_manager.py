@@ -39,7 +39,7 @@ from logagent.cleanup.plan.plan import ActionResult, Execution, Guard, Plan, Pro
 from logagent.cleanup.state.journal import Journal
 from logagent.disk.calls import DirectCalls, DiskCalls, Stop, StoppableHolderWatch, StoppableInterlock
 from logagent.disk.log_dir import OpenLogDir
-from logagent.disk.remove import Mark, Removed, mark_dirs, remove_dir, remove_leftovers, unmark_dirs
+from logagent.disk.remove import RemovalMark, Removed, mark_dirs, remove_dir, remove_leftovers, unmark_dirs
 from logagent.disk.work_control import WorkControl
 from logagent.kafka.files.meta_properties import same_topic_id
 from logagent.kafka.processes.lock import Watch
@@ -328,7 +328,7 @@ class Started:
     action: int
     proposal: Proposal
     watches: Sequence[Watch]
-    mark: Mark
+    mark: RemovalMark
 
 
 @dataclass(slots=True)
@@ -403,7 +403,7 @@ class Remover:
         # A batch may have directories of several log dirs.
         watches = {path: self._watches(path, facts) for path in {p.dir.log_dir: None for p in batch}}
         for n, p in zip(actions, batch, strict=True):
-            mark = Mark(p.dir.name, p.dir.identity, _topic_id_check(p))
+            mark = RemovalMark(p.dir.name, p.dir.identity, _topic_id_check(p))
             self.started.append(Started(n, p, watches[p.dir.log_dir], mark))
         for path, here in watches.items() if len(batch) > 1 else ():
             marks = [b.mark for b in self.started if b.proposal.dir.log_dir == path]

@@ -36,7 +36,7 @@ from logagent.fleet.ingest.landing import (
     Landed,
     Landing,
     Listing,
-    Manifest,
+    ParsedManifest,
     Problem,
     Skipped,
     first_of,
@@ -243,7 +243,7 @@ def reject(entry: Row, reason: str, detail: str) -> None:
 
 
 def _entry(landing: Landing, landed: Landed) -> Row:
-    manifest: Manifest | None = None
+    manifest: ParsedManifest | None = None
     wrong: str | None = None
     if landed.manifest is not None:
         try:
@@ -483,7 +483,7 @@ MOST_LOG_DIRS = 1_000
 TOO_MANY_LOG_DIRS = "too-many-log-dirs"
 
 
-def inside(landed: Landed, manifest: Manifest, seen: Unpacked) -> Problem | None:
+def inside(landed: Landed, manifest: ParsedManifest, seen: Unpacked) -> Problem | None:
     """The first contradiction between a file and its manifest or its place."""
     kind = "snapshot" if landed.node_id is not None else "assignments"
     heads = [row for row in seen.others if row["row"] == kind]
@@ -500,7 +500,7 @@ def inside(landed: Landed, manifest: Manifest, seen: Unpacked) -> Problem | None
     return seen.problem or first_of(wrong) or first_of(_in_head(landed, manifest, seen, heads[0]))
 
 
-def _in_head(landed: Landed, manifest: Manifest, seen: Unpacked, head: Row) -> Iterator[tuple[bool, str, str]]:
+def _in_head(landed: Landed, manifest: ParsedManifest, seen: Unpacked, head: Row) -> Iterator[tuple[bool, str, str]]:
     yield head["cluster_id"] != landed.cluster_id, "wrong-cluster", f"its header says {head['cluster_id']}"
     if head["row"] != "snapshot":
         return

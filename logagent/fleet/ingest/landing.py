@@ -233,7 +233,7 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ParsedManifest:
     snapshot_id: str
     kind: str
     cluster_id: str
@@ -263,7 +263,7 @@ def millis(value: object) -> int | None:
     return None
 
 
-def parsed(content: bytes) -> Manifest | None:
+def parsed(content: bytes) -> ParsedManifest | None:
     """A complete manifest of a schema that we know, None for anything else."""
     try:
         read: dict[str, Any] = parse_json(content)
@@ -292,13 +292,13 @@ def parsed(content: bytes) -> Manifest | None:
     )
     if not whole or at is None:
         return None
-    return Manifest(
+    return ParsedManifest(
         texts[1], texts[2], texts[3], node, host, at, numbers[0], numbers[1], texts[4].lower(), base, boot,
         millis(booted), tuple(ids),
     )  # fmt: skip
 
 
-def problem_of(landed: Landed, manifest: Manifest | None) -> Problem | None:
+def problem_of(landed: Landed, manifest: ParsedManifest | None) -> Problem | None:
     """What is wrong with a file that has not been read yet."""
     if landed.manifest is None:
         return "no-manifest", "not complete yet: the manifest is written last"

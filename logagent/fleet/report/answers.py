@@ -81,7 +81,7 @@ def _is_requestable() -> Column:
 
 
 @dataclass
-class Reclaim:
+class Reclaimable:
     """`places`: `SUMS` of every log dir that has any; `topics`: the same by topic, a frame; `largest`: the names with
     the most to reclaim, whatever their topic ids, and on how many nodes something can be requested (`nodes_<window>`),
     rows of the driver; `next_due_ms`: when the next directory falls due."""
@@ -92,7 +92,7 @@ class Reclaim:
     next_due_ms: int | None
 
 
-def reclaim(output: Output, scratch: Scratch) -> Reclaim:
+def reclaim(output: Output, scratch: Scratch) -> Reclaimable:
     """Sums of the tables `orphans` and `leftovers` as they were written. An abandoned move is in both, and counts
     once."""
     columns = [*PLACE, "topic", "topic_id", "kind", "allocated", "window", "due_at", "id", "inode"]
@@ -110,7 +110,7 @@ def reclaim(output: Output, scratch: Scratch) -> Reclaim:
         fn.collect_set(fn.when(_asked_in(window), fn.col("node_id"))).alias(f"nodes_{window}") for window in SOONER
     ]
     topics = scratch.keep("reclaim_topics", whole.groupBy(*TOPIC).agg(*sums, *nodes))
-    return Reclaim(places, topics, _largest(topics), min(dues, default=None))
+    return Reclaimable(places, topics, _largest(topics), min(dues, default=None))
 
 
 def _largest(topics: DataFrame) -> list[dict[str, Any]]:

@@ -302,7 +302,7 @@ def parse_client_properties(text: str | bytes) -> ClientSecurity:
         settings = parse_properties(data)
     except UnreadableError as error:
         raise ConfigError(f"the client properties cannot be read: {error}", problems=(str(error),)) from error
-    reader = _Reader(settings)
+    reader = _SettingsReader(settings)
     security = reader.read()
     if reader.problems:
         raise ConfigError(
@@ -313,7 +313,7 @@ def parse_client_properties(text: str | bytes) -> ClientSecurity:
     return security
 
 
-class _Reader:
+class _SettingsReader:
     """Reads one file's settings and collects their problems."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:

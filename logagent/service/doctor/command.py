@@ -26,7 +26,7 @@ from logagent.base.dir_names import METADATA_DIR, classify
 from logagent.base.errors import ConfigError, Exit
 from logagent.base.kafka_version import version_text_or_none
 from logagent.base.linux.access import READ, SEARCH, WRITE, user_name
-from logagent.base.linux.child import Identity, ask_as, real_path, unlistable
+from logagent.base.linux.child import Credentials, ask_as, real_path, unlistable
 from logagent.base.records import Health, Holder, HolderState, PartitionDir
 from logagent.base.times import rfc3339, rfc3339_or_none
 from logagent.cleanup.session.left_log_dirs import MissingQuestion, inspect_missing
@@ -262,7 +262,7 @@ def _with_broker(
     settings: Settings,
     target: Target,
     reachable: Sequence[str],
-    identity: Identity | None,
+    identity: Credentials | None,
     clock: Clock,
     state_dir: str,
 ) -> DoctorFacts:
@@ -309,7 +309,7 @@ def _with_broker(
 
 
 def _inspect_log_dirs(
-    target: Target, reachable: Sequence[str], identity: Identity | None, clock: Clock, state_dir: str
+    target: Target, reachable: Sequence[str], identity: Credentials | None, clock: Clock, state_dir: str
 ) -> tuple[tuple[DoctorLogDirFacts, ...], tuple[str, ...], ClusterFacts, NotSeen | None]:
     """Every log dir, the paths of those that answered in time, what they say of the cluster, and which one the
     configuration has lost."""
@@ -406,7 +406,7 @@ def _configuration(
     return replace(facts, kafka_config=target.config), target
 
 
-def _log_dir(path: str, seen: LogDirFacts | None, identity: Identity | None) -> DoctorLogDirFacts:
+def _log_dir(path: str, seen: LogDirFacts | None, identity: Credentials | None) -> DoctorLogDirFacts:
     if seen is None:
         return DoctorLogDirFacts(
             path=path, health=Health.OFFLINE, reason="its disk does not answer", holder=HolderState.UNREADABLE
@@ -435,7 +435,7 @@ def _log_dir(path: str, seen: LogDirFacts | None, identity: Identity | None) -> 
 
 
 def _files(
-    settings: Settings, config: ConfigFacts, target: Target | None, identity: Identity | None
+    settings: Settings, config: ConfigFacts, target: Target | None, identity: Credentials | None
 ) -> tuple[AccessFacts, ...]:
     """Everything besides the log dirs that must be readable or writable."""
     kafka, store, folder = settings.kafka, settings.publish.store, READ | WRITE | SEARCH

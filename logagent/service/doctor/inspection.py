@@ -24,7 +24,7 @@ from logagent.base.config.settings import Settings
 from logagent.base.errors import LogAgentError, ServiceUnreachable, UsageError
 from logagent.base.kafka_version import KafkaVersion, which_version
 from logagent.base.linux.access import User, owner_of, user_name, user_named
-from logagent.base.linux.child import Identity, ask_as, lacking, readable_process, real_path
+from logagent.base.linux.child import Credentials, ask_as, lacking, readable_process, real_path
 from logagent.base.linux.mounts import Mount, mount_of, mounts
 from logagent.base.linux.proc import command_name, listening_processes
 from logagent.base.linux.state_dir import log_dir_above, nearest_directory, stat_directory
@@ -105,7 +105,7 @@ def service_state_dir(service: ServiceFacts | None) -> str | None:
 
 def find_subject(
     named: str | None, service: ServiceFacts | None, state_dir: str, log_dirs: Sequence[str]
-) -> tuple[SubjectFacts, Identity | None]:
+) -> tuple[SubjectFacts, Credentials | None]:
     """Whose rights are checked, and the identity that a child needs for that (None: our own).
 
     The named user; else ourselves, unless we are root; as root the user of the unit, else the owner of the state dir or
@@ -126,7 +126,7 @@ def find_subject(
     gid = _group(user, service)
     serves = service is not None and service.user in (user.name, str(user.uid))
     subject = SubjectFacts(name=user.name, uid=user.uid, gid=gid, how=user.known_by, service=serves)
-    return subject, Identity(user.uid, gid, tuple(sorted(user.gids))) if me != user.uid else None
+    return subject, Credentials(user.uid, gid, tuple(sorted(user.gids))) if me != user.uid else None
 
 
 def _subject(named: str | None, service: ServiceFacts | None, state_dir: str, log_dirs: Sequence[str]) -> User | None:
@@ -156,7 +156,7 @@ def _group(user: User, service: ServiceFacts | None) -> int:
     return min(user.gids, default=user.uid)
 
 
-def inspect_access(path: str, what: str, wants: int, identity: Identity | None) -> AccessFacts:
+def inspect_access(path: str, what: str, wants: int, identity: Credentials | None) -> AccessFacts:
     """What `identity` may do with `path`; a hung disk blocks only a child."""
     write = bool(wants & os.W_OK)
     try:
@@ -204,7 +204,7 @@ def mounts_or_none(process: int | str = "self") -> list[Mount]:
         return []
 
 
-def inspect_proc(table: Iterable[Mount], identity: Identity | None, fstab: str = "/etc/fstab") -> ProcFacts:
+def inspect_proc(table: Iterable[Mount], identity: Credentials | None, fstab: str = "/etc/fstab") -> ProcFacts:
     """Whether `/proc` shows the agent's user every process."""
     mount = mount_of("/proc", table)
     options = dict(o.partition("=")[::2] for o in mount.device_options | mount.options) if mount is not None else {}
@@ -262,7 +262,7 @@ def inspect_daemon(state_dir: str) -> DaemonFacts:
     )
 
 
-def inspect_port(listen: str | None, identity: Identity | None, daemon_pid: int | None) -> PortFacts | None:
+def inspect_port(listen: str | None, identity: Credentials | None, daemon_pid: int | None) -> PortFacts | None:
     """Whether the metrics could be served at `listen` (None if they are not wanted)."""
     if not listen:
         return None
@@ -314,7 +314,7 @@ def inspect_state_dir(
     service: ServiceFacts | None,
     log_dirs: Sequence[str],
     strangers: Iterable[str],
-    identity: Identity | None,
+    identity: Credentials | None,
 ) -> StateDirFacts:
     """The state dir; `strangers` are log dirs of other brokers."""
     exists = os.path.isdir(path)
@@ -397,14 +397,14 @@ def _version(broker: BrokerConfigRead) -> tuple[int, int, int] | None:
 
 
 def inspect_holders(
-    log_dirs: Iterable[DoctorLogDirFacts], config: str | None, identity: Identity | None
+    log_dirs: Iterable[DoctorLogDirFacts], config: str | None, identity: Credentials | None
 ) -> tuple[HolderFacts, ...]:
     """Every process that holds one of the log dirs, and whether `identity` may see what it has open."""
     pids = dict.fromkeys(d.pid for d in log_dirs if d.pid is not None and d.holder in _HELD)
     return tuple(_holder(pid, config, identity) for pid in pids)
 
 
-def _holder(pid: int, config: str | None, identity: Identity | None) -> HolderFacts:
+def _holder(pid: int, config: str | None, identity: Credentials | None) -> HolderFacts:
     try:
         seen = str(ask_as(identity, lambda: readable_process(pid), ANSWER_SECONDS))
     except OSError:

@@ -21,7 +21,7 @@ import pytest
 
 from logagent.base.console.options import Call
 from logagent.base.errors import Exit
-from logagent.base.linux.child import Identity, ask_as
+from logagent.base.linux.child import Credentials, ask_as
 from logagent.cleanup.session.of_command import Stopper
 from logagent.cli import COMMANDS, cli
 from tests.command_line import run_apart, run_here
@@ -126,7 +126,7 @@ def test_configuration_is_wrong_and_every_error_is_named(host: Host) -> None:
     assert missing.status == Exit.CONFIG and "absent.properties" in missing.err
 
 
-NOBODY = Identity(65534, 65534, ())
+NOBODY = Credentials(65534, 65534, ())
 LOOKING = [("scan",), ("queue",), ("check",), ("assignments", "show"), ("history",), ("status",)]
 ACTING = [("cleanup",), ("rescue",), ("delete", "--topic", "x"), ("restore", "x"), ("cleanup", "--execute"), ("run",)]
 

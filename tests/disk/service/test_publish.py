@@ -332,7 +332,7 @@ def test_a_cluster_id_leads_nowhere_else(publishing: Publishing, cluster_id: str
 
 
 def test_the_same_lines_give_the_same_bytes(tmp_path: Path) -> None:
-    claim = landing.Claim("s", "snapshot", "c", 1, "h", datetime(2026, 1, 2, tzinfo=UTC))
+    claim = landing.ManifestHead("s", "snapshot", "c", 1, "h", datetime(2026, 1, 2, tzinfo=UTC))
     lines = [f'{{"n": {n}}}' for n in range(100_000)]
     one = landing.put(tmp_path / "one", claim, lines)
     two = landing.put(tmp_path / "two", claim, iter(lines))

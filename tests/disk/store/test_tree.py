@@ -13,18 +13,18 @@ import pytest
 from logagent.base.errors import ServiceUnreachable
 from logagent.store import landing_files
 from logagent.store.contract import as_date, as_node, is_plain, publisher_of
-from logagent.store.landing_files import Claim
+from logagent.store.landing_files import ManifestHead
 from logagent.store.shared import check_store, init_store
 from logagent.store.tree import MARKER, StoreTree
 from tests.needs import need_root
 from tests.real_users import User, reachable_folder
 
 AT = datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
-SNAPSHOT = Claim("20261122T010203000Z-7", "snapshot", "cluster", 7, "host7", AT)
-IMAGE = Claim("kraft-log-9-20261122T010203000Z-7", "assignments", "cluster", None, "host7", AT)
+SNAPSHOT = ManifestHead("20261122T010203000Z-7", "snapshot", "cluster", 7, "host7", AT)
+IMAGE = ManifestHead("kraft-log-9-20261122T010203000Z-7", "assignments", "cluster", None, "host7", AT)
 
 
-def _send(store: Path, claim: Claim, spool: Path) -> None:
+def _send(store: Path, claim: ManifestHead, spool: Path) -> None:
     data = landing_files.put(spool / claim.kind, claim, ['{"row": "x"}'])
     with StoreTree(store) as tree:
         landing_files.deliver(tree, claim, data, landing_files.manifest_of(data).read_bytes(), lambda: None)
@@ -84,8 +84,8 @@ def test_hosts_with_other_user_ids_share_a_day() -> None:
             spool.mkdir()
             os.chown(spool, uid, uid)
             with User(uid, uid).acting():
-                _send(store, Claim(f"s-{uid}", "snapshot", "cluster", number, "h", AT), spool)
-                _send(store, Claim(f"k-1-t-{number}", "assignments", "cluster", None, "h", AT), spool)
+                _send(store, ManifestHead(f"s-{uid}", "snapshot", "cluster", number, "h", AT), spool)
+                _send(store, ManifestHead(f"k-1-t-{number}", "assignments", "cluster", None, "h", AT), spool)
         day = store / "landing" / "cluster" / "2026-11-22"
         assert {p.name for p in day.iterdir()} == {"0", "1", "assignments"}
         assert stat.S_IMODE(day.stat().st_mode) == 0o1777

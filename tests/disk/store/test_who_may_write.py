@@ -20,7 +20,7 @@ from logagent.cli import run
 from logagent.deletion.store.answers import Answers, Seen
 from logagent.deletion.store.requests import ControlFolder, Request, write_request
 from logagent.store import landing_files
-from logagent.store.landing_files import Claim
+from logagent.store.landing_files import ManifestHead
 from logagent.store.shared import init_store
 from logagent.store.signing import NotSigned, PrivateKey
 from logagent.store.tree import StoreTree
@@ -109,7 +109,7 @@ def test_nobody_publishes_for_another_node_once_it_has_its_folder(store: Path, m
     day = store / "landing" / CLUSTER / "2026-11-22"
 
     def publishes(node: int, number: int) -> None:
-        claim = Claim(f"s-{number}", "snapshot", CLUSTER, node, "h", datetime(2026, 11, 22, tzinfo=UTC))
+        claim = ManifestHead(f"s-{number}", "snapshot", CLUSTER, node, "h", datetime(2026, 11, 22, tzinfo=UTC))
         with reachable_folder() as spool, StoreTree(store) as tree:
             data = landing_files.put(spool / "s", claim, ['{"row": "x"}'])
             landing_files.deliver(tree, claim, data, landing_files.manifest_of(data).read_bytes(), lambda: None)

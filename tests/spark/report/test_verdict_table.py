@@ -13,7 +13,7 @@ from logagent.base.errors import UnreadableError
 from logagent.base.records import Kind
 from logagent.fleet.report.answers import windowed
 from logagent.kafka.files.exported import landing_lines
-from logagent.store.landing_files import Claim, land
+from logagent.store.landing_files import ManifestHead, land
 from tests.spark.conftest import Told, Zoo
 from tests.spark.hand_made import NOW, Kafka, dir_row, log_dir_row
 from tests.spark.planting import planted
@@ -31,7 +31,7 @@ def _write_image(kafka: Kafka, line: Line) -> None:
     if line.image is None:
         return
     made = image(**{"cluster_id": kafka.cluster_id, **line.image})
-    claim = Claim(f"{made.source}-7", "assignments", kafka.cluster_id, None, "publisher", _at(made.at_ms))
+    claim = ManifestHead(f"{made.source}-7", "assignments", kafka.cluster_id, None, "publisher", _at(made.at_ms))
     try:
         rows = [text.decode().rstrip("\n") for text in landing_lines(made)]
     except UnreadableError:

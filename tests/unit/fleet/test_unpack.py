@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from logagent.base.times import instant
 from logagent.fleet.ingest import check as module
 from logagent.fleet.ingest.check import Unpacked, bad_rows, header, inside, log_dirs, unpack
-from logagent.fleet.ingest.landing import Landed, Manifest
+from logagent.fleet.ingest.landing import Landed, ParsedManifest
 from logagent.fleet.tables.frames import is_removal
 from tests.spark.hand_made import AT, log_dir_row
 
@@ -104,7 +104,7 @@ def _problem(*rows: Any) -> str | None:
     """What is wrong with a snapshot whose manifest says what it has."""
     seen = _unpacked(*rows)
     landed = Landed("c", AT.date(), "1", "s", None, None)
-    found = inside(landed, Manifest("s", "snapshot", "c", 1, "h", 0, seen.rows, 1, seen.sha256, None), seen)
+    found = inside(landed, ParsedManifest("s", "snapshot", "c", 1, "h", 0, seen.rows, 1, seen.sha256, None), seen)
     return found[0] if found is not None else None
 
 

@@ -32,7 +32,7 @@ from logagent.deletion.store.requests import (
     RequestFolder,
     write_request,
 )
-from logagent.store.landing_files import Claim, land
+from logagent.store.landing_files import ManifestHead, land
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, PublicKey, public_key
 
@@ -216,7 +216,7 @@ class SmallFleet:
     ) -> None:
         """A snapshot of what the host has under current names, and `more` rows."""
         self.snapshots += 1
-        claim = Claim(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", self.now)
+        claim = ManifestHead(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", self.now)
         rows: list[dict[str, Any]] = [{"row": "snapshot", "schema": "logagent.snapshot/1"}]
         rows.append({"row": "log_dir", "path": "/d1", "health": "offline" if offline else "online"})
         rows += [
