@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from logagent.base.documents import Size, Time, TypedDict, strict
 from logagent.deletion.store.answers import Answer, Seen
-from logagent.deletion.store.requests import Decision, Outcome, Request
+from logagent.deletion.store.requests import Decision, Request, RequestOutcome
 
 
 @strict
@@ -170,7 +170,7 @@ SCHEMAS: dict[str, Any] = {
     "signed": SignedDoc,
     "request": Request,
     "decision": Decision,
-    "outcome": Outcome,
+    "outcome": RequestOutcome,
     "seen": Seen,
     "answer": Answer,
 }

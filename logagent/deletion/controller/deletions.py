@@ -47,9 +47,9 @@ from logagent.deletion.store.requests import (
     DirectoryOutcome,
     Filed,
     NodeOwner,
-    Outcome,
     RequestedTopic,
     RequestFolder,
+    RequestOutcome,
     TopicOutcome,
     cancel_beside,
     decide,
@@ -650,7 +650,7 @@ class Deletions:
         directories: tuple[DirectoryOutcome, ...] = (),
     ) -> bool:
         control, at = self.setting.control, instant(self.setting.clock())
-        outcome = Outcome(number, control.cluster_id, self.setting.by, at, topics, directories)
+        outcome = RequestOutcome(number, control.cluster_id, self.setting.by, at, topics, directories)
         self.closed.add(number)
         wrote = write_outcome(control, outcome, self._key)
         self._ended.add(number)

@@ -30,9 +30,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.base.files.safe_open import MIB, FileLimit
@@ -239,7 +239,8 @@ def decode(kind: type[T], payload: bytes) -> T:
     try:
         read: T = _adapter(kind).validate_json(payload, strict=True)
     except ValidationError as error:
-        raise NotSigned(f"it is not one of our {kind.__name__.lower()}s ({error.error_count()} errors)") from error
+        title = getattr(kind, "__pydantic_config__", {}).get("title", kind.__name__)
+        raise NotSigned(f"it is not one of our {title.lower()}s ({error.error_count()} errors)") from error
     return read
 
 
@@ -417,8 +418,10 @@ class DirectoryOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RequestOutcome:
     """What came of each topic or directory of a request. Closes it for good."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(title="Outcome")  # as it is published
 
     request_id: Sha256
     cluster_id: ClusterId
@@ -436,7 +439,7 @@ class Filed:
     request_id: str
     request: Request | None = None
     decision: Decision | None = None
-    outcome: Outcome | None = None
+    outcome: RequestOutcome | None = None
     hold: str | None = None
 
     @property
@@ -519,7 +522,7 @@ def cancel_beside(control: ControlFolder, decision: Decision, key: PrivateKey, n
     return control.create(folder_of(decision.request_id), name, key.sign(DECISION_SCHEMA, encode(decision)))
 
 
-def write_outcome(control: ControlFolder, outcome: Outcome, key: PrivateKey) -> bool:
+def write_outcome(control: ControlFolder, outcome: RequestOutcome, key: PrivateKey) -> bool:
     """Close a request; False if it has an outcome already."""
     return control.create(folder_of(outcome.request_id), OUTCOME, key.sign(OUTCOME_SCHEMA, encode(outcome)))
 
@@ -535,9 +538,9 @@ def read_decision(content: bytes, number: str, keys: tuple[PublicKey, ...], clus
     return found
 
 
-def read_outcome(content: bytes, number: str, keys: tuple[PublicKey, ...], cluster_id: str) -> Outcome:
+def read_outcome(content: bytes, number: str, keys: tuple[PublicKey, ...], cluster_id: str) -> RequestOutcome:
     """Verify and parse the outcome of a request. Raises NotSigned, UnknownSchema."""
-    found = decode(Outcome, payload_of(content, OUTCOME_SCHEMA, keys, cluster_id, retired=True))
+    found = decode(RequestOutcome, payload_of(content, OUTCOME_SCHEMA, keys, cluster_id, retired=True))
     if (found.request_id, found.cluster_id) != (number, cluster_id):
         raise NotSigned("it belongs to another request")
     return found

@@ -25,10 +25,10 @@ from logagent.deletion.store.requests import (
     ControlFolder,
     Decided,
     Decision,
-    Outcome,
     Request,
     RequestedDirectory,
     RequestedTopic,
+    RequestOutcome,
     TopicOutcome,
     decide,
     encode,
@@ -134,7 +134,9 @@ class RequestedHost:
         self.decide(number, "delete", *topics)
         if outcome is not None:
             results = tuple(TopicOutcome(topic_id, outcome) for _, topic_id, _ in topics)
-            write_outcome(self.control, Outcome(number, CLUSTER, "ops", instant(datetime.now(UTC)), results), KEY)
+            write_outcome(
+                self.control, RequestOutcome(number, CLUSTER, "ops", instant(datetime.now(UTC)), results), KEY
+            )
         return number
 
     def place(self, number: str, name: str) -> Path:

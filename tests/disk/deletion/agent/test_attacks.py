@@ -13,7 +13,7 @@ import pytest
 
 from logagent.base.times import instant
 from logagent.deletion.agent.memory import RequestMemory
-from logagent.deletion.store.requests import Outcome, write_outcome
+from logagent.deletion.store.requests import RequestOutcome, write_outcome
 from tests.disk.deletion.agent.requested_host import ASSIGNED, CLUSTER, KEY, ORPHAN, STRANGER, STRAY, RequestedHost
 from tests.waiting import within
 
@@ -251,7 +251,7 @@ def test_a_store_that_hangs_delays_the_host_s_own_work_once_and_for_seconds_only
 
 def test_the_outcome_closes_a_request_for_good(host: RequestedHost) -> None:
     number = host.request(host.row(ORPHAN))
-    write_outcome(host.control, Outcome(number, CLUSTER, "ops", instant(datetime.now(UTC))), KEY)
+    write_outcome(host.control, RequestOutcome(number, CLUSTER, "ops", instant(datetime.now(UTC))), KEY)
     host.minute()
     host.place(number, "outcome.json").unlink()
     host.minute(restart=True)

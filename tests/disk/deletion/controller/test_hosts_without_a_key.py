@@ -22,7 +22,14 @@ from logagent.base.errors import LogAgentError
 from logagent.base.times import instant
 from logagent.deletion.controller.deletions import Deletions
 from logagent.deletion.store.answers import Answer, Answers, TopicAnswer
-from logagent.deletion.store.requests import DECISION_SCHEMA, OUTCOME_SCHEMA, Decision, Outcome, TopicOutcome, encode
+from logagent.deletion.store.requests import (
+    DECISION_SCHEMA,
+    OUTCOME_SCHEMA,
+    Decision,
+    RequestOutcome,
+    TopicOutcome,
+    encode,
+)
 from logagent.store import shared
 from logagent.store.signing import PrivateKey
 from tests.disk.deletion.controller.small_fleet import CLUSTER, NODES, TOPIC_ID, ClockedControl, SmallFleet
@@ -232,7 +239,7 @@ def borrows_a_decision(s: Stranger) -> None:
 
 
 def forges_an_outcome(s: Stranger) -> None:
-    forged = Outcome(s.number, CLUSTER, "ops", instant(s.fleet.now), (TopicOutcome(TOPIC_ID, "deleted"),))
+    forged = RequestOutcome(s.number, CLUSTER, "ops", instant(s.fleet.now), (TopicOutcome(TOPIC_ID, "deleted"),))
     taken(s.folder / "outcome.json")
     with whatever_happens():
         (s.folder / "outcome.json").write_bytes(STRANGER_KEY.sign(OUTCOME_SCHEMA, encode(forged)))

@@ -20,10 +20,10 @@ from logagent.deletion.store.requests import (
     Decided,
     Decision,
     Filed,
-    Outcome,
     Request,
     RequestedDirectory,
     RequestFolder,
+    RequestOutcome,
     TopicOutcome,
     cancel_beside,
     decide,
@@ -141,7 +141,9 @@ def test_a_symlink_or_directory_in_a_place_holds_too(control: ControlFolder) -> 
 def test_an_outcome_closes_for_good_and_is_written_once(control: ControlFolder) -> None:
     number = write_request(control, ASKED, KEY)
     decide(control, decision(number), KEY, KEYS)
-    outcome = Outcome(number, CLUSTER, "ops", AT, topics=(TopicOutcome("A" * 22, "disabled", "delete.topic.enable"),))
+    outcome = RequestOutcome(
+        number, CLUSTER, "ops", AT, topics=(TopicOutcome("A" * 22, "disabled", "delete.topic.enable"),)
+    )
     assert write_outcome(control, outcome, KEY) and not write_outcome(control, outcome, KEY)
     folder = RequestFolder(control, KEYS)
     assert folder.read()[number].outcome == outcome

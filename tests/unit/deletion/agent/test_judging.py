@@ -16,10 +16,10 @@ from logagent.deletion.store.answers import DirectoryAnswer
 from logagent.deletion.store.requests import (
     Decision,
     Filed,
-    Outcome,
     Request,
     RequestedDirectory,
     RequestedTopic,
+    RequestOutcome,
     TopicOutcome,
 )
 
@@ -36,8 +36,8 @@ def decision(what: str = "delete") -> Decision:
     return Decision(NUMBER, CLUSTER, what, "ops", instant(NOON), topics=(TOPIC,))  # type: ignore[arg-type]
 
 
-def outcome(result: str = "deleted") -> Outcome:
-    return Outcome(NUMBER, CLUSTER, "ops", instant(NOON), (TopicOutcome(TOPIC.topic_id, result),))  # type: ignore[arg-type]
+def outcome(result: str = "deleted") -> RequestOutcome:
+    return RequestOutcome(NUMBER, CLUSTER, "ops", instant(NOON), (TopicOutcome(TOPIC.topic_id, result),))  # type: ignore[arg-type]
 
 
 def ms(at: datetime) -> int:

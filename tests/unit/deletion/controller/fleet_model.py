@@ -24,10 +24,10 @@ from logagent.deletion.store.requests import (
     Decided,
     Decision,
     Filed,
-    Outcome,
     Request,
     RequestedPartition,
     RequestedTopic,
+    RequestOutcome,
     TopicOutcome,
 )
 
@@ -192,7 +192,7 @@ class Fleet:
         assert filed.decision is not None
         topics = tuple(TopicOutcome(t.topic_id, result) for t in filed.decision.topics)  # type: ignore[arg-type]
         if filed.outcome is None:
-            outcome = Outcome(number, CLUSTER, "ops", instant(self.now), topics)
+            outcome = RequestOutcome(number, CLUSTER, "ops", instant(self.now), topics)
             self.store[number] = replace(filed, outcome=outcome)
 
     def manager(self) -> TopicDeletionManager:
