@@ -63,10 +63,13 @@ class Fleet:
     def page(self) -> Path:
         return self.report / "index.html"
 
+    def listed(self) -> list[dict[str, Any]]:
+        """Directories of the page."""
+        return unpacked(self.page.read_text())["directories"].rows
+
     def rows(self, **wanted: str) -> list[dict[str, Any]]:
-        """Directories of the page that have these values and are still on disk."""
-        rows = unpacked(self.page.read_text())["directories"].rows
-        found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+        """Those that have these values and are still on disk."""
+        found = [row for row in self.listed() if all(row[key] == value for key, value in wanted.items())]
         return [row for row in found if os.path.lexists(f"{row['log_dir']}/{row['name']}")]
 
     def paste(self, text: str, *, status: int = 0) -> str:
@@ -124,8 +127,8 @@ def clipboard(page: Page) -> str:
 
 
 def test_the_ids_of_the_page_are_those_that_purge_computes(fleet: Fleet) -> None:
-    shown = {(row["log_dir"], row["name"]): row["id"] for row in fleet.rows() if row["id"]}
-    assert {row["list"] for row in fleet.rows() if row["id"]} == {"orphan", "leftover"}
+    shown = {(row["log_dir"], row["name"]): row["id"] for row in fleet.listed() if row["id"]}
+    assert {row["list"] for row in fleet.listed() if row["id"]} == {"orphan", "leftover"}
     for table in ("orphans", "leftovers"):
         with (fleet.report / f"{table}.csv").open(newline="") as file:
             rows = [row for row in csv.DictReader(file) if table == "orphans" or row["kind"] == "stray"]
@@ -154,7 +157,19 @@ def test_what_purge_reads_of_a_report_is_what_lies_on_the_host(fleet: Fleet) -> 
             os.close(fd)
 
 
-def test_the_fleets_command_plans_what_the_page_counts(fleet: Fleet, page: Page) -> None:
+def test_each_copied_command_does_what_stands_beside_it(fleet: Fleet, page: Page) -> None:
+    """One after the other, as the last one removes what the first one plans."""
+    for step in (
+        the_fleets_command_plans_what_the_page_counts,
+        picked_rows_are_set_aside_and_removed_on_the_host,
+        the_hosts_command_removes_what_the_page_says_on_that_host,
+    ):
+        page.goto("about:blank")
+        page.goto(fleet.page.as_uri())
+        step(fleet, page)
+
+
+def the_fleets_command_plans_what_the_page_counts(fleet: Fleet, page: Page) -> None:
     page.locator("#reclaim li", has=page.locator("[data-answer=now]")).get_by_role("button").click()
     # On the only host every stray is the last copy: the plan is shown, and says that it wants its approval.
     plan = json.loads(fleet.paste(f"{clipboard(page)} --json", status=4))
@@ -163,7 +178,7 @@ def test_the_fleets_command_plans_what_the_page_counts(fleet: Fleet, page: Page)
     assert plan["mode"] == "dry-run" and expected and planned == expected
 
 
-def test_picked_rows_are_set_aside_and_removed_on_the_host(fleet: Fleet, page: Page) -> None:
+def picked_rows_are_set_aside_and_removed_on_the_host(fleet: Fleet, page: Page) -> None:
     """Ask with the page's ids, one orphan and one stray; the daemon of the host obeys."""
     orphan = fleet.rows(list="orphan", standing="only copy", topic="returns")[0]
     stray = fleet.rows(window="now", kind="stray")[0]
@@ -188,7 +203,7 @@ def test_picked_rows_are_set_aside_and_removed_on_the_host(fleet: Fleet, page: P
     assert not os.path.lexists(f"{stray['log_dir']}/{stray['name']}")
 
 
-def test_the_hosts_command_removes_what_the_page_says_on_that_host(fleet: Fleet, page: Page) -> None:
+def the_hosts_command_removes_what_the_page_says_on_that_host(fleet: Fleet, page: Page) -> None:
     steps = page.locator(".steps > li").all_inner_texts()
     number = next(at for at, text in enumerate(steps, 1) if "now" in text and os.uname().nodename in text)
     page.keyboard.press(str(number))
