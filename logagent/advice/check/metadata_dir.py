@@ -35,7 +35,15 @@ from logagent.kafka.files.meta_properties import (
 from logagent.kafka.files.segment_files import segment_bases
 from logagent.kafka.identity import MetaRead
 from logagent.kafka.levels import KRAFT_VERSION
-from logagent.kafka.metadata_log.batches import Batch, BatchDefect, BatchFile, FileShrank
+from logagent.kafka.metadata_log.batches import (
+    HEADER_SIZE_UP_TO_MAGIC,
+    LOG_OVERHEAD,
+    RECORD_OVERHEAD_V0,
+    Batch,
+    BatchDefect,
+    BatchFile,
+    FileShrank,
+)
 from logagent.kafka.metadata_log.log import (
     ATTEMPTS,
     ControlType,
@@ -52,8 +60,6 @@ METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 _VOTERS = ControlType.KRAFT_VOTERS
 _DATA_VERSIONS = (0, 1)
 _ELECTION = ("leaderId", "leaderEpoch", "votedId")
-# `Records.HEADER_SIZE_UP_TO_MAGIC`, `LegacyRecord.RECORD_OVERHEAD_V0`, `Records.LOG_OVERHEAD`.
-_HEADER_UP_TO_MAGIC, _LEAST_LENGTH, _LENGTH_FROM = 17, 14, 12
 # What a batch or record that cannot be read raises.
 _BROKEN = (UnreadableError, BatchDefect, ValueError)
 
@@ -284,10 +290,10 @@ def _is_cut_off(file: BatchFile, position: int) -> bool:
     """Whether Kafka takes what is at `position` for the beginning of a batch whose rest is not there, which it passes
     over (`FileLogInputStream.nextBatch`)."""
     left = file.size - position
-    if left <= _HEADER_UP_TO_MAGIC:
+    if left <= HEADER_SIZE_UP_TO_MAGIC:
         return True
     length = int.from_bytes(file.bytes_at(position + 8, 4), "big", signed=True)
-    return length >= _LEAST_LENGTH and length + _LENGTH_FROM > left
+    return length >= RECORD_OVERHEAD_V0 and length + LOG_OVERHEAD > left
 
 
 def _is_footer(file: BatchFile, position: int) -> bool:

@@ -65,6 +65,7 @@ from logagent.kafka.files.meta_properties import (
     read_meta_properties,
 )
 from logagent.kafka.files.segment_files import LOG, OFFSET_INDEX, TIME_INDEX, last_index_entry, segment_bases
+from logagent.kafka.metadata_log.batches import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, RECORD_OVERHEAD_V0
 from logagent.kafka.metadata_log.log import snapshots_of
 from logagent.kafka.processes.lock import LOCK_FILE
 
@@ -413,8 +414,6 @@ SNAPSHOT: Final = ".snapshot"
 LOG_SWAP: Final = LOG + ".swap"
 EPOCHS_BEING_WRITTEN: Final = "leader-epoch-checkpoint.tmp"
 _INDEX_ENTRY = struct.Struct(">ii")
-# `Records.HEADER_SIZE_UP_TO_MAGIC`, `LegacyRecord.RECORD_OVERHEAD_V0`, `Records.LOG_OVERHEAD`.
-_HEADER_UP_TO_MAGIC, _LEAST_LENGTH, _LENGTH_FROM = 17, 14, 12
 _HEAD = struct.Struct(">qi")
 _DELTA_AT, _HEADER_BYTES = 23, 61
 # `AbortedTxn`: its version comes first.
@@ -502,9 +501,9 @@ def _swap_fault(dir_fd: int, name: str) -> LoadFault | None:
     if size == 0:
         return LoadFault(LoadFile.EMPTY_SWAP, name, "it is empty")
     length = _HEAD.unpack(head)[1] if len(head) == _HEAD.size else size
-    if _LEAST_LENGTH <= length <= size - _LENGTH_FROM:
+    if RECORD_OVERHEAD_V0 <= length <= size - LOG_OVERHEAD:
         return None
-    torn = length > size - _LENGTH_FROM
+    torn = length > size - LOG_OVERHEAD
     return LoadFault(LoadFile.TORN_SWAP if torn else LoadFile.SWAP, name, "it begins with what is no batch")
 
 
@@ -528,19 +527,19 @@ def _walk(dir_fd: int, base: str) -> tuple[int | None, int]:
             _, position = last_index_entry(dir_fd, base + OFFSET_INDEX, _INDEX_ENTRY) or (0, 0)
             position = position if 0 <= position < size else 0
             window, window_at = b"", position
-            while size - position > _HEADER_UP_TO_MAGIC:
+            while size - position > HEADER_SIZE_UP_TO_MAGIC:
                 if position + _HEADER_BYTES > window_at + len(window):
                     window, window_at = os.pread(fd, _WINDOW, position), position
                 at = position - window_at
                 if len(window) - at < _HEAD.size:
                     return None, end  # it became shorter
                 first, length = _HEAD.unpack_from(window, at)
-                if length < _LEAST_LENGTH:
+                if length < RECORD_OVERHEAD_V0:
                     return position, end
-                if length + _LENGTH_FROM > size - position:
+                if length + LOG_OVERHEAD > size - position:
                     return None, end
                 delta = int.from_bytes(window[at + _DELTA_AT : at + _DELTA_AT + 4], "big", signed=True)
-                end, position = first + max(delta, 0) + 1, position + _LENGTH_FROM + length
+                end, position = first + max(delta, 0) + 1, position + LOG_OVERHEAD + length
     except (FileNotFoundError, PermissionError, UnreadableError):
         pass
     return None, end

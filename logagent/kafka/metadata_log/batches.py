@@ -174,6 +174,8 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 WINDOW = 1 << 20
 LOG_OVERHEAD = 12  # base offset and length, which the length field does not include
+HEADER_SIZE_UP_TO_MAGIC = 17  # `Records`: where less is left, Kafka looks for no further batch
+RECORD_OVERHEAD_V0 = 14  # `LegacyRecord`: a length below is an error
 HEADER_SIZE = 61
 MAX_BATCH = 64 << 20  # KafkaRaftClient writes batches of at most 8 MiB
 MAGIC = 2
