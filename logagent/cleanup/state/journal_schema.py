@@ -357,8 +357,9 @@ def version_of(db: sqlite3.Connection, path: str) -> int:
         )
     if 0 < version < SCHEMA_VERSION:
         raise JournalError(
-            f"{path} was written by an older logagent (journal schema {version}; this one reads {SCHEMA_VERSION})",
-            hint="run the last logagent 0.1.0 once: it reads older journals and brings them up to date",
+            f"{path} was written by a build from before the first release (journal schema {version}; this one reads"
+            f" {SCHEMA_VERSION})",
+            hint="install that build again, or move the journal away: its undo information is lost with it",
         )
     if version <= 0 and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise JournalError(

@@ -449,8 +449,9 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
         yield fatal(
             "journal-older",
             s.path,
-            f"its journal is of an older logagent (schema {s.journal_schema}; this one reads {s.known_schema})",
-            "run the last logagent 0.1.0 once, which brings it up to date",
+            "its journal was written by a build from before the first release (schema"
+            f" {s.journal_schema}; this one reads {s.known_schema})",
+            "install that build again, or move the journal away: its undo information is lost with it",
         )
     if s.forgotten is not None:
         says = f"{s.forgotten[0]}: restores and removals that depend on it wait"
