@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md names files, functions and folders: every one of them is there."""
+"""ARCHITECTURE.md names files, functions and folders, CONTRIBUTING.md files and tests: every one of them is there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.syntax import syntax_tree
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`([\w/.]+\.py)(?:: ([\w.]+))?`", TEXT)))
+PATH = re.compile(r"`((?:logagent|tests|packaging|docs|config)/[\w./-]+?\w)(?:::(\w+))?(?=[`: ])")
+TOLD = sorted(set(PATH.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))))
 FOLDERS = sorted(set(re.findall(r"`([a-z_/]+/)`", TEXT)))
 
 
@@ -33,6 +35,12 @@ def test_every_name_is_there(path: str, name: str) -> None:
     source = source_of(path)
     assert source.is_file(), path
     assert not name or defines(syntax_tree(source.read_text(encoding="utf-8")), name), f"{path}: {name}"
+
+
+@pytest.mark.parametrize(("path", "test"), TOLD)
+def test_what_contributors_are_told_is_there(path: str, test: str) -> None:
+    assert (ROOT / path).exists(), path
+    assert not test or defines(syntax_tree((ROOT / path).read_text(encoding="utf-8")), test), f"{path}: {test}"
 
 
 def test_every_folder_is_there() -> None:
