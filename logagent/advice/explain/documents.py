@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired
 
-from logagent.advice.explain.rules import PlaceKind, RetentionReason, Whose
+from logagent.advice.explain.rules import PlaceKind, Whose
 from logagent.base.claims import Claim, Witness
 from logagent.base.documents import AsOf, Size, Time, TypedDict, strict
 from logagent.base.records import Health, Kind, Verdict
+from logagent.kafka.retention.reasons import RetentionReason
 from logagent.kafka.retention.settings import Source as SetWhere
 from logagent.verdict.rules import VerdictReason
 

@@ -1,9 +1,9 @@
 """`logagent explain` of a host: every byte of its log dirs has a reason and, where there is one, a date. Reads, and
 changes nothing.
 
-What is decided about a log is in `rules`; here is what it is decided from (segments and checkpoints on the disk, the
-settings in the metadata log, verdicts, the queue), and what is printed. What is outside the log dirs on their file
-systems is in `outside`.
+What is decided about a log is in `kafka/retention/reasons.py`; here is what it is decided from (segments and checkpoints
+on the disk, the settings in the metadata log, verdicts, the queue), and what is printed. What is outside the log dirs
+on their file systems is in `outside`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from logagent.advice.explain.outside import OutsideSearch, outside_document, show_outside
-from logagent.advice.explain.rules import (
-    GOING,
-    Group,
-    Offsets,
-    Outside,
-    RetentionReason,
-    TopicSettings,
-    explain_log,
-    settings_of,
-)
+from logagent.advice.explain.rules import Outside
 from logagent.advice.scan.rows import ledgers_of
 from logagent.base.claims import of_ruling, since_when
 from logagent.base.clock import SystemClock
@@ -42,6 +33,15 @@ from logagent.disk.wrong_user import refuse_wrong_user
 from logagent.kafka.files.checkpoint_files import CLEANER, LOG_START_OFFSET, REPLICATION, Entries, read_checkpoint
 from logagent.kafka.files.segment_files import EDGE, LogFiles, read_log_files
 from logagent.kafka.processes.target import resolve_target
+from logagent.kafka.retention.reasons import (
+    GOING,
+    Group,
+    Offsets,
+    RetentionReason,
+    TopicSettings,
+    explain_log,
+    settings_of,
+)
 from logagent.kafka.retention.settings import FILE_DELETE_DELAY_MS, ConfigEntry, Layers, NotConsidered
 from logagent.verdict.facts import Facts, LogDirFacts, Ruling
 from logagent.verdict.marks import Mark

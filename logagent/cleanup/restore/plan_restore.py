@@ -20,8 +20,7 @@ from logagent.kafka.extents import EpochEnd
 from logagent.kafka.files.checkpoint_files import LOG_START_OFFSET
 from logagent.kafka.files.log_extent import read_log_extent
 from logagent.kafka.files.segment_files import indexes_to_rebuild, read_segment_files, rebuilt_segment_times
-from logagent.kafka.retention.first_check import FirstCheck, as_answered, first_check
-from logagent.kafka.retention.topic_retention import SegmentAge, TopicConfigs
+from logagent.kafka.retention.topic_retention import FirstCheck, SegmentAge, TopicConfigs, as_answered, first_check
 from logagent.verdict.evidence.stray_questions import read_log
 from logagent.verdict.facts import Facts
 from logagent.verdict.marks import Mark

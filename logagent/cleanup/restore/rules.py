@@ -24,7 +24,7 @@ from logagent.cleanup.plan.proposals import NewUuid, rename_away
 from logagent.cleanup.plan.queue import RemovalIntents, full_topic, why_not_whole
 from logagent.kafka.extents import EpochEnd, LogExtent
 from logagent.kafka.image import AssignmentImage, PartitionAssignment
-from logagent.kafka.retention.first_check import FirstCheck
+from logagent.kafka.retention.topic_retention import FirstCheck
 from logagent.verdict.covered import covers, past_retention, why_not_covered
 from logagent.verdict.facts import Facts
 from logagent.verdict.marks import Mark

@@ -51,7 +51,7 @@ from logagent.kafka.commitment import QuorumRead, why_may_be_deposed
 from logagent.kafka.extents import EpochEnd
 from logagent.kafka.identity import BrokerPlace
 from logagent.kafka.image import AssignmentImage, BrokerRegistration, Source, Topic, make_image
-from logagent.kafka.retention.first_check import DescribedConfig
+from logagent.kafka.retention.topic_retention import DescribedConfig
 
 _CONSUMER = -1
 _LATEST = -1

@@ -17,7 +17,7 @@ from logagent.base.errors import UnreadableError
 from logagent.base.topic_ids import to_text
 from logagent.kafka.commitment import QuorumRead, QuorumReplica
 from logagent.kafka.image import PartitionAssignment, Topic
-from logagent.kafka.retention.first_check import ASKED, DescribedConfig
+from logagent.kafka.retention.topic_retention import ASKED, DescribedConfig
 
 if TYPE_CHECKING:
     from logagent.kafka.admin.client import AdminClient

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from logagent.advice.explain.rules import Offsets, RetentionReason, explain_log, settings_of
 from logagent.base.dir_names import (
     INTERNAL_TOPICS,
     NEVER_DELETED,
@@ -36,6 +35,7 @@ from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_partitio
 from logagent.kafka.files.segment_files import read_log_files
 from logagent.kafka.identity import agree
 from logagent.kafka.image import RESERVED_DIRECTORY_IDS, AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.kafka.retention.reasons import Offsets, RetentionReason, explain_log, settings_of
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.covered import end_of_epoch
 from logagent.verdict.rules import Host, decide

@@ -14,7 +14,7 @@ from logagent.cleanup.plan.queue import NO_REMOVALS, RemovalIntent, RemovalInten
 from logagent.cleanup.restore.rules import CopyRead, Owner, RestoreOptions, Wanted, restorations
 from logagent.kafka.extents import EpochEnd, LogExtent
 from logagent.kafka.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
-from logagent.kafka.retention.first_check import FirstCheck
+from logagent.kafka.retention.topic_retention import FirstCheck
 from logagent.verdict.facts import Facts
 from logagent.verdict.marks import Contents, Mark
 from tests.hosts import CLUSTER, DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from logagent.kafka.retention.first_check import FirstCheck, first_check
-from logagent.kafka.retention.topic_retention import SegmentAge, Tiering, TopicConfigs
+from logagent.kafka.retention.topic_retention import FirstCheck, SegmentAge, Tiering, TopicConfigs, first_check
 from tests.hosts import NOW
 
 DAY = 86_400_000

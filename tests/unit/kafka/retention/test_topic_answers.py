@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.kafka.retention.first_check import DescribedConfig, as_answered
-from logagent.kafka.retention.topic_retention import LOCAL_RETENTION, RETENTION, RETENTION_BYTES, TopicConfigs
+from logagent.kafka.retention.topic_retention import (
+    LOCAL_RETENTION,
+    RETENTION,
+    RETENTION_BYTES,
+    DescribedConfig,
+    TopicConfigs,
+    as_answered,
+)
 
 STATIC = TopicConfigs(policy="delete", retention_ms=1000, retention_bytes=-1)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.advice.explain.rules import Group, Offsets, RetentionReason, explain_log, settings_of
 from logagent.base.dir_names import INTERNAL_TOPICS, NEVER_DELETED
+from logagent.kafka.retention.reasons import Group, Offsets, RetentionReason, explain_log, settings_of
 from logagent.kafka.retention.settings import Layers
 from logagent.kafka.retention.topic_retention import LogSegment
 from tests.hosts import NOW

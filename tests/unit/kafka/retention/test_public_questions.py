@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from logagent.advice.explain.rules import Offsets, RetentionReason, explain_log, settings_of
+from logagent.kafka.retention.reasons import Offsets, RetentionReason, explain_log, settings_of
 from logagent.kafka.retention.settings import Layers
 from logagent.kafka.retention.topic_retention import LogSegment
 from tests.hosts import NOW
