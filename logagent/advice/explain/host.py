@@ -1,7 +1,7 @@
 """`logagent explain` of a host: every byte of its log dirs has a reason and, where there is one, a date. Reads, and
 changes nothing.
 
-What is decided about a log is in `kafka/retention/reasons.py`; here is what it is decided from (segments and checkpoints
+What is decided about a log is in `kafka/retention/reasons.py`; here what it is decided from (segments and checkpoints
 on the disk, the settings in the metadata log, verdicts, the queue), and what is printed. What is outside the log dirs
 on their file systems is in `outside`.
 """
