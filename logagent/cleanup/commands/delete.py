@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 
 import click
@@ -21,11 +20,12 @@ from logagent.base.console.options import (
 from logagent.base.console.render import did_you_mean
 from logagent.base.errors import UsageError
 from logagent.base.linux.child import work_in_child
-from logagent.base.records import Kind, PartitionDir, TopicPartition
+from logagent.base.records import Kind, PartitionDir, TopicPartition, Verdict
 from logagent.cleanup.commands.names import CUT, meant, no_such
 from logagent.cleanup.commands.names_on_disk import deletable
 from logagent.cleanup.plan.plan import Flags, Plan
 from logagent.cleanup.plan.proposals import compile_topics, matching
+from logagent.cleanup.plan.queue import full_topic
 from logagent.cleanup.run_plan import run_plan
 from logagent.cleanup.session.plan_cleanup import async_delete
 from logagent.cleanup.session.session import Session
@@ -35,6 +35,7 @@ from logagent.kafka.processes.target import named_target
 from logagent.verdict.facts import Facts
 
 MATCHING_SECONDS = 5.0
+MOST_SHOWN = 10
 # It says the partition, and of which of its strays.
 _BEGINNING = re.compile(r".+-[0-9]+\.[0-9a-f]{1,32}", re.ASCII | re.DOTALL)
 
@@ -95,16 +96,34 @@ def delete(
             flags=flags,
             approve=consent.approve,
         )
-        _say_absent(call, session, absent, "future log" if future else "log")
+        kind = Kind.FUTURE if future else Kind.CURRENT
+        for name in absent:
+            what = "future log" if future else "log"
+            call.say(f"{name}: no such {what} here{instead_of(str(name), kind, session, facts)}")
+        if topics is not None and not topics:
+            call.say(f"no topic here matches {topic!r}{instead_of(str(topic), kind, session, facts)}")
         return plan
 
     run_plan(call, make_plan, execute=consent.execute)
 
 
-def _say_absent(call: Call, session: Session, absent: Iterable[TopicPartition | str], what: str) -> None:
-    for partition in absent:
-        near = did_you_mean(str(partition), (d.name for d in session.of_kind(Kind.CURRENT)))
-        call.say(f"{partition}: no such {what} here{near}")
+def instead_of(name: str, kind: Kind, session: Session, facts: Facts) -> str:
+    """What to say of a partition, stray or topic that is not here: where it is by now, if it was set aside or marked,
+    else the nearest names. Never that of a living one: what follows is a deletion, so only orphans are named."""
+    parsed, marks = dir_names.classify(name), session.marks()
+    now: list[str] = []
+    for d in session.of_kind(Kind.STRAY, Kind.DELETE):
+        topic = full_topic(d, marks.get(d.key)) or d.topic
+        if (topic, d.partition) == (parsed.topic, parsed.partition) or topic == name:
+            done = "set aside" if d.kind is Kind.STRAY else "marked for deletion"
+            now.append(f"already {done} as {d.name} at {d.log_dir}")
+    if now:
+        more = f", and {len(now) - MOST_SHOWN} more" if len(now) > MOST_SHOWN else ""
+        return f"; {'; '.join(sorted(now)[:MOST_SHOWN])}{more}"
+    named = [
+        (facts.ruling(d).verdict, d.topic or "" if parsed.partition is None else d.name) for d in session.of_kind(kind)
+    ]
+    return did_you_mean(name, {n for _, n in named} - {n for verdict, n in named if verdict is not Verdict.ORPHAN})
 
 
 def _is_of_stray(text: str) -> bool:
@@ -126,25 +145,19 @@ def _stray(text: str, strays: list[PartitionDir]) -> str:
 def _topics(call: Call, expression: str) -> frozenset[str]:
     """The topics here that the expression matches. Evaluated in a child before the executor lock is taken, because an
     expression that backtracks may take forever."""
-    pattern = _regex(expression)
+    try:
+        pattern = compile_topics(expression)
+    except re.error as e:
+        hint = "it must match whole names"
+        raise UsageError(f"--topic {expression!r} is not a regular expression: {e}", hint=hint) from e
     known = topics_in(named_target(call.settings(), call.log_dirs).log_dirs)
     try:
-        found = work_in_child(lambda: frozenset(t for t in known if pattern.fullmatch(t)), MATCHING_SECONDS)
+        return work_in_child(lambda: frozenset(t for t in known if pattern.fullmatch(t)), MATCHING_SECONDS)
     except TimeoutError as e:
         raise UsageError(
             f"--topic {expression!r} was not matched against {len(known)} topics within {MATCHING_SECONDS:g} s",
             hint="write it without nested repetitions such as (a+)+",
         ) from e
-    if not found:
-        call.say(f"no topic here matches {expression!r}{did_you_mean(expression, known)}")
-    return found
-
-
-def _regex(text: str) -> re.Pattern[str]:
-    try:
-        return compile_topics(text)
-    except re.error as e:
-        raise UsageError(f"--topic {text!r} is not a regular expression: {e}", hint="it must match whole names") from e
 
 
 def _partition(text: str) -> TopicPartition:

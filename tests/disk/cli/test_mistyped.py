@@ -29,8 +29,14 @@ ON_A_HOST = [
      "7d hint: logagent prestart --budget 2s"),
     ("rescue --need 5xyz --execute", Exit.USAGE, "--need: '5xyz' is not a size, for example 64MiB, 1.5GiB, 10MB or "
      "1048576 hint: logagent rescue --need 50GiB"),
-    ("delete --topic ordrs --execute", Exit.OK, "no topic here matches 'ordrs'; did you mean orders? nothing to do"),
-    ("delete --partition ordrs-1 --execute", Exit.OK, "ordrs-1: no such log here; did you mean orders-1"),
+    ("delete --topic retrns --execute", Exit.OK, "no topic here matches 'retrns'; did you mean returns? nothing to do"),
+    ("delete --partition retrns-2 --execute", Exit.OK, "retrns-2: no such log here; did you mean returns-2?"),
+    # What is near is assigned, or one of its directories is (visits-1): no deletion is led there.
+    ("delete --topic ordrs --execute", Exit.OK, "no topic here matches 'ordrs' nothing to do"),
+    ("delete --partition ordrs-1 --execute", Exit.OK, "ordrs-1: no such log here nothing to do"),
+    ("delete --partition vists-1 --execute", Exit.OK, "vists-1: no such log here; did you mean visits-2?"),
+    ("delete --partition labels-0 --execute", Exit.OK, "labels-0: no such log here; already set aside as labels-0."
+     "8b6d5fdf4ca34fdf9182049bc5ca85a0-stray at "),
     ("delete --partition orders --execute", Exit.USAGE, "--partition 'orders' is not TOPIC-PARTITION: "),
     ("restore labels-0.dead --execute", Exit.USAGE, "no directory labels-0.dead in the log dirs hint: logagent scan "
      "lists them"),

@@ -99,6 +99,25 @@ def test_delete_takes_a_stray_as_printed_and_never_guesses(host: Host) -> None:
         assert ran.status == Exit.USAGE and ran.out == "", text
 
 
+@pytest.mark.parametrize("options, done", [((), "marked for deletion"), (("--quarantine",), "set aside")])
+def test_what_was_taken_away_is_said_to_be_where_it_is(host: Host, options: tuple[str, ...], done: str) -> None:
+    """A second delete must not be led to a partition that lives: `shipments-1` is near to `shipments-0`."""
+    name = taken(host, "shipments-0", *options)
+    where = host.d1 if (host.d1 / name).exists() else host.d2
+    before = host.snapshot()
+    ran = host.run("delete", "--partition", "shipments-0", *FREELY)
+    assert f"; already {done} as {name} at {where}" in " ".join(ran.err.split()), ran.err
+    assert "did you mean" not in ran.err
+    assert host.snapshot() == before
+
+
+def test_delete_is_never_led_to_a_living_partition(host: Host) -> None:
+    """Nobody says whose these are; with assignments, only orphans are named (test_mistyped)."""
+    for wanted in (("--partition", "ordrs-1"), ("--topic", "ordrs")):
+        ran = host.run("delete", *wanted, "--execute")
+        assert ran.status == Exit.OK and "ordrs" in ran.err and "orders" not in ran.err, ran.err
+
+
 def test_a_document_is_found_by_the_name_that_it_bears() -> None:
     assert run_here("schema", "logagent.plan/1").out == run_here("schema", "plan").out != ""
     other = run_here("schema", "logagent.plan/99")
