@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -81,7 +82,7 @@ class _FirstError(UnreadableError):
 
 
 class _RefusedError(UnreadableError):
-    """Kafka raises something else than an IOException, which every release dies of."""
+    """Kafka raises something else than an IOException, which every release dies of, or waits for ever."""
 
 
 _OTHERWISE: Final[dict[type[Exception], MetadataFile]] = {
@@ -155,6 +156,8 @@ def _sole_voter(log_fd: int, files: Sequence[str]) -> tuple[int, str] | None:
 
 
 def _check_text(log_fd: int, name: str, limit: FileLimit, check: Callable[[bytes], object]) -> None:
+    if stat.S_ISFIFO(os.stat(name, dir_fd=log_fd).st_mode):
+        raise _RefusedError("it is a FIFO")  # Kafka waits for a writer: it raises nothing after which it begins anew
     check(read_regular(name, limit, dir_fd=log_fd, follow=True))
 
 

@@ -95,8 +95,8 @@ not-verified                warning   all          could not be inspected from h
 in all releases: a FIFO for that of the log cleaner.
 [4] `backup.swap` from 2.6.0 on: 2.5.1 ignores it.
 [5] Also the node's own one, if `metadata.log.dir` spells the log dir otherwise than `log.dirs` does.
-[6] `quorum-state` from 3.8.0 on: earlier releases begin a new one. A cut off snapshot at offset 0 before 4.3.0. A
-snapshot that is a symlink to nowhere, where the log has all of it, before 4.2.0 (from there on a warning).
+[6] `quorum-state` from 3.8.0 on: earlier releases begin a new one, unless it is a FIFO. A cut off snapshot at offset 0
+before 4.3.0. A snapshot that is a symlink to nowhere, where the log has all of it, before 4.2.0 (then a warning).
 [7] A warning where only a record that was taken back is unsupported, of a node that is no controller.
 [8] A warning where it is only possible, and where every one of them has another replica in sync.
 [9] From 4.4.0 on also a `.txnindex` with an entry of a version that Kafka does not write.

@@ -67,8 +67,8 @@ class MetadataFile(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetadataFault:
-    """One of these that Kafka cannot read. `name`: its path below the metadata log dir. `refused`: Kafka raises
-    something else than an `IOException`. `spare`: a start does without the file, if it is not there."""
+    """One of these that Kafka cannot read. `name`: its path below the metadata log dir. `refused`: Kafka waits,
+    or raises something else than an `IOException`. `spare`: a start does without the file, if it is not there."""
 
     file: MetadataFile
     name: str

@@ -95,6 +95,13 @@ def test_a_quorum_state_that_older_releases_start_anew_differs_from_one_they_ref
     assert [f.refused for f in faults(meta)] == ([] if refused is None else [refused])
 
 
+def test_at_a_fifo_every_release_waits_for_ever(meta: Path) -> None:
+    """Nothing is thrown that older ones would start anew after; seen with 3.7.0."""
+    (meta / LOG / "quorum-state").unlink()
+    os.mkfifo(meta / LOG / "quorum-state")
+    assert [(f.file, f.refused) for f in faults(meta)] == [(MetadataFile.QUORUM_STATE, True)]
+
+
 def test_voters_that_the_configuration_does_not_name(meta: Path) -> None:
     assert [f.file for f in faults(meta, (1, 2))] == [MetadataFile.VOTERS]
     assert faults(meta, ()) == ()  # a dynamic quorum
