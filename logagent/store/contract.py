@@ -23,7 +23,7 @@ from typing import Any, TypedDict
 ASSIGNMENTS = "assignments"
 SNAPSHOT, DELTA = "snapshot", "delta"
 SNAPSHOT_KINDS = (SNAPSHOT, DELTA)
-"""Kinds of snapshots in manifests. A job from before there were deltas takes none for a whole snapshot."""
+"""Kinds of snapshots in manifests."""
 DATA = ".jsonl.gz"
 MANIFEST = ".manifest.json"
 
@@ -311,13 +311,12 @@ clock-skew, perhaps-two-machines, verdicts-differ; `cause` is that of an unknown
 `undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
 no-topic-id, sources-disagree, wrong-directory, reassigning, internal, uncommitted, stale-assignments,
 assignments-doubted.
-`window` (see `WINDOWS`) and `due_at` are what the agent reported (from `logagent.snapshot/2` on), otherwise derived
-from kind and age; an orphan that is the only copy needs approval, and so does a stray of which nothing shows that its
-host would remove it (its topic id lives and no other copy is longer, or is not proven to be gone); null if something
-has to be fixed first. `obstacle`: the guard or rule that prevents removal, in one word; `obstacle_detail`: in the
-agent's sentence. `covered`: whether another copy has all that a stray has, according to the agent. `directory_id` (of
-its log dir), `inode` and `end_offset` say which directory it is; `id` names it for `topics purge`; null: it cannot be
-requested.
+`window` (see `WINDOWS`) and `due_at` are what the agent reported, otherwise derived from kind and age; an orphan that
+is the only copy needs approval, and so does a stray of which nothing shows that its host would remove it (its topic id
+lives and no other copy is longer, or is not proven to be gone); null if something has to be fixed first. `obstacle`:
+the guard or rule that prevents removal, in one word; `obstacle_detail`: in the agent's sentence. `covered`: whether
+another copy has all that a stray has, according to the agent. `directory_id` (of its log dir), `inode` and `end_offset`
+say which directory it is; `id` names it for `topics purge`; null: it cannot be requested.
 """
 
 CHARTS: dict[str, Table] = {

@@ -7,7 +7,7 @@ base. Later ones are deltas: all but the directories in full, `changes` of the b
 the number and the SHA-256 of the `dir` lines that base and changes give together, in that order: the survivors, then
 what is new. Whatever differs makes the snapshot unreadable; it never has fewer directories.
 
-`snapshot_lines` reads every version; `/1` and `/2` are whole. Agents write with `whole_lines` and `delta_of`. No I/O.
+`snapshot_lines` reads this version and later ones. Agents write with `whole_lines` and `delta_of`. No I/O.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ NUMBERS = (
 )  # fmt: skip
 """The fields of a directory that writing to it changes, the most often changed first: last in its line, and all that
 `changes` can change."""
+_BEFORE = ("logagent.snapshot/1", "logagent.snapshot/2")
 MAX_LINE = MIB
 """The most bytes of a line of a snapshot. The longest names and paths that there are take a fraction of it."""
 MAX_UNPACKED = 256 << 20
@@ -220,13 +221,15 @@ def _grown(line: bytes, by: list[int]) -> bytes:
 
 
 def snapshot_lines(read: Callable[[str], bytes], snapshot_id: str) -> Iterator[bytes]:
-    """The lines of a snapshot of any version as if it were whole, without line ends: the head first.
+    """The lines of a snapshot as if it were whole, without line ends: the head first.
 
     `read`: the content of the data file of a snapshot in this snapshot's folder. Raises UnreadableError, also after
     lines were yielded: then none of them counts. Raises what `read` does, but for a base that is not there.
     """
     lines = _unpacked(read(snapshot_id))
     head = next(lines, b"")
+    if (why := why_too_old(_parsed(head))) is not None:
+        raise UnreadableError(why)
     base = base_of(head)
     if base is None:
         yield head
@@ -240,13 +243,28 @@ def snapshot_lines(read: Callable[[str], bytes], snapshot_id: str) -> Iterator[b
     yield from _applied(parse_json(head), lines, _lines_of_base(base, packed))
 
 
+def why_too_old(head: Mapping[str, Any]) -> str | None:
+    """Why a snapshot with this head is not read; None if it may be. Their times are texts, and they say of nothing
+    that it is absent: read as one of today, a host would have no missing replicas."""
+    if (schema := head.get("schema")) not in _BEFORE:
+        return None
+    return f"{schema} is what builds from before the first release write and read; this one reads {SNAPSHOT_SCHEMA}"
+
+
+def _parsed(head: bytes) -> dict[str, Any]:
+    try:
+        row = parse_json(head)
+    except ValueError as error:
+        raise UnreadableError("its first line cannot be read") from error
+    return row if isinstance(row, dict) else {}
+
+
 def base_of(head: bytes) -> Base | None:
     """The base that the first line of a snapshot names. Raises UnreadableError for one that cannot be."""
     try:
-        row = parse_json(head)
-        return base_named(row) if isinstance(row, dict) else None
+        return base_named(_parsed(head))
     except ValueError as error:
-        raise UnreadableError("its first line, or its base, cannot be read") from error
+        raise UnreadableError("its base cannot be read") from error
 
 
 def base_named(row: Mapping[str, Any]) -> Base | None:

@@ -1,7 +1,7 @@
 """`python -m tests.bench.fleet_night [HOSTS…]`: a fleet's night with hourly snapshots and three days in landing.
 
-First what a host publishes in a day: whole snapshots each hour (as before `logagent.snapshot/3`) beside a base and its
-deltas, with 20% of the directories written between two hours, chosen anew each hour; and the tables that either gives.
+First what a host publishes in a day: a whole snapshot each hour beside a base and its deltas, with 20% of the
+directories written between two hours, chosen anew each hour; and the tables that either gives.
 Then `fleet ingest --report`, when two of the three days were ingested before, beside ingest and report as two commands.
 Older snapshots of a day are not read: all but the first and the last are links to the last.
 """
@@ -71,14 +71,14 @@ class Day:
         at = self.midnight + timedelta(hours=hour, seconds=(self.claim.node_id or 0) % 1800)
         return replace(self.claim, snapshot_id=f"{at:%Y%m%dT%H%M%S}000Z-{self.claim.node_id}", at=at)
 
-    def head(self, claim: ManifestHead, schema: str) -> Row:
-        head: Row = {"schema": schema, "snapshot_id": claim.snapshot_id, "at": instant(claim.at), "host": claim.host}
-        head |= {"cluster_id": claim.cluster_id, "node_id": claim.node_id, "agent_version": "0.1.0"}
+    def head(self, claim: ManifestHead) -> Row:
+        head: Row = {"schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id, "at": instant(claim.at)}
+        head |= {"host": claim.host, "cluster_id": claim.cluster_id, "node_id": claim.node_id, "agent_version": "0.1.0"}
         return head | {"kafka_version": "3.9.1", "assignments": {"source": "kraft-log", "at": instant(claim.at)}}
 
     def publish_whole(self, hour: int) -> Path:
         claim = self.at(hour)
-        head = {"row": "snapshot", **self.head(claim, "logagent.snapshot/2")}
+        head = {"row": "snapshot", **self.head(claim)}
         rows = [head, *({"row": "log_dir", **r} for r in self.log_dirs), *({"row": "dir", **r} for r in self.dirs)]
         data = land(self.store, claim, map(json.dumps, rows), received_at=claim.at + timedelta(seconds=2))
         self.as_before = len(gzip.compress(gzip.decompress(data.read_bytes()), 1))
@@ -91,7 +91,7 @@ class Day:
             for number, row in enumerate(self.dirs)
         ]
         keyed.sort()
-        head = self.head(claim, SNAPSHOT_SCHEMA) | {"as_of": {}, "seen": []}
+        head = self.head(claim) | {"as_of": {}, "seen": []}
         lines = whole_lines(head, Rest(self.log_dirs), (line for _, line in keyed))
         if base is not None:
             packed = base.read_bytes()

@@ -34,6 +34,13 @@ def dir_row(name: str, id_: str | None, **fields: Any) -> dict[str, Any]:
     return row | {"verdict": None, "reason": None, "error": None} | fields
 
 
+def with_millis(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as agents write it, its times in milliseconds."""
+    times = {name: row.get(name) for name in ("newest_mtime", "marked_at", "first_seen", "due_at")}
+    said = {name: datetime.fromisoformat(at) for name, at in times.items() if isinstance(at, str)}
+    return row | {name: round(at.timestamp() * 1000) for name, at in said.items()}
+
+
 def log_dir_row(path: str = "/d0", health: str = "online", **fields: Any) -> dict[str, Any]:
     """A `log_dir` row; offline ones have no ledger."""
     kinds = dict.fromkeys(("current", "future", "stray", "delete", "other", "open_removed", "unexplained"), 0)
@@ -108,11 +115,11 @@ class Kafka:
         """Writes a snapshot file of a node; `header` overrides fields of its first row."""
         cluster = cluster_id or self.cluster_id
         claim = ManifestHead(f"{at:%H%M%S}-{node}", "snapshot", cluster, node, f"{self.name}-{node}", at)
-        first: dict[str, Any] = {"row": "snapshot", "schema": "logagent.snapshot/1", "snapshot_id": claim.snapshot_id}
+        first: dict[str, Any] = {"row": "snapshot", "schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id}
         first |= {"at": instant(at), "host": claim.host, "cluster_id": cluster, "node_id": node}
         first |= {"agent_version": "0.1.0", "kafka_version": "3.9.1", "assignments": None} | header
         places = [log_dir_row()] if log_dirs is None else list(log_dirs)
-        lines = map(json.dumps, [first, *places, *dirs])
+        lines = map(json.dumps, [first, *places, *map(with_millis, dirs)])
         return land(self.store, claim, lines, received_at=received_at or at + timedelta(seconds=2))
 
     def hourly(

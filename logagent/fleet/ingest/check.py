@@ -49,10 +49,9 @@ from logagent.fleet.tables.enclosing import worth_reading
 from logagent.fleet.tables.frames import is_removal
 from logagent.fleet.tables.store import Run
 from logagent.store.contract import ASSIGNMENTS, LEDGER, MANIFEST, OF_FILE_SYSTEM, publisher_of
-from logagent.store.snapshots import SNAPSHOT_SCHEMA, base_named, snapshot_lines
+from logagent.store.snapshots import base_named, snapshot_lines, why_too_old
 
 ASIDE = ".aside"
-_WITH_NUMBERS = ("logagent.snapshot/2", SNAPSHOT_SCHEMA)
 BAD_ROWS_KEPT = 100
 """Bad rows listed per file; the file's own entry has their total."""
 _FIELDS = (
@@ -130,7 +129,7 @@ def _read_earlier(landing: Landing, checked: Checked, entry: Row) -> None:
         reject(entry, *problem)
         return
     head = header(seen)
-    entry.update({name: value for name, value in head.items() if value is not None and name != "schema"})
+    entry.update({name: value for name, value in head.items() if value is not None})
     entry.update(earlier=True, rows=seen.rows, counted=seen.counted, odd=seen.odd)
 
 
@@ -193,12 +192,8 @@ def _make_whole(landing: Landing, checked: Checked, entry: Row, seen: Unpacked) 
 
 
 def _take(checked: Checked, entry: Row, seen: Unpacked) -> None:
-    head = header(seen)
-    schema = head.pop("schema") or ""
-    entry.update({name: value for name, value in head.items() if value is not None})
-    entry.update(status="taken", rows=seen.rows, counted=seen.counted)
-    # Times in other schema versions may be text: use the reader that accepts both.
-    entry["odd"] = seen.odd or (entry["kind"] == "snapshot" and schema not in _WITH_NUMBERS)
+    entry.update({name: value for name, value in header(seen).items() if value is not None})
+    entry.update(status="taken", rows=seen.rows, counted=seen.counted, odd=seen.odd)
     if entry["kind"] == ASSIGNMENTS:
         entry["partitions"] = seen.counted
         entry["uncommitted"] = uncommitted(seen)
@@ -504,6 +499,7 @@ def _in_head(landed: Landed, manifest: ParsedManifest, seen: Unpacked, head: Row
     yield head["cluster_id"] != landed.cluster_id, "wrong-cluster", f"its header says {head['cluster_id']}"
     if head["row"] != "snapshot":
         return
+    yield (why := why_too_old(head)) is not None, "old-schema", why or ""
     yield head["node_id"] != landed.node_id, "wrong-host", f"its header says node {head['node_id']}"
     yield head["snapshot_id"] != manifest.snapshot_id, "wrong-snapshot", f"its header says {head['snapshot_id']}"
     # Read as a whole one, a delta would be a host that has lost most of its directories.
@@ -582,7 +578,7 @@ def header(seen: Unpacked) -> Row:
     head = next(row for row in seen.others if row["row"] in ("snapshot", "assignments"))
     image = head.get("assignments")
     image = image if isinstance(image, dict) else {}
-    texts = {name: _text(head.get(name)) for name in ("agent_version", "kafka_version", "source", "boot_id", "schema")}
+    texts = {name: _text(head.get(name)) for name in ("agent_version", "kafka_version", "source", "boot_id")}
     numbers = {name: head.get(name) for name in ("offset", "metadata_version")}
     return {
         **texts,

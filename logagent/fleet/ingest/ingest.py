@@ -49,7 +49,6 @@ from logagent.fleet.tables.frames import (
     ABSENT_LINE,
     CORRUPT,
     DIR_LINE,
-    DIR_LINE_1,
     PARTITION_LINE,
     STORE,
     TIMES,
@@ -252,10 +251,10 @@ def frame_of(run: Run, entries: list[Row], table: str) -> DataFrame:
 
 
 def of_files(spark: SparkSession, clean: list[str], odd: list[str], kind: str) -> list[DataFrame]:
-    """Frames of all lines: of `clean` files the fast way, of `odd` ones (and of old versions) the slow one."""
-    ddl, any_ddl = (DIR_LINE, DIR_LINE_1) if kind == "dir" else (PARTITION_LINE, PARTITION_LINE)
+    """Frames of all lines: of `clean` files the fast way, of `odd` ones the slow one."""
+    ddl = DIR_LINE if kind == "dir" else PARTITION_LINE
     frames = [fast(spark, clean, ddl)] if clean else []
-    return frames + ([slow(spark, odd, any_ddl)] if odd else [])
+    return frames + ([slow(spark, odd, ddl)] if odd else [])
 
 
 _LINES = {
@@ -316,9 +315,7 @@ def is_good_dir() -> Column:
     whole = ~in_use | (fn.col("topic").isNotNull() & fn.col("partition").isNotNull())
     good = fn.col(CORRUPT).isNull() & named & size & partition & whole
     for name in TIMES:
-        # In lines of any version a time may be text that is no number.
-        number = fn.col(name).try_cast("bigint")
-        known = number >= FIRST_MS if name == "due_at" else number.between(FIRST_MS, LAST_MS)
+        known = fn.col(name) >= FIRST_MS if name == "due_at" else fn.col(name).between(FIRST_MS, LAST_MS)
         good = good & fn.coalesce(known, fn.lit(True))
     for name, longest in _LONGEST.items():
         good = good & _is_short(name, longest)
@@ -337,17 +334,9 @@ def good_dirs(frame: DataFrame) -> DataFrame:
             "topic": fn.coalesce("full_topic", "topic"),
             "topic_id": real_id(),
             "error": fn.left("error", fn.lit(_WORD)),
-            **{name: _instant(frame, name) for name in TIMES},
+            **{name: fn.timestamp_millis(at_most(fn.col(name), LAST_MS)) for name in TIMES},
         }
     )
-
-
-def _instant(frame: DataFrame, name: str) -> Column:
-    if frame.schema[name].dataType.typeName() == "long":
-        return fn.timestamp_millis(at_most(fn.col(name), LAST_MS))
-    number = at_most(fn.col(name).try_cast("bigint"), LAST_MS)
-    found = fn.coalesce(fn.timestamp_millis(number), fn.try_to_timestamp(fn.col(name)))
-    return fn.when(fn.unix_millis(found).between(FIRST_MS, LAST_MS), found)
 
 
 def is_good_partition() -> Column:

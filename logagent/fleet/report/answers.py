@@ -101,7 +101,6 @@ def reclaim(output: Output, scratch: Scratch) -> Reclaimable:
     none = [fn.lit(False).alias("is_orphan"), fn.lit(False).alias("only_copy")]
     whole = orphans.unionByName(others.select(*columns, *none))
     sums = [_sum(name) for name in SUMS]
-    # Not as a timestamp: a store that an older version wrote may have years that Python does not know.
     due = fn.min(fn.when(fn.col("window") == "later", fn.unix_millis("due_at"))).alias("due")
     rows = whole.groupBy(*PLACE).agg(*sums, due).collect()
     places = {(r["cluster_id"], r["node_id"], r["log_dir"]): {name: r[name] for name in SUMS} for r in rows}

@@ -159,8 +159,7 @@ def _is_elsewhere() -> Column:
 
 def _uncommitted(scope: Scope) -> Column:
     """Whether the image has an uncommitted removal of it, which a truncation of the metadata log may yet undo. There
-    are few; if there are many, or one that cannot be read (a store of an older version), nothing in their cluster is an
-    orphan."""
+    are few; if there are many, or one that cannot be read, nothing in their cluster is an orphan."""
     found = fn.lit(False)
     for cluster in scope.choice.decided:
         removals = cluster.get("uncommitted") or []

@@ -127,7 +127,7 @@ class DeltaLog:
         """
         for _ in range(MAX_TRIES):
             last = self._last or self._newest()
-            if last is None and not any(commit.has_roots for commit in commits.values()):
+            if last is None and not commits:
                 return
             actions, noted = self._next(last, commits)
             if not actions:
@@ -164,7 +164,7 @@ class DeltaLog:
         """The actions of the next version, none if nothing has changed; and what it notes."""
         before = {} if last is None else last.runs
         unread = before.keys() & set(self.store.dates()) - commits.keys()
-        runs = {day: commit.run for day, commit in commits.items() if commit.has_roots}
+        runs = {day: commit.run for day, commit in commits.items()}
         runs |= {day: before[day] for day in unread}
         mark = zlib.crc32(schema_string(self.table).encode())
         changed = sorted(day for day in before.keys() | runs.keys() if before.get(day) != runs.get(day))

@@ -127,18 +127,15 @@ def is_removal(topic_id: object, partition: object) -> bool:
 CORRUPT = "_corrupt_record"
 TIMES = ("newest_mtime", "marked_at", "first_seen", "due_at")
 
-_DIR = """
+DIR_LINE = """
     row string, log_dir string, name string, kind string, topic string, topic_truncated boolean, full_topic string,
     partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
-    newest_mtime {time}, marked_at {time}, first_offset bigint, last_segment_offset bigint, sightings bigint,
-    first_seen {time}, in_use boolean, verdict string, reason string, window string, due_at {time}, covered string,
+    newest_mtime bigint, marked_at bigint, first_offset bigint, last_segment_offset bigint, sightings bigint,
+    first_seen bigint, in_use boolean, verdict string, reason string, window string, due_at bigint, covered string,
     obstacle string, obstacle_detail string, claim string, witness string, inode bigint, end_offset bigint,
     error string, _corrupt_record string
 """
-DIR_LINE = _DIR.format(time="bigint")
-"""Lines from `logagent.snapshot/2` on: times are milliseconds since 1970."""
-DIR_LINE_1 = _DIR.format(time="string")
-"""Lines of any version: times are as in the line, RFC 3339 or milliseconds."""
+"""Times are milliseconds since 1970."""
 
 PARTITION_LINE = f"""
     row string, topic string, topic_id string, partition int, replicas array<int>, adding array<int>,
@@ -194,8 +191,6 @@ STORE: dict[str, str] = {
 """The Parquet tables of a run. `others` repeats the directories that are not current, those that their agent does not
 call `assigned`, and those that it could not read whole: a small part, which most reports need without reading
 everything."""
-ADDED = ("absent", "earlier")
-"""Tables that the commits of older versions do not have."""
 
 
 def fields(ddl: str) -> list[tuple[str, str]]:

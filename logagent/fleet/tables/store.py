@@ -29,12 +29,11 @@ from pyspark.sql import DataFrame, SparkSession
 from logagent.base.errors import Busy, ServiceUnreachable, UnreadableError
 from logagent.base.files.safe_open import parse_json
 from logagent.fleet.tables.files import Files, literal
-from logagent.fleet.tables.frames import ADDED, STORE, local_frame, shaped
+from logagent.fleet.tables.frames import STORE, local_frame, shaped
 from logagent.store.contract import LEDGER, OWN_LEDGER, as_date
 
 COMMIT_SCHEMA = "logagent.commit/2"
-BELOW_RUNS = "logagent.commit/1"
-"""Commits whose Parquet tables are in `runs/<run>/<table>/`, too."""
+_BEFORE = "logagent.commit/1"
 SMALL = ("files", "log_dirs", "nodes", "quarantine", "choice")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}")
 Row = dict[str, Any]
@@ -42,8 +41,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Commit:
-    """Which run counts for a date. `tables`: the files of each table, each `{file, bytes, rows}`. `schema`: says where
-    they are."""
+    """Which run counts for a date. `tables`: the files of each table, each `{file, bytes, rows}`."""
 
     day: date
     number: int
@@ -52,11 +50,10 @@ class Commit:
     tables: dict[str, list[Row]]
     trimmed: bool = False
     late: list[Row] = field(default_factory=list)
-    schema: str = COMMIT_SCHEMA
 
     def document(self) -> Row:
         return {
-            "schema": self.schema,
+            "schema": COMMIT_SCHEMA,
             "date": self.day.isoformat(),
             "run": self.run,
             "at": self.at,
@@ -65,33 +62,37 @@ class Commit:
             "late": self.late,
         }
 
-    @property
-    def has_roots(self) -> bool:
-        """Whether its Parquet tables are below `tables/`."""
-        return self.schema != BELOW_RUNS
-
     def folder(self, table: str) -> str:
-        """Where the files of a table are, below the store."""
-        return folder_of(self.run, table) if self.has_roots else f"runs/{self.run}/{table}"
+        return folder_of(self.run, table)
 
     def rows(self, table: str) -> int:
         return sum(int(each["rows"]) for each in self.tables[table])
 
 
 def folder_of(run: str, table: str) -> str:
-    """Where a run writes a table, below the store."""
+    """Where the files of a table are, below the store."""
     return f"tables/{table}/run={run}" if table in STORE else f"runs/{run}/{table}"
 
 
 def parsed_commit(content: bytes, day: date, number: int) -> Commit | None:
-    """The commit, if the file is complete and of that date, else None."""
+    """The commit, if the file is complete and of that date, else None. Raises `UnreadableError` for one of a build from
+    before the first release: to go on to an older commit, or to none, would be to take its date for another one."""
     try:
         read = parse_json(content)
-        if not str(read["schema"]).startswith("logagent.commit/") or read["date"] != day.isoformat():
+        schema = str(read["schema"])
+        if not schema.startswith("logagent.commit/") or read["date"] != day.isoformat():
             return None
-        tables: dict[str, list[Row]] = {name: [] for name in ADDED}
-        tables |= {str(name): [dict(each) for each in files] for name, files in read["tables"].items()}
-        if _RUN.fullmatch(read["run"]) is None or not {*STORE, *SMALL} <= tables.keys():
+        tables: dict[str, list[Row]] = {str(name): [dict(one) for one in each] for name, each in read["tables"].items()}
+        lacks = sorted({*STORE, *SMALL} - tables.keys())
+        if schema == _BEFORE or (schema == COMMIT_SCHEMA and lacks):
+            what = schema if schema == _BEFORE else f"it has no {', '.join(lacks)}"
+            raise UnreadableError(
+                f"commits/{day}/{number}.json was written by a build from before the first release ({what}; this one"
+                f" reads {COMMIT_SCHEMA})",
+                hint=f"move commits/{day} out of the store; `logagent fleet ingest --date {day}` makes it anew while"
+                " landing has that date",
+            )
+        if _RUN.fullmatch(read["run"]) is None or lacks:
             return None
         for each in (one for files in tables.values() for one in files):
             if "/" in each["file"] or int(each["bytes"]) < 0 or int(each["rows"]) < 0:
@@ -99,7 +100,7 @@ def parsed_commit(content: bytes, day: date, number: int) -> Commit | None:
         if datetime.fromisoformat(read["at"]).tzinfo is None:
             return None
         late = list(read["late"])
-        return Commit(day, number, read["run"], read["at"], tables, bool(read["trimmed"]), late, read["schema"])
+        return Commit(day, number, read["run"], read["at"], tables, bool(read["trimmed"]), late)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -161,11 +162,12 @@ class Store:
 
     def _valid(self, day: date, numbers: Iterable[int]) -> Iterator[Commit]:
         for each in numbers:
-            with suppress(OSError, Py4JError, UnreadableError):
+            try:
                 content = self.files.read(f"{self.uri}/commits/{day}/{each}.json")
-                commit = parsed_commit(content, day, each)
-                if commit is not None:
-                    yield commit
+            except (OSError, Py4JError, UnreadableError):
+                continue
+            if (commit := parsed_commit(content, day, each)) is not None:
+                yield commit
 
     def add_commit(self, commit: Commit) -> None:
         """Makes a run count, with a number above `commit.number`. Raises `LogAgentError` if another ingest was
@@ -236,10 +238,9 @@ class Store:
 
 
 def by_file_system(rows: list[Row]) -> list[Row]:
-    """Ledgers in which what log dirs have in common counts once. Of log dirs of a host on one file system (agents that
-    do not say which count as before), all but the first name that one in `shares_with`; it alone has what is
-    unexplained on the file system: what is used there and in none of them. (Agents before that said so had each call
-    the others' directories unexplained, so what they said of it is not used.)"""
+    """Ledgers in which what log dirs have in common counts once. Of log dirs of a host on one file system all but the
+    first name that one in `shares_with`; it alone has what is unexplained on the file system: what is used there and in
+    none of them."""
     together: dict[tuple[str, int, int], list[Row]] = {}
     for row in rows:
         if row["device"] is not None and row["used"] is not None and row["unexplained"] is not None:

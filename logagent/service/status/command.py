@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from logagent import __version__
 from logagent.base.console.options import RUN_AS_BROKER, Call, common
 from logagent.base.console.render import dump, human_bytes, human_ms, human_time, table
 from logagent.base.errors import Exit, NotPermitted, ServiceUnreachable
@@ -68,8 +69,8 @@ def _known_form(document: dict[str, Any], directory: str) -> dict[str, Any]:
     except ValidationError as e:
         wrong = ".".join(map(str, e.errors()[0]["loc"]))
         raise ServiceUnreachable(
-            f"what answers in {directory} is not a daemon of this version: invalid in its answer: "
-            f"{wrong or 'all of it'}",
+            f"what answers in {directory} is not a daemon of this version ({__version__}): it calls itself "
+            f"{document.get('agent_version') or 'nothing'}; invalid in its answer: {wrong or 'all of it'}",
             hint="restart the daemon after an upgrade; journalctl -u logagent shows its state",
         ) from e
     return document
@@ -120,9 +121,9 @@ def _nothing(c: dict[str, Any], mode: str) -> str:
 
 def _lines(s: dict[str, Any], now: int) -> list[str]:
     lines = [_broker(b, now) for b in s["brokers"]]
-    for f in s.get("failed", ()):  # not from a daemon of an earlier release
+    for f in s["failed"]:
         lines.append(f"{f['job']} failed {human_time(_ms(f['at']))}: {f['error']} (the daemon's log says more)")
-    if s.get("reload_failed"):
+    if s["reload_failed"]:
         r = s["reload_failed"]
         at = human_time(_ms(r["at"]))
         lines.append(f"it runs with its configuration of before; the reload of {at} failed: {r['error']}")
@@ -136,16 +137,16 @@ def _lines(s: dict[str, Any], now: int) -> list[str]:
         age = f", {human_ms(now - _ms(a['at']))} old" if a["at"] else ""
         state = f"from {a['source']}{age}" if a["usable"] else f"not usable: {a['problem'] or 'none read'}"
         lines.append(f"assignments: {state}")
-        if (doubt := a.get("log_doubt")) is not None:
+        if (doubt := a["log_doubt"]) is not None:
             lines.append(f"{doubt['says']}; hint: {doubt['hint']}")
-    if s.get("clock_doubt"):
+    if s["clock_doubt"]:
         lines.append(f"nothing is done that depends on an age: {s['clock_doubt']} ({TRUST_CLOCK})")
     for path in s["open_exchanges"]:
         lines.append(
             f"restore --replace was cut short: {path} is the directory it displaced (logagent check says more)"
         )
     for c in s["cycles"]:
-        for r in c.get("refused_because", ()):
+        for r in c["refused_because"]:
             count = c["refusals"][r["guard"]]
             lines.append(f"{c['job']}: {count} refused by guard {r['guard']}: {r['fact']}; hint: {r['hint']}")
     approval = next((c["needs_approval"] for c in s["cycles"] if c["job"] == "cleanup" and c["needs_approval"]), None)

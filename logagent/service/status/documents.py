@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired
+from typing import Literal
 
 from logagent.base.documents import Size, Time, TypedDict, strict
 from logagent.base.records import ActionKind, Health, Outcome
@@ -54,7 +54,7 @@ class StatusAssignments(TypedDict):
     at: Time | None
     usable: bool
     problem: str | None
-    log_doubt: NotRequired[LogDoubtDoc | None]
+    log_doubt: LogDoubtDoc | None
 
 
 @strict
@@ -85,7 +85,7 @@ class StatusCycle(TypedDict):
     planned: int
     results: list[StatusResult]
     refusals: dict[str, int]
-    refused_because: NotRequired[list[StatusRefusal]]
+    refused_because: list[StatusRefusal]
     waiting: int
     freed_bytes: Size
     needs_approval: str | None
@@ -139,11 +139,11 @@ class StatusDoc(TypedDict):
     brokers: list[StatusBroker]
     queue: StatusQueue | None
     assignments: StatusAssignments | None
-    clock_doubt: NotRequired[str | None]
+    clock_doubt: str | None
     open_exchanges: list[str]
     cycles: list[StatusCycle]
-    failed: NotRequired[list[StatusFailed]]
-    reload_failed: NotRequired[StatusReload | None]
+    failed: list[StatusFailed]
+    reload_failed: StatusReload | None
     running: Literal["cleanup", "queue", "inventory", "requests"] | None
     next: dict[Literal["cleanup", "queue", "health", "publish"], Time | None]
     publish: StatusPublish | None

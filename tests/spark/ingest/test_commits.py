@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.base.errors import LogAgentError
+from logagent.base.errors import LogAgentError, UnreadableError
 from logagent.fleet.ingest.dates import ingest_dates, sweep
 from logagent.fleet.job import Job, report
 from logagent.fleet.report.output import Output
@@ -101,6 +101,20 @@ def test_of_two_ingests_one_commits(store: Store, tmp_path: Path) -> None:
     assert not store.files.create_new(f"{store.uri}/commits/{DAY}/9.json", b"y")
     assert (tmp_path / "store/commits" / str(DAY) / "9.json").read_bytes() == b"x"
     assert parsed_commit(b"x", DAY, 9) is None
+
+
+def test_a_commit_of_before_the_first_release_is_refused(store: Store, tmp_path: Path) -> None:
+    """Neither an older commit nor none stands in for it: its date would be another one, or an empty one."""
+    whole = json.loads((path := tmp_path / "store/commits" / str(DAY) / "8.json").read_bytes())
+    without = whole | {"tables": {name: files for name, files in whole["tables"].items() if name != "absent"}}
+    for old, says in ((whole | {"schema": "logagent.commit/1"}, "logagent.commit/1"), (without, "it has no absent")):
+        path.write_text(json.dumps(old))
+        for read in (lambda: report(Job(store, str(tmp_path / "out"), NOW)), lambda: ingest_dates(store, None)):
+            with pytest.raises(UnreadableError, match=f"8.json was .* before the first release .{says};") as refused:
+                read()
+            assert refused.value.hint is not None and f"fleet ingest --date {DAY}" in refused.value.hint
+    path.write_text(json.dumps(whole | {"schema": "logagent.commit/3"}))
+    assert store.commit_of(DAY) is not None, "of a later release, with what is needed of it"
 
 
 def test_a_report_that_is_killed_leaves_the_last_good_one(

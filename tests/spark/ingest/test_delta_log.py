@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from logagent.fleet.ingest.dates import KEEP_RUNS, ingest_dates, sweep
 from logagent.fleet.tables import delta_log
 from logagent.fleet.tables.delta_log import DeltaLog, DeltaLogs
-from logagent.fleet.tables.frames import ADDED, STORE
-from logagent.fleet.tables.store import BELOW_RUNS, Commit, Store
+from logagent.fleet.tables.frames import STORE
+from logagent.fleet.tables.store import Commit, Store
 from tests.long_form import long_form
 from tests.spark.hand_made import AT, Kafka, dir_row
 from tests.spark.ingest.delta_reader import by_delta, by_spark, by_us, of_answer, versions
@@ -197,20 +197,6 @@ def test_a_date_whose_commits_cannot_be_read_stays(life: Life, copy: Store) -> N
     copy.refresh()
     assert _warnings(copy, copy.commits()) == [] and copy.commits().keys() == {BEFORE}
     assert _files(copy) == _named(life.last)
-
-
-def test_commits_from_before_the_tables_had_roots(life: Life, copy: Store) -> None:
-    """They are read where they are, and are not in the log."""
-    path = _folder(copy).parents[2]
-    commit = life.last[DAY]
-    for table in STORE.keys() - set(ADDED):
-        (path / commit.folder(table)).rename(path / "runs" / commit.run / table)
-    old = replace(commit, schema=BELOW_RUNS)
-    (path / "commits" / str(DAY) / "2.json").write_text(json.dumps(old.document()))
-    assert copy.commits()[DAY] == old
-    assert by_us(copy, "dirs", copy.commits()) == by_us(life.store, "dirs", life.last)
-    assert _warnings(copy, copy.commits()) == []
-    assert _files(copy) == _named({BEFORE: life.last[BEFORE]})
 
 
 def test_new_columns(life: Life, copy: Store, monkeypatch: pytest.MonkeyPatch) -> None:

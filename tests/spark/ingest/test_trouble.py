@@ -120,7 +120,7 @@ def test_landing_of_nothing_but_scraps(spark: SparkSession, tmp_path: Path) -> N
 
 
 def test_a_date_that_was_ingested_without_a_file(small: Told, tmp_path: Path) -> None:
-    """By an older version. It is no page of zeros either."""
+    """It is no page of zeros either."""
     store = _copy(small, tmp_path / "store")
     commit = store.commit_of(DAY)
     assert commit is not None

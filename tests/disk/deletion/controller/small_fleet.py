@@ -35,6 +35,7 @@ from logagent.deletion.store.requests import (
 from logagent.store.landing_files import ManifestHead, land
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, PublicKey, public_key
+from logagent.store.snapshots import SNAPSHOT_SCHEMA
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 KEY = PrivateKey("ops", b"\x01" * 32)
@@ -217,7 +218,7 @@ class SmallFleet:
         """A snapshot of what the host has under current names, and `more` rows."""
         self.snapshots += 1
         claim = ManifestHead(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", self.now)
-        rows: list[dict[str, Any]] = [{"row": "snapshot", "schema": "logagent.snapshot/1"}]
+        rows: list[dict[str, Any]] = [{"row": "snapshot", "schema": SNAPSHOT_SCHEMA}]
         rows.append({"row": "log_dir", "path": "/d1", "health": "offline" if offline else "online"})
         rows += [
             {"row": "dir", "kind": "current", "log_dir": "/d1", "name": f"{NAME}-{p}", "topic_id": i, "partition": p,
