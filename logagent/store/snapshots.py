@@ -15,11 +15,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from gzip import GzipFile
+from itertools import chain, islice
+from operator import add
 from typing import Any
 
 from logagent.base.errors import UnreadableError
@@ -41,6 +44,7 @@ MAX_UNPACKED = 256 << 20
 MAX_NEW_SHARE = 0.25
 """With a larger share of new directories a snapshot becomes the next base: it would hardly be smaller as a delta."""
 _CHANGES_A_LINE = 256
+_LINES_HELD = 4096
 _TIMES = ("newest_mtime", "marked_at", "first_seen")
 _DIR, _CHANGES, _FIRST_NUMBER = b'{"row":"dir",', b'{"row":"changes",', b',"bytes":'
 
@@ -112,12 +116,12 @@ class Delta:
             yield _CHANGES + b'"dirs":[' + part.encode() + b"]}"
         yield from self.new
 
-    def unchanged(self) -> None:
-        self._passed += 1
-
-    def changed(self, *grown: int) -> None:
-        """The next directory of the base has grown by this much, or is gone."""
-        self.changes.append(f"[{','.join(map(str, (self._passed, *grown)))}]")
+    def next_has_grown(self, by: tuple[int, ...] | None) -> None:
+        """By how much the next directory of the base has grown; None: it is gone."""
+        if by == ():
+            self._passed += 1
+            return
+        self.changes.append(f"[{','.join(map(str, (self._passed, *(by or ()))))}]")
         self._passed = 0
 
 
@@ -131,30 +135,23 @@ def delta_of(base: Base, packed: bytes, dirs: Iterable[tuple[DirKey, bytes]]) ->
         old = _Peekable(_lines_of_base(base, packed))
         for key, line in dirs:
             old.skip(key, delta)
-            if old.is_at(key) and _compare(old, line, delta):
+            grown = None
+            if old.is_at(key):
+                grown = () if old.line == line else _growth(old.line, line)
+                delta.next_has_grown(grown)
+                old.step()
+            if grown is None:
+                delta.new.append(line)
+            else:
                 digest.update(line)
                 delta.dirs += 1
-            else:
-                delta.new.append(line)
         old.skip(None, delta)
     except UnreadableError:
         return None
-    for line in delta.new:
-        digest.update(line)
+    digest.update(b"".join(delta.new))
     delta.dirs += len(delta.new)
     delta.sha256 = digest.hexdigest()
     return delta if len(delta.new) <= max(8, delta.dirs * MAX_NEW_SHARE) else None
-
-
-def _compare(old: _Peekable, line: bytes, delta: Delta) -> bool:
-    """Note how a directory differs from the base's; False if it has to be written anew."""
-    grown = () if old.line == line else _growth(old.line, line)
-    if grown == ():
-        delta.unchanged()
-    else:
-        delta.changed(*(grown or ()))
-    old.step()
-    return grown is not None
 
 
 class _Peekable:
@@ -176,13 +173,13 @@ class _Peekable:
     def skip(self, key: DirKey | None, delta: Delta) -> None:
         """Step to `key`, or to the end: what is passed is gone."""
         while self.line and (key is None or self._key < key):
-            delta.changed()
+            delta.next_has_grown(None)
             self.step()
 
 
-def _is_number(value: object) -> bool:
-    """A sum of longer ones could not be written (Python refuses integers of over 4,300 digits)."""
-    return type(value) is int and abs(value) < 1 << 63
+def _are_numbers(values: Collection[Any]) -> bool:
+    """Sums of longer ones could not be written (Python refuses integers of over 4,300 digits)."""
+    return {*map(type, values)} <= {int} and max(map(abs, values), default=0) < 1 << 63
 
 
 def numbers_of(line: bytes) -> tuple[bytes, dict[str, int]]:
@@ -192,7 +189,7 @@ def numbers_of(line: bytes) -> tuple[bytes, dict[str, int]]:
         numbers = parse_json(b"{" + line[at + 1 :]) if at > 0 else None
     except ValueError:
         numbers = None
-    if not isinstance(numbers, dict) or not all(map(_is_number, numbers.values())):
+    if not isinstance(numbers, dict) or not _are_numbers(numbers.values()):
         raise UnreadableError("a directory of a base cannot be read")
     return line[:at], numbers
 
@@ -211,11 +208,25 @@ def _growth(old: bytes, new: bytes) -> tuple[int, ...] | None:
     return tuple(grown)
 
 
+_NUMBER = rb"(-?[1-9][0-9]{0,17}|0)"
+_WRITTEN_NUMBERS = re.compile(
+    b',"bytes":' + _NUMBER + b"".join(b'(?:,"%s":%s)?' % (name.encode(), _NUMBER) for name in NUMBERS[1:]) + b"}"
+)
+_FIRST_NUMBERS = ["".join(f',"{name}":%d' for name in NUMBERS[:count]).encode() for count in range(len(NUMBERS) + 1)]
+
+
 def _grown(line: bytes, by: list[int]) -> bytes:
+    """A `dir` line whose numbers have grown. Written as agents do it, all but these stays as it is; else it is
+    parsed."""
+    found, count = _WRITTEN_NUMBERS.fullmatch(line, max(0, line.rfind(_FIRST_NUMBER))), len(by)
+    if found is not None and 2 <= count <= len(NUMBERS) and None not in (was := found.groups()[:count]):
+        now = list(map(add, map(int, was), by))
+        now[1] += by[0]
+        return line[: found.start()] + _FIRST_NUMBERS[count] % tuple(now) + line[found.end(count) :]
     start, numbers = numbers_of(line)
-    if len(by) > len(numbers):
+    if count > len(numbers):
         raise UnreadableError("its changes do not fit its base")
-    for name, more in zip(numbers, [*by, *[0] * (len(numbers) - len(by))], strict=True):
+    for name, more in zip(numbers, [*by, *[0] * (len(numbers) - count)], strict=True):
         numbers[name] += more + (by[0] if name == "allocated" else 0)
     return start + b"," + ",".join(f'"{name}":{number}' for name, number in numbers.items()).encode() + b"}"
 
@@ -293,44 +304,44 @@ def _applied(head: dict[str, Any], lines: Iterator[bytes], old: Iterator[bytes])
     """The lines after the head: those of a delta, its changes made to its base's directories."""
     digest, dirs = hashlib.sha256(), 0
 
-    def counted(line: bytes) -> bytes:
+    def counted(run: list[bytes]) -> list[bytes]:
         nonlocal dirs
-        dirs += 1
-        digest.update(line)
-        return line
+        dirs += len(run)
+        digest.update(b"".join(run))
+        return run
+
+    def taken(count: int) -> list[bytes]:
+        if len(run := list(islice(old, count))) < count:
+            raise UnreadableError("it changes more directories than its base has")
+        return run
 
     for line in lines:
         if line.startswith(_CHANGES):
-            for change in _changes(line):
-                for _ in range(change[0]):
-                    yield counted(_one_of(old))
-                if changed := change[1:]:
-                    yield counted(_grown(_one_of(old), changed))
-                else:
-                    _one_of(old)
+            held: list[bytes] = []
+            for unchanged, *by in _changes(line):
+                while unchanged + len(held) >= _LINES_HELD:
+                    yield from counted(held)
+                    held = taken(min(unchanged, _LINES_HELD))
+                    unchanged -= len(held)
+                *run, last = taken(unchanged + 1)
+                held += [*run, _grown(last, by)] if by else run
+            yield from counted(held)
         elif line.startswith(_DIR):
-            for each in old:
-                yield counted(each)
-            yield counted(line)
+            while run := list(islice(old, _LINES_HELD)):
+                yield from counted(run)
+            yield from counted([line])
         else:
             yield line
-    for each in old:
-        yield counted(each)
+    while run := list(islice(old, _LINES_HELD)):
+        yield from counted(run)
     if head.get("dirs") != dirs or head.get("dirs_sha256") != digest.hexdigest():
         raise UnreadableError("its changes and its base do not give the directories that it says")
-
-
-def _one_of(old: Iterator[bytes]) -> bytes:
-    line = next(old, None)
-    if line is None:
-        raise UnreadableError("it changes more directories than its base has")
-    return line
 
 
 def _changes(line: bytes) -> list[list[int]]:
     try:
         changes = parse_json(line)["dirs"]
-        if all(all(map(_is_number, change)) and change[0] >= 0 for change in changes):
+        if _are_numbers(list(chain.from_iterable(changes))) and all(change[0] >= 0 for change in changes):
             return list(changes)
     except (ValueError, KeyError, TypeError, IndexError):
         pass
@@ -339,15 +350,18 @@ def _changes(line: bytes) -> list[list[int]]:
 
 def _unpacked(packed: bytes) -> Iterator[bytes]:
     """The lines of a packed file, without line ends. Raises UnreadableError."""
-    left = MAX_UNPACKED
+    left, rest = MAX_UNPACKED, b""
     try:
         with GzipFile(fileobj=io.BytesIO(packed)) as file:
-            while line := file.readline(MAX_LINE + 1):
-                left -= len(line)
+            while piece := file.read(MAX_LINE):
+                left -= len(piece)
                 if left < 0:
                     raise UnreadableError(f"a snapshot unpacks to more than {MAX_UNPACKED >> 20} MiB")
-                if len(line) > MAX_LINE:
+                *lines, rest = (rest + piece).split(b"\n")
+                if len(rest) > MAX_LINE or max(map(len, lines), default=0) >= MAX_LINE:
                     raise UnreadableError("a snapshot has a line of more than 1 MiB")
-                yield line.rstrip(b"\n")
+                yield from lines
     except (OSError, EOFError, zlib.error) as error:
         raise UnreadableError(f"a snapshot is incomplete: {error}") from error
+    if rest:
+        yield rest

@@ -312,7 +312,7 @@ _KEPT: dict[str, dict[str, Any]] = {
 """What is kept of a row that the driver parses, by kind: a few kilobytes packed may be gigabytes of objects."""
 _READ = 1 << 18
 _PIECE = 1 << 20
-_LINES_A_BLOCK = 256
+_LINES_A_BLOCK = 4096
 # A byte of a name that is not UTF-8 arrives as the escape of a lone low surrogate, which Java cannot encode in UTF-8.
 _SURROGATE = re.compile(rb"\\u[dD][cCdDeEfF]")
 
@@ -340,23 +340,12 @@ def limit_of(packed: int) -> int:
     return min(LARGEST_UNPACKED, max(SMALLEST_LIMIT, LARGEST_RATIO * packed))
 
 
-def _too_much_to_keep(seen: Unpacked, counted: str) -> tuple[str, str] | None:
-    """Rows that Spark does not read are held in memory."""
-    if seen.parsed > MOST_OTHER_ROWS:
-        return "too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not of kind {counted}"
-    if seen.absent > MOST_ABSENT:
-        return "too-many-rows", f"more than {MOST_ABSENT} replicas are absent"
-    if seen.kept > MOST_KEPT:
-        return "too-large", f"its rows that are not of kind {counted} have over {MOST_KEPT} characters"
-    return None
-
-
 def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
     """Reads `file` to its end or to the first thing that is wrong with it. `counted`: the kind of row Spark reads.
 
     Raises OSError.
     """
-    seen = Unpacked()
+    seen, kind = Unpacked(), f"of kind {counted}"
     digest = hashlib.sha256()
     prefixes = tuple(f'{{"row":{space}"{counted}"'.encode() for space in ("", " "))
     limit, total, carry = limit_of(packed), 0, b""
@@ -373,8 +362,14 @@ def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
                 seen.problem = ("line-too-long", f"line {seen.rows + 1} has more than {LONGEST_LINE} bytes")
                 return seen
             _count(seen, block[:end], prefixes, counted)
-            if (problem := _too_much_to_keep(seen, counted)) is not None:
-                seen.problem = problem
+            # Rows that Spark does not read are held in memory.
+            much = (
+                (seen.parsed > MOST_OTHER_ROWS, "too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not {kind}"),
+                (seen.absent > MOST_ABSENT, "too-many-rows", f"more than {MOST_ABSENT} replicas are absent"),
+                (seen.kept > MOST_KEPT, "too-large", f"its rows that are not {kind} have over {MOST_KEPT} characters"),
+            )
+            seen.problem = first_of(much)
+            if seen.problem is not None:
                 return seen
     except (zlib.error, EOFError) as error:
         seen.problem = ("unreadable", f"not complete gzip: {error}")

@@ -187,8 +187,9 @@ def _earlier(run: Run, found: Checked) -> None:
     if not entries:
         run.write_none("earlier")
         return
-    frame = _with_image(fast(run.store.spark, [e["read_from"] for e in entries], PARTITION_LINE))
-    good = good_partitions(frame)
+    frame = fast(run.store.spark, [e["read_from"] for e in entries], PARTITION_LINE)
+    stem = fn.substring_index(fn.substring_index("file_path", "/", -1), DATA, 1)
+    good = good_partitions(frame.withColumn("image", stem))
     counts = good.groupBy("cluster_id", "image").count().collect()
     known = {(row["cluster_id"], row["image"]): row["count"] for row in counts}
     for entry in entries:
@@ -199,12 +200,6 @@ def _earlier(run: Run, found: Checked) -> None:
     whole = [e["stem"] for e in entries if e.get("earlier")]
     order = ("cluster_id", "topic", "topic_id", "partition", "image")
     run.write("earlier", _one_file(good.where(fn.col("image").isin(whole)), order))
-
-
-def _with_image(frame: DataFrame) -> DataFrame:
-    """`image`: the name of the file without its ending."""
-    name = fn.substring_index("file_path", "/", -1)
-    return frame.withColumn("image", fn.substring_index(name, DATA, 1))
 
 
 def settle(run: Run, found: Checked, landing: Landing, table: str, frame: DataFrame) -> list[Row]:

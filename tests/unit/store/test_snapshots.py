@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from logagent.base.errors import UnreadableError
 from logagent.base.records import DirKey
-from logagent.store.snapshots import Base, Rest, delta_of, dir_line, numbers_of, snapshot_lines, whole_lines
+from logagent.store import snapshots
+from logagent.store.snapshots import MAX_LINE, Base, Rest, delta_of, dir_line, numbers_of, snapshot_lines, whole_lines
 
 HEAD = {"schema": "logagent.snapshot/3"}
 REST = Rest([{"path": "/d"}], [{"topic": "t", "topic_id": None, "partition": 0, "left": None}])
@@ -73,6 +74,87 @@ def test_a_delta_reads_as_the_whole_snapshot(before: Dirs, after: Dirs) -> None:
     assert json.loads(log_dir)["path"] == "/d"
     assert json.loads(absent) == {"row": "absent", "topic": "t", "topic_id": None, "partition": 0, "left": None}
     assert sorted(dirs) == sorted(line for _, line in dirs_of(after))
+
+
+NUMBERS_AS_READ = st.lists(
+    st.tuples(
+        st.sampled_from(["allocated", "newest_mtime", "segments", "x", "bytes"]),
+        st.sampled_from(["0", "-0", "7", "-7", "007", "1.5", str(2**62), str(2**63), "9" * 18]),
+        st.sampled_from([":", ": "]),
+    ),
+    max_size=5,
+)
+CHANGE = st.lists(st.integers(-1, 9), max_size=5) | st.just([0, 2**62, 2**63 - 1]) | st.just([1, 1, 1.5])
+
+
+def applied(base: list[bytes], delta: list[bytes]) -> tuple[list[bytes], str]:
+    """Line by line: the lines of a delta, made whole, or what is wrong with it."""
+    old, found, dirs = list(base), delta[:1], []
+    for line in delta[1:]:
+        if not line.startswith(b'{"row":"changes"'):
+            dirs += [*old, line]
+            old = []
+            continue
+        changes = json.loads(line)["dirs"]
+        if not all(c and c[0] >= 0 and all(type(n) is int and abs(n) < 2**63 for n in c) for c in changes):
+            return [], "its changes cannot be read"
+        for unchanged, *by in changes:
+            if len(old) <= unchanged:
+                return [], "it changes more directories than its base has"
+            dirs, old, last = dirs + old[:unchanged], old[unchanged + 1 :], old[unchanged]
+            if by:
+                try:
+                    start, numbers = numbers_of(last)
+                except UnreadableError as error:
+                    return [], str(error)
+                if len(by) > len(numbers):
+                    return [], "its changes do not fit its base"
+                for n, name in enumerate(numbers):
+                    numbers[name] += (by[n] if n < len(by) else 0) + (by[0] if name == "allocated" else 0)
+                dirs.append(start + b"," + compact(numbers)[1:])
+    return found + dirs + old, ""
+
+
+@given(
+    st.lists(NUMBERS_AS_READ, max_size=9),
+    st.lists(st.lists(CHANGE, max_size=4) | st.just(None), max_size=4),
+    st.sampled_from([1, 2, 3, 4096]),
+)
+def test_changes_give_what_they_give_line_by_line(old: list[Any], lines: list[Any], held: int) -> None:
+    """Also of a base that no agent of ours has written, and whatever is held at a time."""
+    tails = [",".join(f'"{name}"{colon}{number}' for name, number, colon in [("bytes", "5", ":"), *row]) for row in old]
+    base = [f'{{"row":"dir","name":"t-{n}",{tail}}}'.encode() for n, tail in enumerate(tails)]
+    head: dict[str, Any] = {"row": "snapshot", "base": None}
+    files = {"base": packed([compact(head), *base])}
+    new = [
+        b'{"row":"dir","name":"new","bytes":1}' if line is None else compact({"row": "changes", "dirs": line})
+        for line in lines
+    ]
+    head["base"] = {"snapshot_id": "base", "sha256": hashlib.sha256(files["base"]).hexdigest()}
+    expected, wrong = applied(base, [b"", *new])
+    head |= {"dirs": len(expected) - 1, "dirs_sha256": hashlib.sha256(b"".join(expected)).hexdigest()}
+    files["delta"] = packed([compact(head), *new])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(snapshots, "_LINES_HELD", held)
+        if wrong:
+            with pytest.raises(UnreadableError, match=wrong):
+                read(files)
+        else:
+            assert read(files)[1:] == expected[1:]
+
+
+@pytest.mark.parametrize("line", [b"x" * (MAX_LINE - 1), b"x" * (2 * MAX_LINE)])
+@pytest.mark.parametrize("tail", [b"", b"\n", b"y", b"y\n", b"\n\n", b"yy"])
+@pytest.mark.parametrize("before", [b"\n", b"\nx\n", b"\n" + b"z" * 600_000 + b"\n"])
+def test_a_line_has_at_most_a_megabyte_with_its_end(before: bytes, line: bytes, tail: bytes) -> None:
+    text = b"{}" + before + line + tail
+    lines = text.splitlines(keepends=True)
+    files = {"delta": gzip.compress(text, 1)}
+    if max(map(len, lines)) > MAX_LINE:
+        with pytest.raises(UnreadableError, match="line of more than 1 MiB"):
+            read(files)
+    else:
+        assert read(files) == [each.rstrip(b"\n") for each in lines]
 
 
 BEFORE: Dirs = {f"t-{n}": {"bytes": n, "first_offset": n} for n in range(9)}
