@@ -75,4 +75,4 @@ def compare(block: Block, printed: str) -> None:
     lines = [re.sub(r"\s+", " ", line) for line in printed.splitlines()]
     for line in block.text.splitlines():
         words = [re.escape(word).replace("…", r"\S*") for word in re.sub(r"[\d.]+ [KMG]?i?B\b", "…", line).split()]
-        assert any(re.search(r"\b.*?".join(words), there) for there in lines), f"{line!r}\n{printed}"
+        assert any(re.search(r"(?!\w).*?".join(words), there) for there in lines), f"{line!r}\n{printed}"

@@ -11,7 +11,7 @@ from contextlib import chdir
 import click
 
 from logagent.cli import run
-from logagent.demo.host import lay_out, make_folder
+from logagent.demo.host import SHELL, lay_out, make_folder
 from logagent.demo.stage import Stage, own_environment
 from logagent.demo.story import run_story
 
@@ -19,19 +19,25 @@ from logagent.demo.story import run_story
 @click.command()
 @click.option("--dir", "wanted", metavar="DIR", help="Where to create the host (a new or empty directory).")
 @click.option("--keep/--no-keep", default=True, help="Keep the directory afterwards (the default), or remove it.")
+@click.option("--only-host", is_flag=True, help="Only create the host, and leave the commands to you.")
 @click.option("--no-color", is_flag=True, help="No colors (same as NO_COLOR).")
-def demo(wanted: str | None, keep: bool, no_color: bool) -> None:
+def demo(wanted: str | None, keep: bool, only_host: bool, no_color: bool) -> None:
     """Run scan, plan, delete, restore, queue and removal on a temporary host, and show what each changes on disk; then
     one request that the agents of three hosts carry out.
 
     The host is the disk of a real Kafka 3.9.1 broker that comes with this package. Everything printed was done by the
     real commands and checked: the exit status is 0 only if every step did what it should. It needs no broker, no root
-    and no network, and touches nothing outside the directory.
+    and no network, and touches nothing outside the directory. With --only-host the host is as the broker left it, for
+    the tutorial of the first day.
     """
     started = time.monotonic()
     color = not no_color and "NO_COLOR" not in os.environ and sys.stdout.isatty()
     folder = make_folder(wanted)
     lay_out(folder)
+    if only_host:
+        click.echo(f"A Kafka host to try things on: cd {folder} && . ./{SHELL}")
+        click.echo("From then on, logagent means this host in that shell. Remove the directory when you are done.")
+        return
     stage = Stage(folder, run, color)
     try:
         with own_environment(color=color), chdir(folder):

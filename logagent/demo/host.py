@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -30,6 +31,7 @@ LOG_DIRS = ("d1", "d2")
 CONFIG = "logagent.toml"
 ASSIGNMENTS = "assignments.json"
 STATE_DIR = "state"
+SHELL = "env.sh"
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint")
 _LONGEST_NAME = 255
 # The records are as old as the disk's archive: under the default of seven days a restored topic's would all be due.
@@ -42,6 +44,15 @@ version = "3.9.1"
 sources = ["file"]
 file = "{assignments}"
 max_age = "36500d"  # on a real host 15m: what is older proves nothing. Here you may look around as long as you like.
+"""
+# Those that concern no host are left as they are typed.
+_SHELL = """# . ./env.sh in a shell: `logagent COMMAND` is about this host there.
+logagent() {{
+    case "${{1:-}}" in
+    "" | -* | demo | fleet | schema | topics) command logagent "$@" ;;
+    *) command logagent "$@" --config {folder}/logagent.toml --state-dir {folder}/state ;;
+    esac
+}}
 """
 
 
@@ -100,6 +111,7 @@ def lay_out(folder: Path) -> None:
     export_assignments(folder)
     config = _CONFIG.format(properties=properties, assignments=folder / ASSIGNMENTS)
     (folder / CONFIG).write_text(config, encoding="utf-8")
+    (folder / SHELL).write_text(_SHELL.format(folder=shlex.quote(str(folder))), encoding="utf-8")
 
 
 def export_assignments(folder: Path) -> None:

@@ -145,10 +145,10 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     It fits the terminal, COLUMNS, or 200 columns in a pipe: a "text" column is folded at words, a "path" is shortened
     (`shortened`), "left" and "right" stay whole. Of a "dir", `LOG_DIR/NAME`, topic and partition are never cut: where
     there is no room the UUID is, as in a "name"; then the log dir becomes a line above its rows; at last a longer name
-    takes a line of its own. In a pipe it stays whole. If that is not enough, columns whose kind ends in "?" are left
-    out, the last one first, and the title says so; if even that is not enough, a terminal gets one block per row, and
-    in a pipe the lines are longer: no word is broken that `grep` looks for. A column without a single cell in it is not
-    drawn.
+    takes a line of its own. In a pipe it stays whole. An "above" column goes into the line of the log dir. If that is
+    not enough, columns whose kind ends in "?" are left out, the last one first, and a line below the title says so; if
+    even that is not enough, a terminal gets one block per row, and in a pipe the lines are longer: no word is broken
+    that `grep` looks for. A column without a single cell in it is not drawn.
     """
     cells = [[visible(cell) for cell in row] for row in rows]
     shown = [i for i in range(len(columns)) if not cells or any(row[i] for row in cells)]
@@ -157,16 +157,17 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     on_terminal = sys.stdout.isatty()
     room = get_terminal_size((PIPE_WIDTH, 0)).columns
     fit = _fitted(columns, cells, shown, room, on_terminal=on_terminal)
-    left_out = [columns[i][0] for i in shown if i not in fit.shown]
+    left_out = [columns[i][0] for i in shown if i not in (*fit.shown, *fit.above)]
+    title = "\n".join(_wrapped(visible(title), room))
     if left_out:
-        title = f"{title} (no room for {', '.join(left_out)})"
+        how = "Widen the terminal or use --json." if on_terminal else "--json has them."
+        title += "\n" + "\n".join(_wrapped(f"Hidden columns: {', '.join(left_out)}. {how}", room))
     columns = [columns[i] for i in fit.shown]
     if fit.widths is None and on_terminal:
         drawn = _blocks(title, columns, [[row[i] for i in fit.shown] for row in cells])
     else:
         cells = [[row[i] for i in fit.shown] for row in fit.cells]
         widths = fit.widths or _natural(columns, cells)
-        title = "\n".join(_wrapped(visible(title), room))
         drawn = _drawn(
             title, columns, cells, widths, fit.log_dirs, bold_head=color and on_terminal, one_line=not on_terminal
         )
@@ -175,11 +176,12 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
 
 
 class _Fitted(NamedTuple):
-    """How the rows are written, the log dir of each if it stands above them, which columns are shown, and their widths;
-    None if that is still too wide."""
+    """How the rows are written, what stands above each (its log dir, and what the columns `above` have), which columns
+    are shown, and their widths; None if that is still too wide."""
 
     cells: Sequence[Sequence[str]]
     log_dirs: Sequence[str]
+    above: list[int]
     shown: list[int]
     widths: list[int] | None
 
@@ -187,13 +189,18 @@ class _Fitted(NamedTuple):
 def _fitted(
     columns: Sequence[tuple[str, str]], cells: list[list[str]], shown: list[int], room: int, *, on_terminal: bool
 ) -> _Fitted:
-    shown = list(shown)
+    shown, above = list(shown), list[int]()
 
     def widths(of: Sequence[Sequence[str]], least: Mapping[str, int], *, words: bool = True) -> list[int] | None:
         return _widths([columns[i] for i in shown], [[row[i] for i in shown] for row in of], room, least, words=words)
 
     for written, log_dirs in _written(columns, cells) if on_terminal else iter([(cells, list[str]())]):
         measured = written
+        if log_dirs:
+            above = [i for i in shown if columns[i][1] == "above?"]
+            shown = [i for i in shown if i not in above]
+            of_rows = ([f"{columns[i][0]} {row[i]}" for i in above if row[i]] for row in written)
+            log_dirs = ["   ".join([log_dir, *rest]) for log_dir, rest in zip(log_dirs, of_rows, strict=True)]
         if log_dirs or not on_terminal:
             measured = _without_long_names(columns, written, one_line=not on_terminal)
         found = widths(measured, _COMFORTABLE)
@@ -208,7 +215,7 @@ def _fitted(
     if found is None:
         last = _LEAST if on_terminal else _LEAST_IN_PIPE
         found = widths(measured, last) or (widths(measured, last, words=False) if on_terminal else None)
-    return _Fitted(written, log_dirs, shown, found)
+    return _Fitted(written, log_dirs, above, shown, found)
 
 
 def _without_long_names(

@@ -68,13 +68,13 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool, follo
 
 def _show(call: Call, entries: Sequence[Entry]) -> None:
     columns = [("id", "right"), ("at", "left"), ("action", "left"), ("directory", "dir")]
-    columns += [("allocated", "right?"), ("size", "right?")]
-    columns += [("outcome", "left"), ("by", "left?"), ("plan", "left?")] + [("error", "text")] * call.verbose
+    columns += [("outcome", "left"), *[("error", "text")] * call.verbose]
+    columns += [("plan", "above?"), ("allocated", "right?"), ("by", "left?"), ("size", "right?")]
     rows = [
         [str(e.id), human_time(e.at_ms), e.intent.action.value, f"{e.intent.log_dir}/{e.intent.name}",
-         "" if e.intent.allocated is None else human_bytes(e.intent.allocated), human_bytes(e.intent.bytes),
-         e.outcome.value if e.outcome else "unfinished", e.intent.actor,
-         e.intent.plan_id, *[e.error or ""] * call.verbose]
+         e.outcome.value if e.outcome else "unfinished", *[e.error or ""] * call.verbose, e.intent.plan_id,
+         "" if e.intent.allocated is None else human_bytes(e.intent.allocated), e.intent.actor,
+         human_bytes(e.intent.bytes)]
         for e in entries
     ]  # fmt: skip
     table("History", columns, rows, color=call.color)

@@ -62,15 +62,23 @@ def _nothing_is_known(host: PrivateHost) -> None:
     host.write("/etc/logagent/logagent.toml", _toml().replace('sources = ["file"]', 'sources = ["kraft-log"]'))
 
 
+def _young(host: PrivateHost) -> None:
+    """The records are as old as the disk: retention would delete what is restored."""
+    properties = host.path("/etc/kafka/server.properties")
+    properties.write_text(f"{properties.read_text()}\nlog.retention.hours=876000\n")
+
+
 # What the text before a block supposes, by the beginning of the block.
 GIVEN: dict[str, Callable[[PrivateHost], None]] = {
     "logagent rescue --state-dir /run": _full_again,
     "logagent queue    ": _nothing_is_known,
+    "logagent delete --partition returns-2 --quarantine --execute\nlogagent history": _young,
 }
 
 
 # The ```bash blocks, by page and beginning: where they are run, or why not.
 LIVE = "tests/broker/test_documents_run_live.py runs it as it is, with a real broker and Spark"
+SECURE = "tests/broker/admin/test_secure_page.py has the page's files and rights, with a real broker"
 ELSEWHERE = {
     ("README.md", "python3 -m venv"): ".ci/run ends with it",
     ("README.md", "packaging/build.sh"): "tests/package/booted.py installs it on a machine that boots",
@@ -78,6 +86,7 @@ ELSEWHERE = {
     ("docs/how-to/containers.md", "kubectl exec"): "not ours but `logagent status` and `scan`, which others run",
     ("docs/how-to/delete-a-topic.md", "export LOGAGENT_ORDERS_KEY_FILE"): LIVE,
     ("docs/how-to/delete-a-topic.md", "logagent topics purge"): LIVE,
+    ("docs/first-day.md", "cd .."): "it removes the tutorial's directory",
     ("docs/how-to/fleet-report.md", "logagent fleet ingest"): LIVE,
     ("docs/how-to/fleet-report.md", "logagent fleet demo"): ".ci/run ends with it",
     (
@@ -101,6 +110,13 @@ ELSEWHERE = {
         "docs/how-to/take-away.md",
         "kafka-reassign-partitions.sh",
     ): "Kafka's own, in tests/broker/check/test_leave_live.py",
+    (
+        "docs/how-to/from-report-to-enforce.md",
+        "logagent config check",
+    ): "tests/package/booted.py reloads the service of a machine that boots",
+    ("docs/how-to/sasl-tls.md", "install -o root"): SECURE,
+    ("docs/how-to/sasl-tls.md", "kafka-acls.sh"): SECURE,
+    ("docs/how-to/sasl-tls.md", "keytool"): "Java's and OpenSSL's own; tests/unit/kafka/admin has what is read",
     ("docs/how-to/take-away.md", "kafka-cluster.sh"): "Kafka's own: nothing of it is ours",
 }
 
@@ -122,14 +138,17 @@ PASTED = ("docs/index.md", "docs/how-to/install.md")
 
 @pytest.mark.parametrize("page", SHOWN, ids=name_of)
 def test_every_shell_block_works_as_pasted(page: Path, host: PrivateHost) -> None:
-    printed, plans = "", Plans()
+    printed, plans, entered = "", Plans(), list[str]()
     for block in blocks(page):
         if block.language == "sh":
             printed = ""
             for _, prepare in filter(lambda given: block.text.startswith(given[0]), GIVEN.items()):
                 prepare(host)
             for line in filter(str.strip, block.text.splitlines()):
-                out = run(host, plans.named(line), shell=name_of(page) in PASTED)
+                if line.startswith(("cd ", ". ")):
+                    entered.append(line)  # into every later line's shell, too
+                    continue
+                out = run(host, plans.named(line), entered, shell=name_of(page) in PASTED)
                 plans.remember(out)
                 printed += out
         elif block.language == "text" and block.follows:
