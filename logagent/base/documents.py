@@ -7,16 +7,24 @@ Documents are not pydantic models because names on disk need not be UTF-8, which
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, with_config
+from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from logagent.base.claims import Claim, Witness
-from logagent.base.time_field import Time
 
 __all__ = ["AsOf", "ClaimDoc", "Size", "Time", "TypedDict", "strict"]
 
+
+def _is_a_time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"), AfterValidator(_is_a_time)]
+"""RFC 3339 in UTC with milliseconds."""
 
 Size = Annotated[int, Field(ge=0)]
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+
+from logagent.base.reason import Reason
 
 
 def version_text_or_none(version: Version | None) -> str | None:
@@ -133,11 +134,11 @@ class KafkaVersion:
         runs = (version for source, version in self.newer if source is VersionSource.RUNNING)
         return next(runs, None) if self.source is VersionSource.CONFIGURED else None
 
-    def doubt(self) -> Doubt | None:
+    def doubt(self) -> Reason | None:
         """Why the version is older than some source says, or unknown; None if no source contradicts another."""
         if self.last_run.unread is not None and self.version is None:
             hint = f"start the broker: logagent notes its version again; or remove {self.last_run.file} if"
-            return Doubt(self.last_run.unread, f"{hint} kafka.version is right")
+            return Reason(self.last_run.unread, f"{hint} kafka.version is right")
         if not self.newer or self.version is None or self.source is None:
             return None
         newer = " and ".join(self._described(source, version) for source, version in self.newer)
@@ -154,7 +155,7 @@ class KafkaVersion:
             hint = "correct kafka.version, or where the older one is still installed"
         else:
             hint = "this ends once the broker has started as what it is to be, and logagent has seen it serve"
-        return Doubt(fact, hint)
+        return Reason(fact, hint)
 
     def _described(self, source: VersionSource, version: Version) -> str:
         match source:
@@ -169,13 +170,6 @@ class KafkaVersion:
             case VersionSource.METADATA:
                 words = "the metadata.version of its cluster needs"
         return f"{words} {version_text(version)}"
-
-
-class Doubt(NamedTuple):
-    """What contradicts what, and what to do about it."""
-
-    fact: str
-    hint: str
 
 
 UNKNOWN_VERSION = KafkaVersion()

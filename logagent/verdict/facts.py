@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from logagent.base.claims import Claim, Held, Moment, Proof, Unmet, Witness, holds
 from logagent.base.kafka_version import UNKNOWN_VERSION, KafkaVersion
+from logagent.base.reason import Reason
 from logagent.base.records import DirKey, Health, Holder, Identity, PartitionDir, RemovedFile, Verdict
 
 
@@ -119,27 +120,6 @@ class Keys:
         return self._make()
 
 
-class NotSeen(NamedTuple):
-    """A log dir that may contain partitions that cannot be seen now, in words, and what to do about it."""
-
-    fact: str
-    hint: str
-
-
-class NoJournal(NamedTuple):
-    """Why a command that acts gets no journal, in words, and what to do about it."""
-
-    fact: str
-    hint: str
-
-
-class Unchangeable(NamedTuple):
-    """Why the kernel would not let us change a directory, in words, and what to do about it."""
-
-    fact: str
-    hint: str
-
-
 def unseen_log_dirs(log_dirs: Iterable[LogDirFacts]) -> dict[str, str]:
     """The log dirs that may contain what cannot be seen now, with the fact in words: offline, or without
     `meta.properties` while others have it."""
@@ -172,7 +152,7 @@ class Facts:
     log_dirs: Mapping[str, LogDirFacts]
     cluster_problems: Mapping[str, str] = field(default_factory=dict)
     rulings: Mapping[DirKey, Ruling] = field(default_factory=dict)
-    journal_problem: NoJournal | None = None
+    journal_problem: Reason | None = None
     delete_topic_enable: bool = True
     kafka_version: tuple[int, ...] | None = None
     known_version: KafkaVersion = UNKNOWN_VERSION
@@ -182,11 +162,11 @@ class Facts:
     partition_bytes: int = 0
     assigned_dirs: Iterable[DirKey] = ()
     left_out: tuple[str, ...] = ()
-    forgotten: NotSeen | None = None
+    forgotten: Reason | None = None
     directory_ids: Callable[[], frozenset[str]] = frozenset
     strays: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
     duplicates: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
-    unchangeable: Mapping[DirKey, Unchangeable] = field(default_factory=dict)
+    unchangeable: Mapping[DirKey, Reason] = field(default_factory=dict)
     age_ms: int = 0
     max_age_ms: int = 900_000
     _late_looks: dict[tuple[Claim, Witness], Unmet | None] = field(
@@ -209,23 +189,23 @@ class Facts:
         started_ms = where.holder.start_time_ms if where is not None else None
         return Moment(self.now_ms + self.age_ms, made_ms, self.max_age_ms, started_ms)
 
-    def not_seen(self) -> NotSeen | None:
+    def not_seen(self) -> Reason | None:
         """A log dir that may contain partitions that cannot be seen now: it is offline, it has no `meta.properties`
         while others have one (after a reboot with a dead disk, the mount point is such a directory and not offline at
         all), or it was not looked at, by our own configuration, by the broker's (cut short, perhaps) or by what
         the cluster has for this node."""
         for fact in unseen_log_dirs(self.log_dirs.values()).values():
-            return NotSeen(fact, "repair that log dir first")
+            return Reason(fact, "repair that log dir first")
         if self.forgotten is not None:
             return self.forgotten
         if self.left_out:
             hint = "name all log dirs of the broker with --log-dir, or none"
-            return NotSeen(f"log dir {self.left_out[0]} was not looked at", hint)
+            return Reason(f"log dir {self.left_out[0]} was not looked at", hint)
         missing = self.directory_ids() - {f.directory_id for f in self.log_dirs.values() if not f.quarantine}
         if missing:
             hint = "name it with --log-dir, or name --kafka-config; if log.dirs no longer has it, logagent check says"
             hint += " what a start would make of that"
-            return NotSeen(f"log dir with directory.id {min(missing)} (by the assignments) was not looked at", hint)
+            return Reason(f"log dir with directory.id {min(missing)} (by the assignments) was not looked at", hint)
         return None
 
     def ruling(self, directory: PartitionDir) -> Ruling:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from logagent.base.reason import Reason
 from logagent.base.records import DirKey, Kind, PartitionDir
 from logagent.kafka.image import AssignmentImage, Source
 
@@ -132,14 +133,15 @@ def named(partitions: Sequence[object]) -> str:
     return f"1 partition ({names}) is" if len(partitions) == 1 else f"{len(partitions)} partitions ({names}) are"
 
 
-def in_words(left: LeftLogDir) -> tuple[str, str]:
+def in_words(left: LeftLogDir) -> Reason:
     """What a start would do, and the two ways out."""
     back = "put it back into log.dirs before the broker starts"
     not_named = f"log.dirs does not name {left.name} any more (known by {left.known_by})"
     if not left.partitions:
         inside = f"{named(left.held)} in it" if left.held else "it cannot be inspected"
         says = f"{not_named}, {inside}, and no assignments say whether a start would make partitions anew, empty"
-        return says, f"{back}; or, if the broker was meant to lose it, restart logagent (systemctl restart logagent)"
+        hint = f"{back}; or, if the broker was meant to lose it, restart logagent (systemctl restart logagent)"
+        return Reason(says, hint)
     what = f"{named(left.partitions)} {'assigned to it' if left.known else 'assigned to this broker and may be in it'}"
     loss = "each has another replica in sync, from which it is copied again"
     if left.only_copies:
@@ -149,12 +151,12 @@ def in_words(left: LeftLogDir) -> tuple[str, str]:
     says += " they are duplicates, with which no broker starts"
     out = "start without it once what is in it is elsewhere: another replica of each is in sync (kafka-topics.sh"
     out += " --describe)"
-    return says, f"{back}; or {out}"
+    return Reason(says, f"{back}; or {out}")
 
 
 def as_told(missing: Missing) -> list[str]:
     """A sentence for each log dir that may have what a start makes anew."""
-    told = ["{}; {}".format(*in_words(left)) for left in missing.left]
+    told = [f"{why.fact}; {why.hint}" for why in map(in_words, missing.left)]
     return [*told, *([missing.doubt] if missing.doubt is not None else [])]
 
 

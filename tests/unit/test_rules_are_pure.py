@@ -24,6 +24,7 @@ RULES = (
     "base/dir_names.py",
     "base/errors.py",
     "base/kafka_version.py",
+    "base/reason.py",
     "base/records.py",
     "base/sizes.py",
     "base/times.py",

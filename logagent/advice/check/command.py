@@ -184,7 +184,7 @@ def check_leave(call: Call, log_dir: str, file: str | None) -> None:
 
 def _close(call: Call, answer: Leave, file: str | None, config: str | None) -> None:
     for obstacle in answer.obstacles:
-        call.say(obstacle.says)
+        call.say(obstacle.fact)
         if file is None or obstacle.code != "assigned":
             call.say(f"  hint: {obstacle.hint}")
     if answer.may_leave:
@@ -257,7 +257,7 @@ def _leave_document(call: Call, answer: Leave, now_ms: int, as_of_ms: int | None
         "log_dir": answer.log_dir,
         "may_leave": answer.may_leave,
         "assignments_as_of": rfc3339_or_none(as_of_ms),
-        "obstacles": [o._asdict() for o in answer.obstacles],  # type: ignore[misc]
+        "obstacles": [{"code": o.code, "says": o.fact, "hint": o.hint} for o in answer.obstacles],
         "dirs": [_left_row(each) for each in answer.left],
         "reassignment": answer.reassignment,
         "cordon": answer.cordon,

@@ -21,6 +21,7 @@ from logagent.base.errors import ItemFailed, NotAsPlanned, UnreadableError
 from logagent.base.linux.access import READ, SEARCH, WRITE, may_as_any_owner, user_name
 from logagent.base.linux.mounts import kind_of, mounts
 from logagent.base.linux.syscalls import Attributes, attributes, on_lower_layer
+from logagent.base.reason import Reason
 from logagent.base.records import ActionKind
 from logagent.cleanup.plan.plan import Proposal
 from logagent.disk.log_dir import OPEN_CHILD, OpenLogDir
@@ -28,7 +29,6 @@ from logagent.disk.started_mark import is_started
 from logagent.disk.work_control import MAX_CHUNK, MIB
 from logagent.kafka.files.checkpoint_files import read_checkpoint
 from logagent.kafka.files.segment_files import indexes_to_rebuild, read_segment_files
-from logagent.verdict.facts import Unchangeable
 
 # Kafka makes no directories in a partition's. What is deeper fails at the act, if it does.
 _MOST_LEVELS = 16
@@ -72,9 +72,9 @@ class Ways:
         self.actor = actor
         self._above: Attributes | None = None
         self._kind: str | None = None
-        self._closed: Unchangeable | None = None
+        self._closed: Reason | None = None
 
-    def why_not(self, p: Proposal) -> Unchangeable | None:
+    def why_not(self, p: Proposal) -> Reason | None:
         """Why the kernel would not permit `p`; None if nothing is known against it. Raises KafkaStorageError or
         ItemFailed if it cannot be looked at."""
         with self.source.acting("look", p.dir.name):
@@ -89,7 +89,7 @@ class Ways:
             finally:
                 os.close(fd)
 
-    def _found(self, p: Proposal, fd: int) -> Iterator[Unchangeable]:
+    def _found(self, p: Proposal, fd: int) -> Iterator[Reason]:
         path, own = f"{self.source.path}/{p.dir.name}", attributes(fd)
         if p.action is not ActionKind.REMOVE_LEFTOVERS:
             yield from self._leaves(path, own)
@@ -107,7 +107,7 @@ class Ways:
         elif p.action is ActionKind.REMOVE_LEFTOVERS:
             yield from self._unlinked(path, fd, own, p.leftovers)
 
-    def _leaves(self, path: str, own: Attributes) -> Iterator[Unchangeable]:
+    def _leaves(self, path: str, own: Attributes) -> Iterator[Reason]:
         """Its name may be taken from the directory that it is in, and given to it in the other one."""
         yield from _fixed(path, own.fixed)
         if self._above is None:
@@ -118,39 +118,39 @@ class Ways:
         if self._above.mode & stat.S_ISVTX and not self.actor.may_as_owner(own.uid, self._above.uid):
             yield _sticky(self.actor, self.source.path, path, own)
 
-    def _places(self) -> Iterator[Unchangeable]:
+    def _places(self) -> Iterator[Reason]:
         for place in dict.fromkeys((self.source, self.target)):
             there = attributes(place.fd)
             if os.statvfs(place.fd).f_flag & os.ST_RDONLY:
                 where = f"the file system of {place.path} is mounted read-only"
-                yield Unchangeable(where, "find out why (dmesg), and mount it for writing")
+                yield Reason(where, "find out why (dmesg), and mount it for writing")
             yield from _fixed(place.path, there.fixed)
             if not _may(place.fd, ".", WRITE | SEARCH):
                 yield _no_permission(self.actor, place.path, there)
 
-    def _renamed(self, path: str, fd: int) -> Iterator[Unchangeable]:
+    def _renamed(self, path: str, fd: int) -> Iterator[Reason]:
         if self.target is not self.source:
             if self.target.mount_id != self.source.mount_id:
                 fact = f"{self.target.path} is on another mount than {self.source.path}, and nothing is ever copied"
-                yield Unchangeable(fact, "name a quarantine directory that is reached through the same mount")
+                yield Reason(fact, "name a quarantine directory that is reached through the same mount")
             if not _may(fd, ".", WRITE):
                 yield _no_permission(self.actor, path, attributes(fd))
         kind = self._kind = kind_of(fd) if self._kind is None else self._kind
         if not takes_noreplace(kind, _zfs_version):
-            yield Unchangeable(
+            yield Reason(
                 f"{path} is on {kind}, where names cannot be changed without replacing others (RENAME_NOREPLACE)",
                 "use a local file system, or run it where this one is local; what is marked or stray already can be"
                 " removed here",
             )
         if on_lower_layer(fd) and not _overlay_moves(fd):
             fact = f"{path} is in a lower layer of an overlay file system, which renames no directory from there"
-            yield Unchangeable(
+            yield Reason(
                 fact,
                 "no broker can rename it either: give log.dirs a volume of their own, or mount the overlay with "
                 "redirect_dir=on",
             )
 
-    def _emptied(self, path: str, fd: int, own: Attributes, levels: int = _MOST_LEVELS) -> Iterator[Unchangeable]:
+    def _emptied(self, path: str, fd: int, own: Attributes, levels: int = _MOST_LEVELS) -> Iterator[Reason]:
         """Everything in the open directory may be removed."""
         if not _may(fd, ".", READ | WRITE | SEARCH):
             yield _no_permission(self.actor, path, own)
@@ -159,7 +159,7 @@ class Ways:
 
     def _unlinked(
         self, path: str, fd: int, own: Attributes, names: Sequence[str], levels: int = _MOST_LEVELS
-    ) -> Iterator[Unchangeable]:
+    ) -> Iterator[Reason]:
         """These entries of the open directory may be removed."""
         if names and not _may(fd, ".", WRITE | SEARCH):
             yield _no_permission(self.actor, path, own)
@@ -178,7 +178,7 @@ class Ways:
             elif found.size > MAX_CHUNK and _is_shortened(found) and not _may(fd, name, WRITE):
                 yield _no_permission(self.actor, f"{path}/{name}", found)
 
-    def _below(self, path: str, fd: int, name: str, levels: int) -> Iterator[Unchangeable]:
+    def _below(self, path: str, fd: int, name: str, levels: int) -> Iterator[Reason]:
         if levels == 0:
             return
         try:
@@ -193,14 +193,14 @@ class Ways:
         finally:
             os.close(below)
 
-    def _forbidden(self, name: str, wants: int) -> Unchangeable | None:
+    def _forbidden(self, name: str, wants: int) -> Reason | None:
         with suppress(FileNotFoundError):
             if not _may(self.source.fd, name, wants):
                 return _no_permission(self.actor, f"{self.source.path}/{name}", attributes(self.source.fd, name))
         return None
 
 
-def why_not_replaced(log_dir: OpenLogDir, file: str, actor: Actor) -> Unchangeable | None:
+def why_not_replaced(log_dir: OpenLogDir, file: str, actor: Actor) -> Reason | None:
     """Why a checkpoint of the log dir cannot be replaced by one of the same owner and mode; None if it can be, or is
     not there. Raises KafkaStorageError or ItemFailed."""
     path = f"{log_dir.path}/{file}"
@@ -215,7 +215,7 @@ def why_not_replaced(log_dir: OpenLogDir, file: str, actor: Actor) -> Unchangeab
     return next(_fixed(path, found.fixed), None)
 
 
-def why_not_read(log_dir: OpenLogDir, file: str) -> Unchangeable | None:
+def why_not_read(log_dir: OpenLogDir, file: str) -> Reason | None:
     """Why the entries of a checkpoint of the log dir cannot be read; None if they can be, or it is not there. Raises
     KafkaStorageError."""
     try:
@@ -224,9 +224,9 @@ def why_not_read(log_dir: OpenLogDir, file: str) -> Unchangeable | None:
     except UnreadableError as e:
         path = shlex.quote(f"{log_dir.path}/{file}")
         hint = f"ls -l {path}: while the broker is stopped, mend it or move it away (a broker starts without it)"
-        return Unchangeable(f"in {log_dir.path}, {e}", e.hint or hint)
+        return Reason(f"in {log_dir.path}, {e}", e.hint or hint)
     except ItemFailed as e:
-        return Unchangeable(str(e), e.hint or "run as the user that owns it (or as root)")
+        return Reason(str(e), e.hint or "run as the user that owns it (or as root)")
     return None
 
 
@@ -268,25 +268,25 @@ def _overlay_moves(fd: int) -> bool:
     return False
 
 
-def _fixed(path: str, how: str | None) -> Iterator[Unchangeable]:
+def _fixed(path: str, how: str | None) -> Iterator[Reason]:
     if how is not None:
         hint = f"somebody made it so: if it may go after all, chattr -{_CHATTR[how]} {shlex.quote(path)}"
-        yield Unchangeable(f"{path} is {how}", hint)
+        yield Reason(f"{path} is {how}", hint)
 
 
-def _no_permission(actor: Actor, path: str, found: Attributes) -> Unchangeable:
+def _no_permission(actor: Actor, path: str, found: Attributes) -> Reason:
     fact = f"{actor} may not change {path} ({_owner_and_mode(found)})"
-    return Unchangeable(fact, "give it to the broker's user, or run as the user that owns it (or as root)")
+    return Reason(fact, "give it to the broker's user, or run as the user that owns it (or as root)")
 
 
-def _not_its_owner(actor: Actor, path: str, found: Attributes) -> Unchangeable:
+def _not_its_owner(actor: Actor, path: str, found: Attributes) -> Reason:
     fact = f"{actor} may not set the mode or times of {path} ({_owner_and_mode(found)}): only its owner may"
-    return Unchangeable(fact, f"chown {actor.uid} {shlex.quote(path)}, or run as the user that owns it")
+    return Reason(fact, f"chown {actor.uid} {shlex.quote(path)}, or run as the user that owns it")
 
 
-def _sticky(actor: Actor, directory: str, path: str, found: Attributes) -> Unchangeable:
+def _sticky(actor: Actor, directory: str, path: str, found: Attributes) -> Reason:
     fact = f"{directory} is sticky, and {path} does not belong to {actor} ({_owner_and_mode(found)})"
-    return Unchangeable(fact, f"chown {actor.uid} {shlex.quote(path)}, or chmod -t {shlex.quote(directory)}")
+    return Reason(fact, f"chown {actor.uid} {shlex.quote(path)}, or chmod -t {shlex.quote(directory)}")
 
 
 def _owner_and_mode(found: Attributes) -> str:

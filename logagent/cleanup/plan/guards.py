@@ -339,9 +339,8 @@ def changeable(p: Proposal, facts: Facts) -> Refusal | None:
 
 def journal(p: Proposal, facts: Facts) -> Refusal | None:
     """The intent can be written durably before the action."""
-    if facts.journal_problem is None:
-        return None
-    return _refuse(p, "journal", *facts.journal_problem)
+    problem = facts.journal_problem
+    return None if problem is None else _refuse(p, "journal", problem.fact, problem.hint)
 
 
 Guard = Callable[[Proposal, Facts], Refusal | None]

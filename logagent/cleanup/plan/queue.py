@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from logagent.base.reason import Reason
 from logagent.base.records import DirKey, PartitionDir
 from logagent.verdict.marks import Contents, Mark
 
@@ -38,13 +39,6 @@ RemovalIntents = Mapping[DirKey, Sequence[RemovalIntent]]
 NO_REMOVALS: RemovalIntents = MappingProxyType({})
 
 
-class NotWhole(NamedTuple):
-    """Why a directory may not be whole, and what can be done about it."""
-
-    fact: str
-    hint: str
-
-
 def removal_has_started(d: PartitionDir, intents: RemovalIntents) -> bool:
     """Whether part of `d` is gone because we removed it: the mark that comes before the first unlink, an intent of this
     journal (`intents`, by log dir and name), and fewer files than then. Not of a copy: that waits like any other."""
@@ -58,7 +52,7 @@ _COPY_WHAT_IS_LEFT = (
 )
 
 
-def why_not_whole(d: PartitionDir, intents: RemovalIntents, mark: Mark | None) -> NotWhole | None:
+def why_not_whole(d: PartitionDir, intents: RemovalIntents, mark: Mark | None) -> Reason | None:
     """Why `d` may not be restored; None if it may. What this journal meant to remove, or had set aside (`mark`), counts
     without the mark of a removal, too: a copy (`cp -r`) has none, and a journal that was put back may be older than the
     removal. With that mark it is whole only if no removal has set it."""
@@ -67,16 +61,16 @@ def why_not_whole(d: PartitionDir, intents: RemovalIntents, mark: Mark | None) -
         most = max(intent.files or 0 for intent in meant)
         started = any(intent.have_shrunk(d) for intent in meant)
         left = f"{d.files} of {most} files are left" if started else "some of its records may be gone"
-        return NotWhole(f"its removal has started: {left}", _COPY_WHAT_IS_LEFT)
+        return Reason(f"its removal has started: {left}", _COPY_WHAT_IS_LEFT)
     if mark is not None and mark.lacks_some(d):
         had = f"{mark.had.segments} segments with {mark.had.log_bytes} bytes" if mark.had is not None else "more"
         now = f"{d.segments} with {d.segment_bytes}"
-        return NotWhole(f"it had {had} when it was set aside, and has {now}: some was removed", _COPY_WHAT_IS_LEFT)
+        return Reason(f"it had {had} when it was set aside, and has {now}: some was removed", _COPY_WHAT_IS_LEFT)
     if meant or not d.removal_started:
         return None
     if mark is not None and mark.had_bit and mark.had is not None and mark.had.are_all_in(d):
         return None
-    return NotWhole(
+    return Reason(
         "it has the mark that its removal has started (the set-user-ID bit), and this journal knows of no removal: some"
         " of its files may be gone (or chmod -R ug+s set that bit: which of the two, nobody can tell)",
         "copy it elsewhere before anything removes it, and read its records from that copy (kafka-dump-log.sh)",

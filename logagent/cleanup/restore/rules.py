@@ -17,7 +17,7 @@ from dataclasses import replace as replaced
 from logagent.base import dir_names
 from logagent.base.claims import Claim
 from logagent.base.dir_names import renamed_at_ms
-from logagent.base.kafka_version import Doubt
+from logagent.base.reason import Reason
 from logagent.base.records import ActionKind, DirKey, Kind, PartitionDir
 from logagent.cleanup.plan.plan import Flags, Proposal, Refusal
 from logagent.cleanup.plan.proposals import NewUuid, rename_away
@@ -151,7 +151,7 @@ class Owner:
     node_id: int | None = None
     leaders: Mapping[DirKey, EpochEnd] = field(default_factory=dict)
     deletes_unassigned: bool = False
-    version_doubt: Doubt | None = None
+    version_doubt: Reason | None = None
     zookeeper: bool = False
     settings_as_of: Mapping[str, str] = field(default_factory=dict)
 

@@ -20,6 +20,7 @@ from logagent.base.console.render import human_bytes, human_ms
 from logagent.base.errors import ConfigError, Exit, LogAgentError, UnreadableError
 from logagent.base.linux.child import real_path
 from logagent.base.linux.state_dir import become_who_acts, stat_directory
+from logagent.base.reason import Reason
 from logagent.base.records import Health
 from logagent.cleanup.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, open_session
 from logagent.cleanup.session.session import Session
@@ -29,7 +30,7 @@ from logagent.disk.log_dir import LogDirFailures
 from logagent.kafka.processes.target import Target, named_target, resolve_target
 from logagent.verdict.answerer import WHAT_HELPS
 from logagent.verdict.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
-from logagent.verdict.facts import Facts, NoJournal
+from logagent.verdict.facts import Facts
 
 # How long a log dir that `--log-dir` leaves out may take to answer.
 LEFT_OUT_SECONDS = 2.0
@@ -89,11 +90,11 @@ def session_of(
             raise
     if act or to_plan:
         if not act and lacks is None and (e := why_acting_would_fail(state_dir, root_makes_it=to_be_made)) is not None:
-            lacks = NoJournal(str(e), e.hint or "")
+            lacks = Reason(str(e), e.hint or "")
         _say_what_acting_lacks(call, state_dir, lacks)
 
 
-def _say_what_acting_lacks(call: Call, state_dir: str, problem: NoJournal | None) -> None:
+def _say_what_acting_lacks(call: Call, state_dir: str, problem: Reason | None) -> None:
     """A dry run says what would keep the command from acting; both say where the journal has no reserve."""
     if problem is not None:
         call.say(f"acting would fail: {problem.fact}")

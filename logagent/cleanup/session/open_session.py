@@ -13,6 +13,7 @@ from logagent.base.clock import Clock
 from logagent.base.config.settings import Settings
 from logagent.base.errors import JournalError
 from logagent.base.linux.state_dir import LogDirSeen, default_state_dir, prepare_state_dir, stat_directory
+from logagent.base.reason import Reason
 from logagent.base.records import Kind
 from logagent.cleanup.plan.queue import DAY_MS, forgettable
 from logagent.cleanup.session.opened_log_dirs import LogDirs
@@ -27,7 +28,6 @@ from logagent.kafka.files.log_extent import SegmentReadings
 from logagent.kafka.identity import JournalHost, MetaRead, foreign_journal
 from logagent.kafka.processes.target import Target
 from logagent.verdict.evidence.copy_reads import CYCLE_BYTES, CopyReads
-from logagent.verdict.facts import NoJournal
 
 
 def forget_failures_of_removed(session: Session) -> None:
@@ -125,7 +125,7 @@ def open_session(
         elif (foreign := _check_journal_host(journal, log_dirs)) is not None:
             problem = problem or foreign
             journal = stack.enter_context(Journal.empty())
-        no_journal = NoJournal(str(problem), problem.hint or _REPAIR) if problem is not None else None
+        no_journal = Reason(str(problem), problem.hint or _REPAIR) if problem is not None else None
         session = Session(target, settings, clock, log_dirs, journal, act, actor, no_journal, state_dir=directory)
         session.known = shared.known
         if shared.segments_read is not None:

@@ -21,6 +21,7 @@ from typing import Literal, Self
 
 from logagent.base.clock import Clock
 from logagent.base.errors import KafkaStorageError, LogAgentError
+from logagent.base.reason import Reason
 from logagent.base.records import Health, Holder, HolderState, Identity
 from logagent.disk.calls import DirectCalls, DiskCalls
 from logagent.disk.health import given_up, lock_facts
@@ -39,18 +40,18 @@ from logagent.kafka.identity import ClusterFacts, MetaRead, agree
 from logagent.kafka.processes.lock import LOCK_FILE, LockState, query_lock
 from logagent.kafka.processes.target import Target
 from logagent.verdict.evidence.version_seen import read_log_dirs_seen, write_log_dirs_seen
-from logagent.verdict.facts import Facts, LogDirFacts, NotSeen
+from logagent.verdict.facts import Facts, LogDirFacts
 
 
 def forgotten_log_dir(
     target: Target, log_dirs: LogDirs, state_dir: str | None, looked: Mapping[str, LogDirFacts]
-) -> NotSeen | None:
+) -> Reason | None:
     """The log dir that the configuration of `target` has lost since the state dir saw it; None if it names all."""
     cluster = log_dirs.cluster
     seen = read_log_dirs_seen(state_dir, cluster.cluster_id, cluster.node_id)
     if seen.unread is not None:
         fact = f"{seen.file}, which says which log dirs this broker has, {seen.unread}"
-        return NotSeen(fact, f"if {target.config or 'what is named'} has all of them, remove it")
+        return Reason(fact, f"if {target.config or 'what is named'} has all of them, remove it")
     here = {f.directory_id for f in looked.values() if f.directory_id is not None}
     named = {*target.log_dirs, *target.left_out, *target.spared}
     lost = next((path for path in seen.left_out(named, here) if not is_here(log_dirs, path)), None)
@@ -61,10 +62,10 @@ def forgotten_log_dir(
         return None
     if target.config is None:
         hint = "name all log dirs of the broker with --log-dir, or its configuration with --kafka-config"
-        return NotSeen(f"log dir {lost} was not named", hint)
+        return Reason(f"log dir {lost} was not named", hint)
     hint = "put it back into log.dirs; if the broker really lost it, restart logagent (systemctl restart logagent)"
     hint += f", or without a daemon remove {quote(seen.file or '')}"
-    return NotSeen(f"{target.config} does not name log dir {lost} any more", hint)
+    return Reason(f"{target.config} does not name log dir {lost} any more", hint)
 
 
 def locked_by_broker(log_dirs: LogDirs, looked: Mapping[str, LogDirFacts]) -> dict[str, str] | None:

@@ -15,6 +15,7 @@ from logagent.base.config.settings import DAY_MS, Settings
 from logagent.base.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.base.errors import ConfigError, KafkaStorageError, LogAgentError
 from logagent.base.kafka_version import KafkaVersion, LastRun, VersionsSeen, which_version
+from logagent.base.reason import Reason
 from logagent.base.records import DirKey, HolderState, Kind, PartitionDir, Verdict
 from logagent.cleanup.plan.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
 from logagent.cleanup.plan.due import Ages, Candidates, Due, what_is_due
@@ -50,7 +51,7 @@ from logagent.verdict.evidence.version_seen import (
     write_lineage,
     write_version_seen,
 )
-from logagent.verdict.facts import Facts, Keys, LogDirFacts, NoJournal, NotSeen, RecentAction, Ruling, StrayRuling
+from logagent.verdict.facts import Facts, Keys, LogDirFacts, RecentAction, Ruling, StrayRuling
 from logagent.verdict.marks import Mark
 from logagent.verdict.rules import Host
 from logagent.verdict.sightings import Sighting, count_sightings, orphans_seen
@@ -129,7 +130,7 @@ class Session:
     journal: Journal
     acting: bool
     actor: str
-    journal_problem: NoJournal | None = None
+    journal_problem: Reason | None = None
     inventories: dict[str, LogDirInventory] = field(default_factory=dict)
     known: dict[str, LogDirInventory] = field(default_factory=dict)
     dirs: list[PartitionDir] = field(default_factory=list)
@@ -406,7 +407,7 @@ class Session:
         self._remember_lineage()
         return host
 
-    def _forgotten(self, looked: Mapping[str, LogDirFacts]) -> NotSeen | None:
+    def _forgotten(self, looked: Mapping[str, LogDirFacts]) -> Reason | None:
         """Log dirs that `server.properties` has lost, while which nothing is restored; else those of now are noted."""
         forgotten = forgotten_log_dir(self.target, self.log_dirs, self.state_dir, looked)
         if self.acting and forgotten is None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from logagent.base.errors import LogAgentError
+from logagent.base.reason import Reason
 from logagent.base.records import ActionKind, DirKey
 from logagent.cleanup.execute.changeable import Actor, Ways, who_acts, why_not_read, why_not_replaced
 from logagent.cleanup.execute.checkpoint_entries import ENTRY_FILES, entries_to_drop, may_have_entries
@@ -14,9 +15,8 @@ from logagent.cleanup.session.opened_log_dirs import LogDirs
 from logagent.disk.calls import Stop, refuse_if
 from logagent.disk.log_dir import OpenLogDir
 from logagent.kafka.files.checkpoint_files import CLEANER, LOG_START_OFFSET
-from logagent.verdict.facts import Unchangeable
 
-Found = dict[DirKey, Unchangeable]
+Found = dict[DirKey, Reason]
 
 
 def look_whether_changeable(log_dirs: LogDirs, actions: Sequence[Proposal]) -> Found:
@@ -76,6 +76,6 @@ def _coming_back(source: OpenLogDir, opened: Mapping[str, OpenLogDir], actions: 
     return {p.key: why for p in restored if (why := unread[p.new_dir or source.path]) is not None}
 
 
-def _unread(log_dir: OpenLogDir) -> Unchangeable | None:
+def _unread(log_dir: OpenLogDir) -> Reason | None:
     """Why a checkpoint of the log dir that has entries of partitions cannot be read; None if all can be."""
     return next(filter(None, (why_not_read(log_dir, file) for file in ENTRY_FILES)), None)

@@ -38,7 +38,6 @@ from logagent.deletion.controller.topic_deletion_manager import (
     request_state,
 )
 from logagent.deletion.documents import (
-    LeftOut,
     MissingReplica,
     PlannedDirectory,
     RequestProgress,
@@ -492,9 +491,9 @@ def ask(
     document = plan_document(plan, shown_id, at, refused, execute=going)
     if refused is not None and not nothing:
         call.record_status(Exit.APPROVAL)
-    for left_out in plan.dropped:
-        hint = f" ({left_out.hint})" if left_out.hint else ""
-        call.say(f"topics: {left_out.what} is left out: {left_out.why}{hint}")
+    for what, why in plan.dropped:
+        hint = f" ({why.hint})" if why.hint else ""
+        call.say(f"topics: {what} is left out: {why.fact}{hint}")
     if execute and plan.dropped:
         call.record_status(Exit.REFUSED)
     if not going:
@@ -616,7 +615,7 @@ def plan_document(
             for t in plan.topics
         ],
         "directories": [cast(PlannedDirectory, asdict(d)) for d in plan.directories],
-        "dropped": [cast(LeftOut, asdict(d)) for d in plan.dropped],
+        "dropped": [{"what": what, "why": r.fact, "hint": r.hint or None} for what, r in plan.dropped],
         "approval": {"needed": [{"word": n.word, "why": n.why} for n in plan.approval], "refused": refused},
         "bytes": plan.bytes,
         "request_id": None,

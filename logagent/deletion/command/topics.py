@@ -28,6 +28,7 @@ from logagent.base.console.streams import said_on_stderr
 from logagent.base.dir_names import classify
 from logagent.base.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable, UnreadableError, UsageError
 from logagent.base.files.safe_open import MARKER, REPORT_TABLE, open_regular, read_regular
+from logagent.base.reason import Reason
 from logagent.cleanup.plan.proposals import compile_topics
 from logagent.deletion.command.requesting import (
     StoreAndCluster,
@@ -41,7 +42,7 @@ from logagent.deletion.command.requesting import (
     state_of,
     topics_of_cluster,
 )
-from logagent.deletion.controller.deletion_plan import Dropped, plan_directories, plan_topics
+from logagent.deletion.controller.deletion_plan import plan_directories, plan_topics
 from logagent.deletion.controller.deletions import Deletions
 from logagent.deletion.controller.topic_deletion_manager import Sightings
 from logagent.deletion.store.answers import Answer
@@ -359,7 +360,7 @@ def purge(call: Call, report: str, choice: RowFilter, no_retention: bool, asked:
             lately=now.lately,
             include_internal=asked.include_internal,
             no_retention=no_retention,
-            unusable=tuple(Dropped(what, why) for what, why in chosen.unusable.get(cluster, ())),
+            unusable=tuple((what, Reason(why)) for what, why in chosen.unusable.get(cluster, ())),
         )
         ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from logagent.base.dir_names import NEVER_DELETED, why_spared
+from logagent.base.reason import Reason
 from logagent.base.times import instant
 from logagent.cleanup.plan.assemble import BlastRadius
 from logagent.deletion.store.requests import Approval, Kind, Request, RequestedDirectory, RequestedTopic
@@ -33,15 +34,6 @@ class ExistingTopic:
     bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """Something that was asked for but is not in the plan."""
-
-    what: str
-    why: str
-    hint: str | None = None
-
-
 class Needed(NamedTuple):
     """An approval that a plan needs, and why."""
 
@@ -51,13 +43,13 @@ class Needed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeletionPlan:
-    """An immutable list, with what was left out of it and which approvals it needs."""
+    """An immutable list, with what was left out of it (`dropped`: what, and why) and which approvals it needs."""
 
     kind: Kind
     cluster_id: str
     topics: tuple[RequestedTopic, ...] = ()
     directories: tuple[RequestedDirectory, ...] = ()
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[tuple[str, Reason], ...] = ()
     approval: tuple[Needed, ...] = ()
     no_retention: bool = False
 
@@ -124,22 +116,22 @@ def plan_topics(
 ) -> DeletionPlan:
     """Plan to delete the living topics whose whole name matches `pattern`. `named`: the pattern as typed."""
     queued = {t.topic_id for r in open_requests for t in r.topics}
-    chosen, dropped = list[ExistingTopic](), list[Dropped]()
+    chosen, dropped = list[ExistingTopic](), list[tuple[str, Reason]]()
     for topic in sorted(living, key=lambda t: t.requested.topic):
         name = topic.requested.topic
         if not pattern.fullmatch(name):
             continue
         why = _refused_name(name, include_internal=include_internal)
         if why is not None:
-            dropped.append(why)
+            dropped.append((name, why))
         elif not topic.requested.topic_id:
-            dropped.append(Dropped(name, "it has no topic id; logagent never deletes a topic by name", NO_ID_HINT))
+            dropped.append((name, Reason("it has no topic id; logagent never deletes a topic by name", NO_ID_HINT)))
         elif topic.requested.topic_id in queued:
-            dropped.append(Dropped(name, "it is already queued for deletion", "logagent topics status"))
+            dropped.append((name, Reason("it is already queued for deletion", "logagent topics status")))
         else:
             chosen.append(topic)
     if not chosen and not dropped:
-        dropped.append(Dropped(named or pattern.pattern, "no topic of the cluster has a matching name"))
+        dropped.append((named or pattern.pattern, Reason("no topic of the cluster has a matching name")))
     approval = [Needed("limit", why) for why in _too_many(chosen, [t for t in living if t.requested.topic_id], lately)]
     return DeletionPlan(
         "topics",
@@ -150,11 +142,11 @@ def plan_topics(
     )
 
 
-def _refused_name(name: str, *, include_internal: bool) -> Dropped | None:
+def _refused_name(name: str, *, include_internal: bool) -> Reason | None:
     why = why_spared(name, include_internal=include_internal)
     if why is None:
         return None
-    return Dropped(name, why, None if name in NEVER_DELETED else "add --include-internal if it really should go")
+    return Reason(why, "" if name in NEVER_DELETED else "add --include-internal if it really should go")
 
 
 def asked_lately(requests: Iterable[Request], now: datetime) -> list[Request]:
@@ -201,7 +193,7 @@ def plan_directories(
     lately: Collection[Request] = (),
     include_internal: bool = False,
     no_retention: bool = False,
-    unusable: Sequence[Dropped] = (),
+    unusable: Sequence[tuple[str, Reason]] = (),
 ) -> DeletionPlan:
     """Plan to delete directories of a report. `copies`: by (topic id, partition), the nodes that show a current copy
     and whose brokers are live and in sync. Where none is known, a directory is an only copy."""
@@ -210,17 +202,17 @@ def plan_directories(
     for d in sorted(chosen, key=_place):
         where = f"{d.log_dir}/{d.name} of node {d.node_id}"
         if (why := _refused_name(d.topic, include_internal=include_internal)) is not None:
-            dropped.append(replace(why, what=where))
+            dropped.append((where, why))
         elif _place(d) in set(map(_place, queued)):
-            dropped.append(Dropped(where, "it is already queued for deletion", "logagent topics status"))
+            dropped.append((where, Reason("it is already queued for deletion", "logagent topics status")))
         else:
             kept.append(d)
     alone = _only_copies([*kept, *queued], copies)
     going = {t.topic_id for r in open_requests for t in r.topics}
     kept = [replace(d, only_copy=d.topic_id in going or (d.topic_id, d.partition) in alone) for d in kept]
     if no_retention:
-        dropped += [Dropped(f"{d.log_dir}/{d.name} of node {d.node_id}", "it is the only copy: only with retention")
-                    for d in kept if d.only_copy]  # fmt: skip
+        alone_why = Reason("it is the only copy: only with retention")
+        dropped += [(f"{d.log_dir}/{d.name} of node {d.node_id}", alone_why) for d in kept if d.only_copy]
         kept = [d for d in kept if not d.only_copy]
     return DeletionPlan(
         "directories",

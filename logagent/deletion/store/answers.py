@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
 
+from logagent.base.documents import Time
 from logagent.base.files.safe_open import MIB
 from logagent.base.sizes import LARGEST_COUNT
-from logagent.base.time_field import Time
 from logagent.deletion.store.requests import (
     CONTROL_FILE,
     LONGEST_WORDS,

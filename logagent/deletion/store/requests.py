@@ -34,10 +34,10 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from logagent.base.documents import Time
 from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.base.files.safe_open import MIB, FileLimit
 from logagent.base.sizes import LARGEST_COUNT
-from logagent.base.time_field import Time
 from logagent.base.times import instant
 from logagent.store.contract import is_plain
 from logagent.store.shared import SharedStore, open_store, refuse_loose

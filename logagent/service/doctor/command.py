@@ -27,6 +27,7 @@ from logagent.base.errors import ConfigError, Exit
 from logagent.base.kafka_version import version_text_or_none
 from logagent.base.linux.access import READ, SEARCH, WRITE, user_name
 from logagent.base.linux.child import Credentials, ask_as, real_path, unlistable
+from logagent.base.reason import Reason
 from logagent.base.records import Health, Holder, HolderState, PartitionDir
 from logagent.base.times import rfc3339, rfc3339_or_none
 from logagent.cleanup.session.left_log_dirs import MissingQuestion, inspect_missing
@@ -59,7 +60,7 @@ from logagent.service.doctor.rules.diagnose import diagnose, exit_config
 from logagent.service.doctor.rules.host import AccessFacts, ConfigFacts, DoctorFacts, DoctorLogDirFacts
 from logagent.service.setup.setup import inspect_drop_in
 from logagent.verdict.evidence.assignment_sources import Assignments
-from logagent.verdict.facts import LogDirFacts, NotSeen
+from logagent.verdict.facts import LogDirFacts
 from logagent.verdict.without_directory import Missing
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ def _with_broker(
 
 def _inspect_log_dirs(
     target: Target, reachable: Sequence[str], identity: Credentials | None, clock: Clock, state_dir: str
-) -> tuple[tuple[DoctorLogDirFacts, ...], tuple[str, ...], ClusterFacts, NotSeen | None]:
+) -> tuple[tuple[DoctorLogDirFacts, ...], tuple[str, ...], ClusterFacts, Reason | None]:
     """Every log dir, the paths of those that answered in time, what they say of the cluster, and which one the
     configuration has lost."""
     table = mounts_or_none()

@@ -13,6 +13,7 @@ import pytest
 from logagent.base import claims
 from logagent.base.claims import ENOUGH, NEEDS, WHEN_DUE, WHEN_RESTORED, Act, Claim, Held, Lasts, Need, Witness
 from logagent.base.dir_names import stray_name
+from logagent.base.reason import Reason
 from logagent.base.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
 from logagent.cleanup.plan.acts import WHOSE, act_of, proof_of
 from logagent.cleanup.plan.assemble import BlastRadius, assemble
@@ -34,7 +35,7 @@ from logagent.cleanup.plan.queue import RemovalIntent, build_queue
 from logagent.cleanup.restore.rules import CopyRead, Owner, RestoreOptions, Wanted, restorations
 from logagent.kafka.extents import LogExtent
 from logagent.service.prestart.plan_prestart import as_mark
-from logagent.verdict.facts import Facts, LogDirFacts, Ruling, StrayRuling, Unchangeable
+from logagent.verdict.facts import Facts, LogDirFacts, Ruling, StrayRuling
 from logagent.verdict.marks import Mark
 from logagent.verdict.sightings import Sighting
 from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir, proposal
@@ -101,7 +102,7 @@ class World:
             kafka_version=self.version,
             quarantine_dirs={} if self.new_dir is None else {LOG_DIR: self.new_dir},
             left_out=self.left_out,
-            unchangeable={self.dir.key: Unchangeable("it is immutable", "chattr -i")} if self.fixed else {},
+            unchangeable={self.dir.key: Reason("it is immutable", "chattr -i")} if self.fixed else {},
             age_ms=self.age_ms,
         )
 

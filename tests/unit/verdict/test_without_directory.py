@@ -115,6 +115,6 @@ def test_without_assignments_what_was_remembered_or_lies_there_is_a_doubt() -> N
 
 def test_the_two_ways_out_are_named() -> None:
     for known in (True, False):
-        says, hint = in_words(LeftLogDir("/x", "left", "a file", known, (A, B)))
-        assert "anew, empty" in says and "1 of them not known to have another replica in sync" in says
-        assert "put it back into log.dirs" in hint and "elsewhere" in hint
+        why = in_words(LeftLogDir("/x", "left", "a file", known, (A, B)))
+        assert "anew, empty" in why.fact and "1 of them not known to have another replica in sync" in why.fact
+        assert "put it back into log.dirs" in why.hint and "elsewhere" in why.hint

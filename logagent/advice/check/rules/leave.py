@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from logagent.base.kafka_version import CORDONS_SINCE, Version
+from logagent.base.reason import Reason
 from logagent.base.records import DirKey, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.kafka.image import AssignmentImage, PartitionAssignment
 from logagent.kafka.retention.settings import CORDONED_LOG_DIRS
@@ -36,14 +37,6 @@ class TargetLogDir(NamedTuple):
     device: int
     size: int
     free: int
-
-
-class Obstacle(NamedTuple):
-    """Why the log dir may not leave yet, in words, and what to do about it. Codes are stable."""
-
-    code: str
-    says: str
-    hint: str
 
 
 class RemainingDir(NamedTuple):
@@ -95,15 +88,16 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The answer. `may_leave` only without any obstacle. `line`: of `server.properties`, without the log dir; None
-    where there is none. `cordon`: the command that keeps new partitions away; None where that is done or not possible.
-    `uncordon`: the one that takes that back, where it is cordoned by its name. `stopped`: as in `Leaving`.
+    """The answer. `may_leave` only without any obstacle, each with a code. `line`: of `server.properties`, without the
+    log dir; None where there is none. `cordon`: the command that keeps new partitions away; None where that is done or
+    not possible. `uncordon`: the one that takes that back, where it is cordoned by its name. `stopped`: as in
+    `Leaving`.
     """
 
     log_dir: str
     node_id: int | None
     may_leave: bool
-    obstacles: tuple[Obstacle, ...]
+    obstacles: tuple[Reason, ...]
     left: tuple[RemainingDir, ...]
     line: str | None
     cordon: str | None
@@ -185,30 +179,30 @@ def _normal(path: str) -> str:
     return path.rstrip("/") or "/"
 
 
-def _of_the_host(facts: Leaving) -> Iterator[Obstacle]:
+def _of_the_host(facts: Leaving) -> Iterator[Reason]:
     if facts.unseen is not None:
-        yield Obstacle("unseen", f"what is in it is not known: {facts.unseen}", "make it readable and ask again")
+        yield Reason(f"what is in it is not known: {facts.unseen}", "make it readable and ask again", "unseen")
     if not facts.is_configured:
-        yield Obstacle(
-            "not-configured", "log.dirs does not name it", f"log.dirs names {', '.join(facts.configured) or 'none'}"
+        yield Reason(
+            "log.dirs does not name it", f"log.dirs names {', '.join(facts.configured) or 'none'}", "not-configured"
         )
     elif all(_normal(d) == facts.log_dir for d in facts.configured):
-        yield Obstacle("only-log-dir", "it is the only log dir of this broker", "add another one to log.dirs first")
+        yield Reason("it is the only log dir of this broker", "add another one to log.dirs first", "only-log-dir")
     if facts.metadata_log_dir is not None and _normal(facts.metadata_log_dir) == facts.log_dir:
         # Its directory.id is how a dynamic quorum knows this voter: another directory is another voter.
-        yield Obstacle(
-            "metadata-log",
+        yield Reason(
             "the node's KRaft metadata log is in it (metadata.log.dir, else the first log dir)",
             "keep this log dir, or replace the node's metadata directory first as Kafka documents it for a failed disk",
+            "metadata-log",
         )
 
 
-def _of_what_is_left(left: Iterable[RemainingDir]) -> Iterator[Obstacle]:
+def _of_what_is_left(left: Iterable[RemainingDir]) -> Iterator[Reason]:
     """One obstacle for each kind of thing that is still there."""
     count: Counter[str] = Counter(_kind_of(each) for each in left)
     for kind, (singular, plural, hint) in _LEFT.items():
         if number := count[kind]:
-            yield Obstacle(kind, f"{number} {singular if number == 1 else plural}", hint)
+            yield Reason(f"{number} {singular if number == 1 else plural}", hint, kind)
 
 
 _LEFT: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -277,18 +271,18 @@ def _kind_of(each: RemainingDir) -> str:
 MOVING: Final = "it is being moved to another log dir"
 
 
-def _of_the_broker(facts: Leaving) -> Iterator[Obstacle]:
+def _of_the_broker(facts: Leaving) -> Iterator[Reason]:
     """That it is empty now is no promise: a running broker may place a new partition there."""
     if facts.stopped or (facts.is_cordoned and facts.stopped is not None):
         return
     if facts.stopped is None:
-        yield Obstacle("broker-unknown", "whether its broker runs is not known", "ask as the broker's user or as root")
+        yield Reason("whether its broker runs is not known", "ask as the broker's user or as root", "broker-unknown")
         return
     cordon = "cordon it first, or " if cordon_command(facts) is not None else ""
-    yield Obstacle(
-        "broker-runs",
+    yield Reason(
         "its broker runs and may place a new partition in it",
         f"{cordon}stop the broker when nothing else is left here, and ask again before the line is changed",
+        "broker-runs",
     )
 
 

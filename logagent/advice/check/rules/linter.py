@@ -722,9 +722,9 @@ def _check_missing(facts: StartFacts) -> Iterator[Finding]:
 def forgotten_log_dir(left: LeftLogDir, config: str) -> Finding:
     """Fatal where records are known to be gone at a start. Where every partition has another replica in sync, that is
     how a dead disk is left out: the broker starts, and copies them again."""
-    says, hint = in_words(left)
+    why = in_words(left)
     severity = Severity.FATAL if left.known and left.only_copies else Severity.WARNING
-    return Finding(severity, "log-dir-forgotten", left.path or config, says, hint)
+    return Finding(severity, "log-dir-forgotten", left.path or config, why.fact, why.hint)
 
 
 def _without_repetition(findings: list[Finding]) -> list[Finding]:

@@ -454,8 +454,8 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
             "install that build again, or move the journal away: its undo information is lost with it",
         )
     if s.forgotten is not None:
-        says = f"{s.forgotten[0]}: restores and removals that depend on it wait"
-        yield warning("log-dir-forgotten", s.path, says, s.forgotten[1])
+        says = f"{s.forgotten.fact}: restores and removals that depend on it wait"
+        yield warning("log-dir-forgotten", s.path, says, s.forgotten.hint)
     if s.foreign:
         yield warning(
             "journal-of-others",

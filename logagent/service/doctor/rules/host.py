@@ -15,6 +15,7 @@ from typing import Literal
 
 from logagent.advice.finding import Finding, Remedy, fatal, warning, works
 from logagent.base.kafka_version import UNKNOWN_VERSION, KafkaVersion, Version
+from logagent.base.reason import Reason
 from logagent.base.records import Health, HolderState, LogDoubt
 from logagent.kafka.image import Source
 from logagent.service.setup.rules import DropInFacts
@@ -226,7 +227,7 @@ class StateDirFacts:
     journal_schema: int | None = None
     known_schema: int = 0
     foreign: tuple[str, ...] = ()
-    forgotten: tuple[str, str] | None = None
+    forgotten: Reason | None = None
     service_path: str | None = None
 
 
@@ -449,8 +450,8 @@ def _service_change(service: ServiceFacts | None, line: str) -> Remedy | None:
 
 def log_dirs(f: DoctorFacts) -> Iterator[Finding]:
     for left in f.missing.left:
-        says, hint = in_words(left)
-        yield warning("log-dir-forgotten", left.path or f.config.kafka_config or "", says, hint)
+        why = in_words(left)
+        yield warning("log-dir-forgotten", left.path or f.config.kafka_config or "", why.fact, why.hint)
     for d in f.log_dirs:
         problems = list(_log_dir(f, d))
         if not problems:

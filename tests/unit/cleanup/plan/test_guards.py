@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from logagent.base.claims import Claim, Held, Witness
 from logagent.base.dir_names import delete_name, stray_name
+from logagent.base.reason import Reason
 from logagent.base.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
 from logagent.cleanup.plan import guards
 from logagent.cleanup.plan.assemble import BlastRadius, assemble, blast_radius
 from logagent.cleanup.plan.guards import GUARDS
 from logagent.cleanup.plan.plan import Flags, Guard, Proposal
-from logagent.verdict.facts import Facts, LogDirFacts, NoJournal, Ruling, StrayRuling, Unchangeable
+from logagent.verdict.facts import Facts, LogDirFacts, Ruling, StrayRuling
 from tests.hosts import DEVICE, HEX, LOG_DIR, NOW, directory, facts, log_dir, proposal, serving
 
 WIDE = BlastRadius(1000, 1.0)
@@ -81,7 +82,7 @@ IN_USE_STRAY = log_dir(open_by={STRAY: (4711, 17)}, holder=serving())
 UNSEEN = log_dir(open_files_unreadable="process 9 cannot be read")
 OTHER = "/data/quarantine"
 STAYS = facts(strays={DirKey(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it")})
-FIXED = Unchangeable("it is immutable", "chattr -i")
+FIXED = Reason("it is immutable", "chattr -i")
 
 CASES = [
     Case(guards.inside, "not the name of a direct child", mark(replace(directory("orders-0"), name="../orders-0")),
@@ -141,8 +142,8 @@ CASES = [
     Case(guards.changeable, "is immutable", mark(), replace(ORPHAN, unchangeable={mark().key: FIXED})),
     Case(guards.changeable, "is immutable", remove(), facts(unchangeable={remove().key: FIXED})),
     Case(guards.changeable, "is immutable", restore(), facts(unchangeable={restore().key: FIXED})),
-    Case(guards.journal, "disk full", mark(), replace(ORPHAN, journal_problem=NoJournal("disk full", "make room"))),
-    Case(guards.journal, "disk full", remove(), facts(journal_problem=NoJournal("disk full", "make room"))),
+    Case(guards.journal, "disk full", mark(), replace(ORPHAN, journal_problem=Reason("disk full", "make room"))),
+    Case(guards.journal, "disk full", remove(), facts(journal_problem=Reason("disk full", "make room"))),
 ]  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def test_whole_names_match() -> None:
 @pytest.mark.parametrize("name", ["__remote_log_metadata", "__cluster_metadata"])
 def test_the_logs_of_metadata_never_go(name: str) -> None:
     plan = topics(".*", name, include_internal=True)
-    assert plan.topics == () and [d.what for d in plan.dropped] == [name]
+    assert plan.topics == () and [what for what, _ in plan.dropped] == [name]
 
 
 @pytest.mark.parametrize("name", ["_schemas", "__consumer_offsets", "__transaction_state", "__share_group_state"])
@@ -69,15 +69,15 @@ def test_internal_topics_and_names_with_an_underscore_go_only_by_their_option(na
 
 def test_an_unknown_name_is_dropped_with_a_warning() -> None:
     plan = topics("nobody", "clicks")
-    assert plan.topics == () and plan.dropped[0].what == "nobody" and "no topic" in plan.dropped[0].why
+    assert plan.topics == () and plan.dropped[0][0] == "nobody" and "no topic" in plan.dropped[0][1].fact
 
 
 def test_a_topic_without_an_id_is_dropped_and_not_called_unknown() -> None:
     """As clusters list them whose inter.broker.protocol.version is below 2.8."""
     nameless = ExistingTopic(replace(living("clicks")[0].requested, topic_id=""), None)
     plan = plan_topics(re.compile("clicks"), [nameless, *living("views")], CLUSTER, named="clicks")
-    assert plan.topics == () and [d.what for d in plan.dropped] == ["clicks"]
-    assert "no topic id" in plan.dropped[0].why and plan.approval == ()
+    assert plan.topics == () and [what for what, _ in plan.dropped] == ["clicks"]
+    assert "no topic id" in plan.dropped[0][1].fact and plan.approval == ()
 
 
 def test_all_topics_want_an_approval() -> None:
@@ -104,7 +104,7 @@ def test_a_topic_of_unknown_size_wants_an_approval() -> None:
 def test_a_topic_that_is_queued_is_not_asked_for_again() -> None:
     open_request = replace(request(), topics=(living("clicks")[0].requested,))
     plan = plan_topics(re.compile("clicks"), living("clicks"), CLUSTER, open_requests=[open_request])
-    assert plan.topics == () and "queued" in plan.dropped[0].why
+    assert plan.topics == () and "queued" in plan.dropped[0][1].fact
 
 
 def test_all_copies_of_a_partition_in_one_plan_are_only_copies() -> None:
@@ -167,7 +167,7 @@ def test_small_purges_of_one_host_add_up() -> None:
 
 def test_only_copies_never_go_without_retention() -> None:
     plan = plan_directories([directory(1)], CLUSTER, copies(1), dirs_on_host=MANY, no_retention=True)
-    assert plan.directories == () and "only with retention" in plan.dropped[0].why
+    assert plan.directories == () and "only with retention" in plan.dropped[0][1].fact
 
 
 def test_an_approval_is_for_exactly_that_list_and_for_a_day() -> None:

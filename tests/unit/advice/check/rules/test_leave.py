@@ -47,7 +47,7 @@ def facts_of(
 
 def codes(facts: Leaving) -> list[str]:
     answer = may_leave(facts)
-    assert [o for o in answer.obstacles if not (o.says and o.hint)] == []
+    assert [o for o in answer.obstacles if not (o.fact and o.hint)] == []
     assert answer.may_leave == (not answer.obstacles)
     return [o.code for o in answer.obstacles]
 
