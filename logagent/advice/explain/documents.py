@@ -42,7 +42,8 @@ class SettingDoc(TypedDict):
 class GroupDoc(TypedDict):
     """Bytes of one directory that stay for one reason. `bytes`: file sizes, of segments that of their `.log`;
     `allocated`: on disk, with the segments' other files. `at`: when the first of them go, at the earliest, `last_at`
-    the last; null if no date is known. `first`: what must happen before."""
+    the last; null if no date is known. `first`: what must happen before; where it begins with "or", it may come
+    before the date."""
 
     reason: RetentionReason
     bytes: Size
@@ -173,7 +174,7 @@ class ExplainDoc(TypedDict):
     """`names`: how Kafka parses each NAME; `dirs`: the directories that they mean. `file_systems`: without NAMEs.
     `not_considered`: what is set of the topics that are explained and of this broker. `settings_as_of`: when the
     metadata log ends from which the settings of topics are; null if they are not known, and the defaults are taken for
-    them."""
+    them. `checks`: how often retention is checked, and how often the log cleaner looks at compacted topics."""
 
     schema: Literal["logagent.explain/2"]
     at: Time
@@ -182,6 +183,7 @@ class ExplainDoc(TypedDict):
     node_id: int | None
     settings_as_of: Time | None
     as_of: AsOf
+    checks: NotRequired[list[SettingDoc]]
     names: list[NameDoc]
     log_dirs: list[ExplainedLogDirDoc]
     dirs: list[ExplainedDirDoc]

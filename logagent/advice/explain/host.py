@@ -9,6 +9,7 @@ on their file systems is in `outside`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,7 +43,16 @@ from logagent.kafka.retention.reasons import (
     explain_log,
     settings_of,
 )
-from logagent.kafka.retention.settings import FILE_DELETE_DELAY_MS, ConfigEntry, Layers, NotConsidered
+from logagent.kafka.retention.settings import (
+    CLEANER_BACKOFF_MS,
+    FILE_DELETE_DELAY_MS,
+    METADATA_MAX_BYTES,
+    METADATA_MAX_MS,
+    RETENTION_CHECK_MS,
+    ConfigEntry,
+    Layers,
+    NotConsidered,
+)
 from logagent.verdict.facts import Facts, LogDirFacts, Ruling
 from logagent.verdict.marks import Mark
 
@@ -70,6 +80,9 @@ IN_WORDS: Final = {
     RetentionReason.UNLIMITED: "kept for ever",
     RetentionReason.COMPACTED: "compacted",
     RetentionReason.NOT_YET_COMPACTED: "not yet compacted",
+    RetentionReason.CLEANABLE: "compaction is due",
+    RetentionReason.CLEANER_OFF: "the log cleaner is off",
+    RetentionReason.OPEN_TRANSACTION: "open transaction",
     RetentionReason.BELOW_LOG_START: "below the log start offset",
     RetentionReason.ABOVE_HIGH_WATERMARK: "above the high watermark",
     RetentionReason.NOT_YET_TIERED: "local retention",
@@ -78,6 +91,7 @@ IN_WORDS: Final = {
     RetentionReason.UNREADABLE: "unreadable",
     RetentionReason.DELETED_FILES: "deleted segments' files",
     RetentionReason.ACTIVE_INDEXES: "active segment's indexes",
+    RetentionReason.PRODUCER_SNAPSHOTS: "old producer snapshots",
     RetentionReason.PARTITION_FILES: "other files of partitions",
     RetentionReason.ORPHAN: "orphan",
     RetentionReason.STRAY: "stray",
@@ -93,6 +107,7 @@ IN_WORDS: Final = {
 
 BROKER_RUNS = "the broker runs"
 _AFTER_LOADING = "the broker loads the log, at its next start"
+_NAME_OF_SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +173,14 @@ class Explainer:
     _topics: dict[str, TopicSettings] = field(default_factory=dict)
     _marks: Mapping[DirKey, Mark] = field(init=False)
     _due: Mapping[DirKey, int] = field(init=False)
+    _futures: Mapping[tuple[str | None, int | None], PartitionDir] = field(init=False)
+    _sources: Mapping[tuple[str | None, int | None], PartitionDir] = field(init=False)
 
     def __post_init__(self) -> None:
+        # A future replica is of the current one in another log dir, which a broker looks up by its name, too.
+        self._futures = {(d.topic, d.partition): d for d in self.session.dirs if d.kind is Kind.FUTURE}
+        currents = (d for d in self.session.dirs if d.kind is Kind.CURRENT)
+        self._sources = {where: d for d in currents if (where := (d.topic, d.partition)) in self._futures}
         # Before anything runs in a thread of a disk: the journal belongs to this one.
         self._marks = self.session.marks()
         self._due = {entry.dir.key: entry.due_at_ms for entry in self.session.queue()}
@@ -255,7 +276,7 @@ class Explainer:
             if d.kind is Kind.CURRENT and (ruling is None or ruling.verdict is not Verdict.ORPHAN):
                 groups = self._log(log_dir, d, checkpoints, waits, edges_only)
             else:
-                groups = [self._whole(d, ruling)]
+                groups = [self._metadata(log_dir, d) if d.kind is Kind.METADATA else self._whole(d, ruling)]
             yield Explained(d, ruling, groups)
 
     def _log(
@@ -269,7 +290,9 @@ class Explainer:
         """A partition that a broker has, or would load."""
         topic = d.topic or ""
         key = TopicPartition(topic, d.partition or 0)
-        offsets = Offsets(*(entries.get(key) for entries in checkpoints))
+        offsets, settings = Offsets(*(entries.get(key) for entries in checkpoints)), self.settings(topic)
+        first_batches = settings.reads_first_batches
+        edges_only = edges_only and not first_batches
         try:
             with log_dir.acting("read", d.name):
                 # Not `open_child`: what is only read need not be asked for its mount, if it is the one that was seen.
@@ -278,23 +301,67 @@ class Explainer:
                     found = os.fstat(fd)
                     if (found.st_dev, found.st_ino) != (d.device, d.inode):
                         return [_unread(d, "it was replaced meanwhile")]
-                    files = read_log_files(fd, edges_only=edges_only)
-                    groups = explain_log(files.segments, self._settings(topic), offsets, self.facts.now_ms)
+                    files = read_log_files(
+                        fd,
+                        edges_only=edges_only,
+                        first_batches=first_batches,
+                        transactions=settings.reads_transactions,
+                    )
+                    offsets = offsets._replace(unstable=files.unstable)
+                    groups = explain_log(files.segments, settings, offsets, self.facts.now_ms)
                     if files.unopened and sum(g.segments for g in groups if g.reason in GOING) >= EDGE:
                         # So many go that it depends on those in between which is the first that stays.
                         files = read_log_files(fd)
-                        groups = explain_log(files.segments, self._settings(topic), offsets, self.facts.now_ms)
+                        groups = explain_log(files.segments, settings, offsets, self.facts.now_ms)
                 finally:
                     os.close(fd)
         except LogAgentError as error:
             if log_dir.offline() is not None:
                 raise
             return [_unread(d, str(error))]
-        due = (RetentionReason.DUE, RetentionReason.BELOW_LOG_START)
+        future = self._futures.get((d.topic, d.partition))
+        if future is not None and settings.cleaner.text == "true":
+            groups = [self._moved(d, future, groups, waits)] if groups else []
+        due = (RetentionReason.DUE, RetentionReason.BELOW_LOG_START, RetentionReason.CLEANABLE)
         groups = [g._replace(first=waits) if g.reason in due and waits is not None else g for g in groups]
         return [*groups, *self._beside_segments(topic, files, waits)]
 
-    def _settings(self, topic: str) -> TopicSettings:
+    def _moved(self, d: PartitionDir, future: PartitionDir, groups: Sequence[Group], waits: str | None) -> Group:
+        """The segments of the source of a move between log dirs: neither retention nor compaction goes on there
+        (`LogCleanerManager.abortAndPauseCleaning`), until the future replica takes its name
+        (`LogManager.replaceCurrentWithFutureLog`), and then it goes as a whole."""
+        delay = self.layers.default(FILE_DELETE_DELAY_MS)
+        there, here = human_bytes(future.segment_bytes), human_bytes(d.segment_bytes)
+        first = f"its move to {future.log_dir} ends ({there} of {here} are there), and {delay.key} later"
+        size, allocated = sum(g.bytes for g in groups), sum(g.allocated for g in groups)
+        segments = sum(g.segments for g in groups)
+        first = first if waits is None else f"{waits}, and {first}"
+        return Group(RetentionReason.MOVE, size, allocated, segments, groups[0].base, setting=delay, first=first)
+
+    def _metadata(self, log_dir: OpenLogDir, d: PartitionDir) -> Group:
+        """`KafkaMetadataLog.maybeClean`: the oldest snapshot goes, with the log up to the next one, while log and
+        snapshots exceed a size, or once it is too old; the newest one, and the log after it, never."""
+        size, age = self.layers.default(METADATA_MAX_BYTES), self.layers.default(METADATA_MAX_MS)
+        with log_dir.acting("read", d.name):
+            fd = os.open(d.name, OPEN_CHILD, dir_fd=log_dir.fd)
+            try:
+                snapshots = sorted(filter(_NAME_OF_SNAPSHOT.fullmatch, os.listdir(fd)))
+                oldest_ms = os.lstat(snapshots[0], dir_fd=fd).st_mtime_ns // 1_000_000 if snapshots else 0
+            finally:
+                os.close(fd)
+        whole = Group(RetentionReason.METADATA_LOG, d.bytes, d.allocated, d.segments, d.first_offset, setting=size)
+        if len(snapshots) < 2:
+            first = "there are two snapshots: the newest one, and the log after it, always stay"
+            return whole._replace(first=first)
+        if size.number is not None and 0 <= size.number < d.bytes:
+            return whole._replace(at_ms=self.facts.now_ms, first="its oldest snapshots may go, but never the newest")
+        limit = size.number or -1
+        grows = f"{human_bytes(limit - d.bytes)} more are written" if limit >= 0 else None
+        if age.number is None or age.number < 0:
+            return whole._replace(first=grows)
+        return whole._replace(at_ms=oldest_ms + age.number, setting=age, first=grows and f"or once {grows}")
+
+    def settings(self, topic: str) -> TopicSettings:
         found = self._topics.get(topic)
         if found is None:
             found = self._topics[topic] = settings_of(self.layers, topic)
@@ -313,6 +380,9 @@ class Explainer:
         if files.indexes or files.indexes_bytes:
             first = "the active segment is rolled, which trims them"
             yield Group(RetentionReason.ACTIVE_INDEXES, files.indexes_bytes, files.indexes, first=first)
+        if files.snapshots_bytes:
+            first = _AFTER_LOADING
+            yield Group(RetentionReason.PRODUCER_SNAPSHOTS, files.snapshots_bytes, files.snapshots, first=first)
         yield Group(RetentionReason.PARTITION_FILES, files.others_bytes, files.others, first="the partition is deleted")
 
     def _whole(self, d: PartitionDir, ruling: Ruling | None) -> Group:
@@ -325,9 +395,13 @@ class Explainer:
             at_ms = marked + self.session.settings.cleanup.stray_retention
             reason, first = RetentionReason.STRAY, "logagent cleanup removes it (a broker never does)"
         elif d.kind is Kind.FUTURE:
-            reason, first = RetentionReason.MOVE, "its move between log dirs is finished"
-        elif d.kind is Kind.METADATA:
-            reason, first = RetentionReason.METADATA_LOG, "newer snapshots make older segments superfluous"
+            reason, source = RetentionReason.MOVE, self._sources.get((d.topic, d.partition))
+            there = human_bytes(d.segment_bytes)
+            if source is None:
+                first = f"the log dir with {d.topic}-{d.partition} is back: it may be the only copy here ({there})"
+            else:
+                here = human_bytes(source.segment_bytes)
+                first = f"never by itself: it becomes {source.name} with {there} of the {here} in {source.log_dir}"
         elif d.kind is Kind.CACHE:
             reason, first = RetentionReason.INDEX_CACHE, "the broker evicts them"
         elif d.kind is Kind.INVALID:
@@ -431,7 +505,7 @@ def explain_host(
             show_names(as_parsed for _, as_parsed in unmatched)
         _show_dirs(call, dirs, facts.now_ms)
         _show_file_systems(call, session, systems, facts.now_ms)
-        _say_what_is_not_considered(call, session, explained)
+        _say_what_belongs_to_it(call, explainer, dirs, systems, explained)
         for log_dir in _log_dirs(session, explainer):
             if log_dir["waits_for"] is not None:
                 call.say(f"{log_dir['path']}: nothing is deleted there until {log_dir['waits_for']}")
@@ -460,14 +534,32 @@ def _say_what_is_not_known(call: Call, session: Session) -> None:
         call.detail(f"the settings of topics are those of {rfc3339(layers.as_of_ms)}, when the metadata log here ends")
 
 
-def _say_what_is_not_considered(call: Call, session: Session, topics: Collection[str]) -> None:
-    """Settings that may keep or take segments too: reasons and dates hold as far as they change nothing of it."""
+def _say_what_belongs_to_it(
+    call: Call,
+    explainer: Explainer,
+    dirs: Iterable[Explained],
+    systems: Iterable[FileSystem],
+    topics: Collection[str],
+) -> None:
+    """Settings that may keep or take segments, too (reasons and dates hold as far as they change nothing of it), what
+    "at the next check" means, and which topics are not tiered although they ask for it."""
     by_key: dict[tuple[str, str], list[NotConsidered]] = {}
-    for found in session.assignments.layers.not_considered(topics) if topics else ():
-        by_key.setdefault((found.setting.key, found.setting.source), []).append(found)
+    for one in explainer.layers.not_considered(topics) if topics else ():
+        by_key.setdefault((one.setting.key, one.setting.source), []).append(one)
     if by_key:
         words = "; ".join(map(_not_considered_in_words, by_key.values()))
         call.say(f"not considered, and may change reasons and dates: {words}", folded=True)
+    found = {g.reason for e in dirs for g in e.groups} | {s.reason for fs in systems for s in fs.sums}
+    if found & {RetentionReason.DUE, RetentionReason.BELOW_LOG_START}:
+        check, round_ = (explainer.layers.default(name) for name in (RETENTION_CHECK_MS, CLEANER_BACKOFF_MS))
+        call.say(f"a check comes every {check}, of compacted topics every {round_}", folded=True)
+    untiered: dict[str, list[str]] = {}
+    for topic in sorted(topics):
+        if (why := explainer.settings(topic).not_tiered) is not None:
+            untiered.setdefault(why, []).append(topic)
+    for why, named in untiered.items():
+        more = f" and {len(named) - _NAMED_TOPICS} more" if len(named) > _NAMED_TOPICS else ""
+        call.say(f"{', '.join(named[:_NAMED_TOPICS])}{more}: not tiered, in spite of remote.storage.enable: {why}")
 
 
 def _not_considered_in_words(found: Sequence[NotConsidered]) -> str:
@@ -538,6 +630,7 @@ def _document(
         **_head(call, session, parsed),
         "as_of": {witness: rfc3339(ms) for witness, ms in since_when(proofs).items()},
         "log_dirs": _log_dirs(session, explainer),
+        "checks": [_setting(explainer.layers.default(name)) for name in (RETENTION_CHECK_MS, CLEANER_BACKOFF_MS)],
         "dirs": [_dir(e, _role(session, e.dir)) for e in dirs],
         "file_systems": [_file_system(session, fs) for fs in systems],
         "not_considered": [
@@ -682,7 +775,7 @@ def _why(reason: RetentionReason, setting: ConfigEntry | None) -> str:
 
 def _goes(at_ms: int | None, last_at_ms: int | None, first: str | None, now_ms: int) -> str:
     """The date, and what must happen before."""
-    once = f"once {first}" if first is not None else ""
+    once = "" if first is None else first if first.startswith("or ") else f"once {first}"
     if at_ms is None:
         return once
     date = "at the next check" if at_ms <= now_ms else human_time(at_ms)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -169,8 +169,10 @@ def _sound(segment: Segment) -> bool:
 
 
 _TIME_INDEX_ENTRY = struct.Struct(">qi")
-# `DefaultRecordBatch`: base offset, length, magic, last offset delta and largest timestamp, of a header of 61 bytes.
-_BATCH = struct.Struct(">qi4xb6xi8xq")
+# `DefaultRecordBatch`: base offset, length, magic, attributes, last offset delta, largest timestamp and producer id, of
+# a header of 61 bytes.
+_BATCH = struct.Struct(">qi4xb4xhi8xqq")
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _BATCH_HEADER_BYTES = 61
 _LENGTH_FROM = 12
 _WINDOW = 1 << 12
@@ -226,11 +228,15 @@ def _timestamps(fd: int, size: int) -> Iterator[int]:
 
 
 class _BatchHeader(NamedTuple):
-    """Of one whole batch; `end`: the offset after its last record."""
+    """Of one whole batch; `end`: the offset after its last record; `upto`: where in the file the next one begins."""
 
+    base: int
     end: int
     magic: int
     largest_ms: int
+    attributes: int
+    producer: int
+    upto: int
 
 
 def _batches(fd: int, size: int, position: int) -> Iterator[_BatchHeader]:
@@ -239,12 +245,12 @@ def _batches(fd: int, size: int, position: int) -> Iterator[_BatchHeader]:
     while position + _BATCH_HEADER_BYTES <= size:
         if not window_at <= position <= window_at + len(window) - _BATCH_HEADER_BYTES:
             window, window_at = os.pread(fd, _WINDOW, position), position
-        base, length, magic, last, largest = _BATCH.unpack_from(window, position - window_at)
-        end = position + _LENGTH_FROM + length
-        if length < _BATCH_HEADER_BYTES - _LENGTH_FROM or end > size:
+        base, length, magic, attributes, last, largest, producer = _BATCH.unpack_from(window, position - window_at)
+        upto = position + _LENGTH_FROM + length
+        if length < _BATCH_HEADER_BYTES - _LENGTH_FROM or upto > size:
             return
-        yield _BatchHeader(base + last + 1, magic, largest)
-        position = end
+        yield _BatchHeader(base, base + last + 1, magic, largest, attributes, producer, upto)
+        position = upto
 
 
 # Enough for a segment of small batches without an index; a hostile one must not take for ever.
@@ -257,8 +263,10 @@ _OFFSET_INDEX_ENTRY = struct.Struct(">ii")
 class LogFiles:
     """Everything in a partition dir, with the allocated bytes of what belongs to no segment. `deleted`: files that a
     broker was about to unlink (`.deleted`, `.cleaned`), with `deleted_ms`, the newest change of one; `indexes`: those
-    of the active segment, which are long in advance; `others`: everything else, the directory itself included.
-    `unopened`: how many segments, from the ninth on, have the timestamp of the one before."""
+    of the active segment, which are long in advance; `snapshots`: of producers, that a broker drops at its next start
+    (`ProducerStateManager.removeStraySnapshots`); `others`: everything else, the directory itself included.
+    `unopened`: how many segments, from the ninth on, have the timestamp of the one before. `unstable`: the first offset
+    of the oldest transaction that is open; None also if none was looked for."""
 
     segments: list[LogSegment]
     deleted: int = 0
@@ -266,13 +274,17 @@ class LogFiles:
     deleted_ms: int = 0
     indexes: int = 0
     indexes_bytes: int = 0
+    snapshots: int = 0
+    snapshots_bytes: int = 0
     others: int = 0
     others_bytes: int = 0
     unopened: int = 0
+    unstable: int | None = None
 
 
 # A segment's files, which go with it: its producer snapshot is named by its base offset too.
-_OF_SEGMENT: Final = frozenset({LOG, OFFSET_INDEX, TIME_INDEX, ".txnindex", ".snapshot"})
+_SNAPSHOT: Final = ".snapshot"
+_OF_SEGMENT: Final = frozenset({LOG, OFFSET_INDEX, TIME_INDEX, ".txnindex", _SNAPSHOT})
 _INDEXES: Final = frozenset({OFFSET_INDEX, TIME_INDEX})
 
 
@@ -280,10 +292,13 @@ _INDEXES: Final = frozenset({OFFSET_INDEX, TIME_INDEX})
 EDGE: Final = 8
 
 
-def read_log_files(dir_fd: int, *, edges_only: bool = False) -> LogFiles:
+def read_log_files(
+    dir_fd: int, *, edges_only: bool = False, first_batches: bool = False, transactions: bool = False
+) -> LogFiles:
     """The open partition dir `dir_fd`, as `UnifiedLog.deleteOldSegments` finds its segments. Whatever is in it is never
-    followed, and only segments and indexes are opened. `edges_only`: the timestamps of the segments between the oldest
-    and the newest 8 are taken to be those of the eighth. Raises OSError only if the disk fails."""
+    followed, and only segments, indexes and producer snapshots are opened. `edges_only`: the timestamps of the segments
+    between the oldest and the newest 8 are taken to be those of the eighth. `first_batches`: closed segments have their
+    `first_ms`, too. `transactions`: it is looked for an open one. Raises OSError only if the disk fails."""
     found = LogFiles([], others=os.fstat(dir_fd).st_blocks * 512)
     stats: dict[str, os.stat_result] = {}
     lstat = os.lstat
@@ -295,6 +310,7 @@ def read_log_files(dir_fd: int, *, edges_only: bool = False) -> LogFiles:
     logs = [name for name, status in stats.items() if name.endswith(LOG) and stat.S_ISREG(status.st_mode)]
     bases = segment_bases(logs)
     active, of_segment = bases[-1] if bases else "", dict.fromkeys(bases, 0)
+    without_segment = stray_snapshots(stats, of_segment, active)
     # Kept lean, as the inventory's loop is: a host may have a million of these files.
     for name, status in stats.items():
         base, suffix, size = name[:_DIGITS], name[_DIGITS:], status.st_blocks * 512
@@ -303,6 +319,9 @@ def read_log_files(dir_fd: int, *, edges_only: bool = False) -> LogFiles:
         elif base == active and suffix in _INDEXES:
             found.indexes += size
             found.indexes_bytes += status.st_size
+        elif name in without_segment:
+            found.snapshots += size
+            found.snapshots_bytes += status.st_size
         elif name.endswith(LEFTOVERS):
             found.deleted += size
             found.deleted_bytes += status.st_size
@@ -317,9 +336,62 @@ def read_log_files(dir_fd: int, *, edges_only: bool = False) -> LogFiles:
             between = found.segments[EDGE - 1].largest_ms
             found.segments.append(LogSegment(int(base), log.st_size, of_segment[base], between))
         else:
-            found.segments.append(_segment(dir_fd, base, log, base != active, index, of_segment[base]))
+            segment = _segment(dir_fd, base, log, base != active, index, of_segment[base])
+            if first_batches and segment.first_ms is None and (tail := _tail(dir_fd, base, log, first_only=True)):
+                segment = segment._replace(first_ms=tail.first_ms)
+            found.segments.append(segment)
     found.unopened = len(unopened)
+    if transactions and bases:
+        found.unstable = _first_unstable(dir_fd, stats, bases)
     return found
+
+
+def stray_snapshots(names: Iterable[str], bases: Container[str], active: str) -> set[str]:
+    """As `ProducerStateManager.removeStraySnapshots`: of those without a segment all but the newest, and that one, too,
+    if it is below the last segment."""
+    alone = sorted(n for n in names if is_segment_file(n, _SNAPSHOT) and n[:_DIGITS] not in bases)
+    return {n for n in alone if n != alone[-1] or n[:_DIGITS] < active}
+
+
+# `ProducerStateManager`: version, CRC, number of entries; of each the producer id and the first offset of its open
+# transaction, -1 if it has none.
+_SNAPSHOT_HEAD = struct.Struct(">hIi")
+_SNAPSHOT_ENTRY = struct.Struct(">q30xq")
+_MOST_PRODUCERS = 100_000
+
+
+def _first_unstable(dir_fd: int, stats: Mapping[str, os.stat_result], bases: Sequence[str]) -> int | None:
+    """The first offset of the oldest open transaction: those that are open in the newest producer snapshot, which was
+    written when a segment began or the broker stopped, and what the batches since then began and ended."""
+    snapshots = sorted(n for n in stats if is_segment_file(n, _SNAPSHOT) and n[:_DIGITS] >= bases[-1])
+    if not snapshots and len(bases) > 1:
+        return None
+    known = int(snapshots[-1][:_DIGITS]) if snapshots else -1
+    try:
+        opened: dict[int, int] = {}
+        if snapshots:
+            fd = open_seen(snapshots[-1], stats[snapshots[-1]], INDEX, dir_fd=dir_fd)
+            try:
+                content = os.pread(fd, _SNAPSHOT_HEAD.size + _MOST_PRODUCERS * _SNAPSHOT_ENTRY.size, 0)
+            finally:
+                os.close(fd)
+            # A torn one is a struct.error.
+            entries = _SNAPSHOT_ENTRY.iter_unpack(content[_SNAPSHOT_HEAD.size :])
+            opened = {producer: first for producer, first in entries if first >= 0}
+        fd = open_seen(bases[-1] + LOG, stats[bases[-1] + LOG], SEGMENT, dir_fd=dir_fd)
+        try:
+            for batch in islice(_batches(fd, stats[bases[-1] + LOG].st_size, 0), _MOST_BATCHES):
+                if batch.base < known or batch.magic != 2 or not batch.attributes & _TRANSACTIONAL:
+                    continue
+                if batch.attributes & _CONTROL:
+                    opened.pop(batch.producer, None)
+                else:
+                    opened.setdefault(batch.producer, batch.base)
+        finally:
+            os.close(fd)
+    except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
+        return None
+    return min(opened.values(), default=None)
 
 
 def _segment(
@@ -335,9 +407,20 @@ def _segment(
     tail = _tail(dir_fd, base, log)
     if tail is None:
         return LogSegment(int(base), log.st_size, allocated, None, not closed)
-    first_ms, end, largest_ms = tail
-    largest_ms = largest_ms if largest_ms >= 0 else written_ms
-    return LogSegment(int(base), log.st_size, allocated, largest_ms, not closed, first_ms, end)
+    largest_ms = tail.largest_ms if tail.largest_ms >= 0 else written_ms
+    size = log.st_size if closed else tail.upto
+    return LogSegment(int(base), size, allocated, largest_ms, not closed, tail.first_ms, tail.end, tail.indexed)
+
+
+class _Tail(NamedTuple):
+    """`first_ms`: the timestamp of the first batch; `end`: the offset after the last; `largest_ms`: -1 if no record has
+    a timestamp; `upto`: bytes that are written; `indexed`: of entries in the longer index, as far as it was read."""
+
+    first_ms: int
+    end: int
+    largest_ms: int
+    upto: int
+    indexed: int = 0
 
 
 def _last_time(dir_fd: int, name: str, seen: os.stat_result) -> int | None:
@@ -356,10 +439,9 @@ def _last_time(dir_fd: int, name: str, seen: os.stat_result) -> int | None:
     return timestamp if timestamp > 0 else None
 
 
-def _tail(dir_fd: int, base: str, log: os.stat_result) -> tuple[int | None, int | None, int] | None:
-    """Of a segment whose time index may lack the newest records: the timestamp of its first batch, the offset after
-    its last, and the largest timestamp (-1 if no record has one), as `LogSegment.maxTimestampSoFar` has it in memory;
-    None if they cannot be read.
+def _tail(dir_fd: int, base: str, log: os.stat_result, *, first_only: bool = False) -> _Tail | None:
+    """Of a segment whose time index may lack the newest records, its largest timestamp as
+    `LogSegment.maxTimestampSoFar` has it in memory; None if it cannot be read. `first_only`: of its first batch.
 
     The entries of both indexes are added together (`LogSegment.append`): the last of the time index covers all batches
     before the position in the last of the offset index.
@@ -367,32 +449,33 @@ def _tail(dir_fd: int, base: str, log: os.stat_result) -> tuple[int | None, int 
     try:
         fd = open_seen(base + LOG, log, SEGMENT, dir_fd=dir_fd)
         try:
-            return _tail_of(dir_fd, base, fd, log.st_size)
+            return _tail_of(dir_fd, base, fd, log.st_size, first_only)
         finally:
             os.close(fd)
     except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
         return None
 
 
-def _tail_of(dir_fd: int, base: str, fd: int, size: int) -> tuple[int | None, int | None, int] | None:
+def _tail_of(dir_fd: int, base: str, fd: int, size: int, first_only: bool) -> _Tail | None:
     batches = _batches(fd, size, 0)
     first = next(batches, None)
     if first is None:
         return None
-    largest, end, known = first.largest_ms, first.end, first.magic == 2
-    if size > _SHORT:  # a shorter one is read faster than its indexes
+    largest, end, known, upto, indexed_bytes = first.largest_ms, first.end, first.magic == 2, first.upto, 0
+    if size > _SHORT and not first_only:  # a shorter one is read faster than its indexes
         indexed = _last_before_padding(dir_fd, base + OFFSET_INDEX, _OFFSET_INDEX_ENTRY)
         timed = _last_before_padding(dir_fd, base + TIME_INDEX, _TIME_INDEX_ENTRY)
-        if indexed is not None and timed is not None and 0 <= indexed[1] < size:
-            batches, largest = _batches(fd, size, indexed[1]), max(largest, timed[0])
-    for batch in islice(batches, _MOST_BATCHES):
-        largest, end, known = max(largest, batch.largest_ms), batch.end, known and batch.magic == 2
-    return (first.largest_ms, end, largest) if known else None
+        if indexed is not None and timed is not None and 0 <= indexed[0][1] < size:
+            batches, largest = _batches(fd, size, indexed[0][1]), max(largest, timed[0][0])
+            indexed_bytes = max(indexed[1], timed[1])
+    for batch in islice(batches, 0 if first_only else _MOST_BATCHES):
+        largest, end, known, upto = max(largest, batch.largest_ms), batch.end, known and batch.magic == 2, batch.upto
+    return _Tail(first.largest_ms, end, largest, upto, indexed_bytes) if known else None
 
 
-def _last_before_padding(dir_fd: int, name: str, layout: struct.Struct) -> tuple[int, ...] | None:
-    """The last entry of an index file that is not all zeros, as it is preallocated; None if there is none, or it cannot
-    be read."""
+def _last_before_padding(dir_fd: int, name: str, layout: struct.Struct) -> tuple[tuple[int, ...], int] | None:
+    """The last entry of an index file that is not all zeros, as it is preallocated, and where it ends; None if there is
+    none, or it cannot be read."""
     try:
         with opened_regular(name, INDEX, dir_fd=dir_fd) as fd:
             low, high = 0, os.fstat(fd).st_size // layout.size
@@ -402,6 +485,7 @@ def _last_before_padding(dir_fd: int, name: str, layout: struct.Struct) -> tuple
                     low = middle + 1
                 else:
                     high = middle
-            return layout.unpack(os.pread(fd, layout.size, (low - 1) * layout.size)) if low else None
+            last = os.pread(fd, layout.size, (low - 1) * layout.size) if low else None
+            return (layout.unpack(last), low * layout.size) if last is not None else None
     except (UnreadableError, FileNotFoundError, PermissionError, struct.error):
         return None

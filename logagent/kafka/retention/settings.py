@@ -21,9 +21,11 @@ LOCAL_RETENTION_MS, LOCAL_RETENTION_BYTES = "local.retention.ms", "local.retenti
 TIERED, COPY_DISABLED = "remote.storage.enable", "remote.log.copy.disable"
 REMOTE_COPY_LAG_MS, REMOTE_COPY_LAG_BYTES = "remote.copy.lag.ms", "remote.copy.lag.bytes"  # KIP-1241
 SEGMENT_MS, SEGMENT_BYTES = "segment.ms", "segment.bytes"
+SEGMENT_JITTER_MS, SEGMENT_INDEX_BYTES = "segment.jitter.ms", "segment.index.bytes"
 FILE_DELETE_DELAY_MS = "file.delete.delay.ms"
 CORDONED_LOG_DIRS = "cordoned.log.dirs"  # KIP-1066
 MIN_COMPACTION_LAG_MS, MIN_DIRTY_RATIO = "min.compaction.lag.ms", "min.cleanable.dirty.ratio"
+MAX_COMPACTION_LAG_MS = "max.compaction.lag.ms"
 DELETE_RETENTION_MS = "delete.retention.ms"
 
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -31,6 +33,7 @@ _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 AS_RETENTION: Final = -2
 # As `remote.copy.lag.*`: the same as the local retention (`LogConfig.remoteCopyLagMs`).
 AS_LOCAL_RETENTION: Final = -1
+NEVER: Final = (1 << 63) - 1
 
 BROKER_SETTINGS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     CLEANUP_POLICY: (("log.cleanup.policy", 1),),
@@ -45,9 +48,12 @@ BROKER_SETTINGS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     REMOTE_COPY_LAG_MS: (("log.remote.copy.lag.ms", 1),),
     REMOTE_COPY_LAG_BYTES: (("log.remote.copy.lag.bytes", 1),),
     SEGMENT_MS: (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    SEGMENT_JITTER_MS: (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
     SEGMENT_BYTES: (("log.segment.bytes", 1),),
+    SEGMENT_INDEX_BYTES: (("log.index.size.max.bytes", 1),),
     FILE_DELETE_DELAY_MS: (("log.segment.delete.delay.ms", 1),),
     MIN_COMPACTION_LAG_MS: (("log.cleaner.min.compaction.lag.ms", 1),),
+    MAX_COMPACTION_LAG_MS: (("log.cleaner.max.compaction.lag.ms", 1),),
     MIN_DIRTY_RATIO: (("log.cleaner.min.cleanable.ratio", 1),),
     DELETE_RETENTION_MS: (("log.cleaner.delete.retention.ms", 1),),
 }
@@ -63,24 +69,39 @@ _DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
     REMOTE_COPY_LAG_MS: ("log.remote.copy.lag.ms", "0"),
     REMOTE_COPY_LAG_BYTES: ("log.remote.copy.lag.bytes", "-1"),
     SEGMENT_MS: ("log.roll.hours", "168"),
+    SEGMENT_JITTER_MS: ("log.roll.jitter.hours", "0"),
     SEGMENT_BYTES: ("log.segment.bytes", str(1 << 30)),
+    SEGMENT_INDEX_BYTES: ("log.index.size.max.bytes", str(10 << 20)),
     FILE_DELETE_DELAY_MS: ("log.segment.delete.delay.ms", "60000"),
     MIN_COMPACTION_LAG_MS: ("log.cleaner.min.compaction.lag.ms", "0"),
+    MAX_COMPACTION_LAG_MS: ("log.cleaner.max.compaction.lag.ms", str(NEVER)),
     MIN_DIRTY_RATIO: ("log.cleaner.min.cleanable.ratio", "0.5"),
     DELETE_RETENTION_MS: ("log.cleaner.delete.retention.ms", str(_DAY_MS)),
 }
 TOPIC_SETTINGS: Final = (*BROKER_SETTINGS, TIERED, COPY_DISABLED)
 """The settings of topics that matter here."""
-DYNAMIC_SETTINGS: Final = tuple(keys[0][0] for keys in BROKER_SETTINGS.values())
+DYNAMIC_SETTINGS: Final = (*(keys[0][0] for keys in BROKER_SETTINGS.values()), "log.cleaner.backoff.ms")
 """Their settings of brokers that can be changed without a restart (`DynamicLogConfig`): of several, the finest."""
 
 _REMOTE_STORAGE = "remote.log.storage.system.enable"
+CLEANER_ENABLE, CLEANER_BACKOFF_MS = "log.cleaner.enable", "log.cleaner.backoff.ms"
+RETENTION_CHECK_MS = "log.retention.check.interval.ms"
+METADATA_MAX_BYTES, METADATA_MAX_MS = "metadata.max.retention.bytes", "metadata.max.retention.ms"
+# What only brokers have, with defaults (`CleanerConfig`, `ServerLogConfigs`, `MetadataLogConfig`).
+_OF_BROKER: Final[Mapping[str, str]] = {
+    CLEANER_ENABLE: "true",
+    CLEANER_BACKOFF_MS: "15000",
+    RETENTION_CHECK_MS: "300000",
+    METADATA_MAX_BYTES: str(100 << 20),
+    METADATA_MAX_MS: str(7 * _DAY_MS),
+}
 _READ: Final = frozenset(
     {
         *TOPIC_SETTINGS,
         *(key for keys in BROKER_SETTINGS.values() for key, _ in keys),
         CORDONED_LOG_DIRS,
         _REMOTE_STORAGE,
+        *_OF_BROKER,
     }
 )
 _NEAR = re.compile(
@@ -91,7 +112,6 @@ _NEAR = re.compile(
 # may send, when something is flushed, how another file is read.
 OF_NO_ACCOUNT: Final = frozenset(
     {
-        "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.buffer.load.factor",
         "log.cleaner.io.buffer.size",
@@ -113,7 +133,9 @@ OF_NO_ACCOUNT: Final = frozenset(
         "log.message.timestamp.before.max.ms",
         "log.message.timestamp.difference.max.ms",
         "log.message.timestamp.type",
-        "log.retention.check.interval.ms",
+        # How long a file is, not how much is written to it.
+        "log.preallocate",
+        "preallocate",
         "remote.fetch.max.wait.ms",
         "remote.list.offsets.request.timeout.ms",
         "remote.log.delete.on.disable",
@@ -276,12 +298,16 @@ class Layers:
         return ConfigEntry(name, own, Source.TOPIC) if own is not None else self.default(name)
 
     def default(self, name: str) -> ConfigEntry:
-        """That of topics that have none of their own."""
+        """That of topics that have none of their own, or a setting that only brokers have."""
         layers = ((Source.BROKER, self.broker), (Source.ALL_BROKERS, self.all_brokers), (Source.FILE, self.file or {}))
         for key, unit_ms in BROKER_SETTINGS.get(name, ()):
             for source, values in layers:
                 if key in values:
                     return ConfigEntry(key, values[key], source, unit_ms)
+        if name in _OF_BROKER:
+            found = next((ConfigEntry(name, values[name], source) for source, values in layers if name in values), None)
+            unset = ConfigEntry(name, _OF_BROKER[name], Source.DEFAULT)
+            return found or (unset if self.file is not None else ConfigEntry(name, None, Source.UNKNOWN))
         if name not in _DEFAULTS:
             return ConfigEntry(name, "false", Source.DEFAULT)
         key, text = _DEFAULTS[name]

@@ -40,10 +40,11 @@ class SegmentAge:
 
 
 class LogSegment(NamedTuple):
-    """A segment. `bytes`: of its `.log`, which is what `retention.bytes` counts; `allocated`: on disk, of all its files
-    (of the active one without its preallocated indexes). `largest_ms`: as Kafka takes it (`largestTimestamp`), the last
-    write where no record has a timestamp; None if it cannot be read. Of the active one, `first_ms`: the timestamp of
-    its first batch, and `end`: the offset after its last, None if unknown."""
+    """A segment. `bytes`: written to its `.log`, which is what `retention.bytes` counts (an active one's file may be
+    preallocated); `allocated`: on disk, of all its files (of the active one without its preallocated indexes).
+    `largest_ms`: as Kafka takes it (`largestTimestamp`), the last write where no record has a timestamp; None if it
+    cannot be read. `first_ms`: the timestamp of its first batch, None where it was not read. Of the active one, `end`:
+    the offset after its last record, None if unknown, and `indexed`: bytes of entries in the longer of its indexes."""
 
     base: int
     bytes: int
@@ -52,27 +53,22 @@ class LogSegment(NamedTuple):
     active: bool = False
     first_ms: int | None = None
     end: int | None = None
-
-
-class Breach(NamedTuple):
-    """Why a segment goes at the next checks."""
-
-    time: bool
-    size: bool
+    indexed: int = 0
 
 
 def oldest_that_go(
     sizes: Sequence[int], largest_ms: Iterable[int | None], now_ms: int, retention_ms: int, retention_bytes: int
-) -> list[Breach]:
-    """Why each of the oldest segments goes by retention, oldest first, up to the first that stays. `sizes`: bytes of
+) -> list[tuple[bool, bool]]:
+    """Of each of the oldest segments that retention lets go, oldest first, up to the first that stays: whether by time,
+    and whether by size. `sizes`: bytes of
     the `.log` files; `largest_ms`: `LogSegment.largestTimestamp` of each (None: not known), read only as far as needed.
     A retention below 0 is unlimited."""
-    found: list[Breach] = []
+    found: list[tuple[bool, bool]] = []
     over, times = sum(sizes) - retention_bytes, iter(largest_ms)
     for size in sizes:
         largest = next(times, None)
         time = retention_ms >= 0 and largest is not None and now_ms - largest > retention_ms
-        breach = Breach(time, retention_bytes >= 0 and over - size >= 0)
+        breach = (time, retention_bytes >= 0 and over - size >= 0)
         if not any(breach):
             break
         over -= size
@@ -227,10 +223,10 @@ def first_check(
     ages = (segment.largest_ms for segment in segments)
     breaches = oldest_that_go(sizes, ages, now_ms, limit_ms, -1 if tiered else limit)
     why = []
-    if any(breach.time for breach in breaches):
+    if any(time for time, _ in breaches):
         setting, own = (LOCAL_RETENTION, configs.tiering.local_ms) if tiered else (RETENTION, configs.retentions_ms)
         why.append(f"they are past {setting}={limit_ms} ({_whose(topic, own)})")
-    if any(breach.size for breach in breaches):
+    if any(size for _, size in breaches):
         why.append(f"the log exceeds {RETENTION_BYTES}={limit} ({_whose(topic, configs.retentions_bytes)})")
         keep = (*keep, f"{RETENTION_BYTES}=-1")
     goes = sum(sizes[: len(breaches)])

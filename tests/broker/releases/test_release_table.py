@@ -33,35 +33,18 @@ def tabled_limits(kind: str) -> list[str]:
     return sorted({name for row in rows for name in (row.broker_limits if kind == "broker" else row.topic_limits)})
 
 
-# Near the settings that `explain` reads, and not read: `explain` names them as not considered.
-NOT_MODELLED = {
-    "log.cleaner.enable",
-    "log.cleaner.max.compaction.lag.ms",
-    "log.index.size.max.bytes",
-    "log.preallocate",
-    "log.roll.jitter.hours",
-    "log.roll.jitter.ms",
-    "max.compaction.lag.ms",
-    "metadata.max.retention.bytes",
-    "metadata.max.retention.ms",
-    "preallocate",
-    "segment.index.bytes",
-    "segment.jitter.ms",
-}
-
-
 @pytest.mark.parametrize("version", READ)
 def test_each_setting_of_a_release_that_is_near_ours_is_read_or_known_not_to_be(version: str) -> None:
     """Names that are new in a release turn up here: are they to be read, of no account, or not modelled?"""
     need_command("javac")
     configs = release_facts(version)["configs"]
-    assert {name for of in configs.values() for name in of if is_not_considered(name)} <= NOT_MODELLED
+    assert {name for of in configs.values() for name in of if is_not_considered(name)} == set()
 
 
 def test_the_settings_and_defaults_that_explain_reads_are_those_of_the_newest_release() -> None:
     need_command("javac")
     configs = release_facts(TABLED[-1])["configs"]
-    assert set(TOPIC_SETTINGS) | NOT_MODELLED <= configs["topic"].keys() | configs["broker"].keys()
+    assert set(TOPIC_SETTINGS) <= configs["topic"].keys() | configs["broker"].keys()
     for name in TOPIC_SETTINGS:
         found = Layers(file={}).default(name)
         assert found.text == configs["broker" if name in BROKER_SETTINGS else "topic"][found.key], name

@@ -103,7 +103,7 @@ def test_cordoned_log_dirs_delete_as_before(host: Host, value: str, cordoned: li
 
 
 def test_settings_near_those_that_count_are_named_if_they_are_not_considered(host: Host) -> None:
-    set_here = {"log.index.size.max.bytes": "1024", "log.cleaner.enable": "false", "log.retention.days": "3"}
+    set_here = {"log.cleaner.careful": "yes", "log.retention.days": "3", "remote.log.days": "1024"}
     for key, value in set_here.items():
         host.set_property(f"{key}={value}")
     ran = host.run("explain", "clicks", "--json")
@@ -113,9 +113,7 @@ def test_settings_near_those_that_count_are_named_if_they_are_not_considered(hos
     ]
     for names in ((), ("clicks",)):
         says = host.run("explain", "--log-dirs-only", *names).err
-        assert (
-            "not considered, and may change reasons and dates: log.cleaner.enable=false (server.properties); " in says
-        )
+        assert "not considered, and may change reasons and dates: log.cleaner.careful=yes (server.properties); " in says
     assert "not considered" not in host.run("explain", "no-such-topic").err
 
 

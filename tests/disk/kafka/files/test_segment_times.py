@@ -51,9 +51,11 @@ def test_an_active_segment_without_records_stays(tmp_path: Path) -> None:
     assert times(tmp_path) == [SegmentAge(size, WRITTEN_MS)]
 
 
-def batch(largest_ms: int, payload: int = 100, magic: int = 2) -> bytes:
-    header = struct.pack(">qiibIhiqqqhii", 0, 49 + payload, 0, magic, 0, 0, 0, 0, largest_ms, -1, -1, -1, 1)
-    return header + b"r" * payload
+def batch(
+    largest_ms: int, payload: int = 100, magic: int = 2, *, base: int = 0, attributes: int = 0, producer: int = -1
+) -> bytes:
+    attributes_and_times = (attributes, 0, 0, largest_ms, producer, -1, -1, 1)
+    return struct.pack(">qiibIhiqqqhii", base, 49 + payload, 0, magic, 0, *attributes_and_times) + b"r" * payload
 
 
 @pytest.mark.parametrize(
@@ -81,12 +83,84 @@ def test_a_rebuilt_index_has_the_timestamps_of_the_batches_and_not_of_their_last
         os.close(fd)
 
 
-def read(path: Path) -> LogFiles:
+def read(path: Path, **what: bool) -> LogFiles:
     fd = os.open(path, os.O_RDONLY)
     try:
-        return read_log_files(fd)
+        return read_log_files(fd, **what)
     finally:
         os.close(fd)
+
+
+def test_of_a_preallocated_segment_what_is_written_counts(tmp_path: Path) -> None:
+    written = batch(5) + batch(9, 20_000)
+    (tmp_path / f"{0:020d}.log").write_bytes(written + bytes(1 << 20))
+    (found,) = read(tmp_path).segments
+    assert (found.bytes, found.largest_ms, found.end) == (len(written), 9, 1)
+
+
+def test_a_closed_segment_has_its_first_timestamp_if_that_is_asked_for(tmp_path: Path) -> None:
+    segment(tmp_path, 0, 0, ENTRY)
+    (tmp_path / f"{0:020d}.log").write_bytes(batch(7) + batch(9))
+    segment(tmp_path, 10, 0, None)
+    assert [s.first_ms for s in read(tmp_path).segments] == [None, None]
+    assert [s.first_ms for s in read(tmp_path, first_batches=True).segments] == [7, None]
+
+
+TRANSACTIONAL, MARKER = 0x10, 0x30
+
+
+def producer_snapshot(path: Path, offset: int, opened: dict[int, int]) -> None:
+    entries = (struct.pack(">qhiqiqiq", producer, 0, 1, 1, 0, 5, 0, first) for producer, first in opened.items())
+    head = struct.pack(">hIi", 1, 0, len(opened))
+    (path / f"{offset:020d}.snapshot").write_bytes(head + b"".join(entries))
+
+
+@pytest.mark.parametrize(
+    ("opened", "batches", "unstable"),
+    [
+        ({1: -1}, [], None),
+        ({1: 3, 2: 5}, [], 3),
+        ({1: 3, 2: 5}, [(1, MARKER)], 5),
+        ({1: 3}, [(1, MARKER), (2, TRANSACTIONAL), (1, TRANSACTIONAL)], 11),
+        ({}, [(7, 0)], None),
+        ({}, [(7, TRANSACTIONAL), (7, TRANSACTIONAL)], 10),
+    ],
+)
+def test_the_oldest_open_transaction_is_in_the_producer_snapshot_or_in_what_was_written_since(
+    tmp_path: Path, opened: dict[int, int], batches: list[tuple[int, int]], unstable: int | None
+) -> None:
+    segment(tmp_path, 0, 100, ENTRY)
+    producer_snapshot(tmp_path, 10, opened)
+    written = (batch(5, base=10 + n, attributes=kind, producer=who) for n, (who, kind) in enumerate(batches))
+    (tmp_path / f"{10:020d}.log").write_bytes(b"".join(written))
+    assert read(tmp_path, transactions=True).unstable == unstable
+    assert read(tmp_path).unstable is None
+
+
+def test_what_a_later_snapshot_knows_is_not_read_again(tmp_path: Path) -> None:
+    """That of a clean stop: the transaction below it ended in another file, or in none that is here."""
+    written = batch(5, base=0, attributes=TRANSACTIONAL, producer=1)
+    (tmp_path / f"{0:020d}.log").write_bytes(written)
+    assert read(tmp_path, transactions=True).unstable == 0
+    producer_snapshot(tmp_path, 1, {1: -1})
+    assert read(tmp_path, transactions=True).unstable is None
+    (tmp_path / f"{1:020d}.snapshot").write_bytes(b"torn")
+    assert read(tmp_path, transactions=True).unstable is None
+
+
+@pytest.mark.parametrize(
+    ("alone", "goes"), [([5], [5]), ([5, 7], [5, 7]), ([5, 25], [5]), ([25, 30], [25]), ([30], []), ([], [])]
+)
+def test_producer_snapshots_without_a_segment_go_but_the_newest_at_the_end(
+    tmp_path: Path, alone: list[int], goes: list[int]
+) -> None:
+    """`ProducerStateManager.removeStraySnapshots`"""
+    for base in (10, 20):
+        segment(tmp_path, base, 100, None)
+        producer_snapshot(tmp_path, base, {})
+    for offset in alone:
+        producer_snapshot(tmp_path, offset, dict.fromkeys(range(offset), -1))
+    assert read(tmp_path).snapshots_bytes == sum(10 + 46 * offset for offset in goes)
 
 
 def with_indexes(path: Path, base: int, batches: list[bytes], offsets: bytes, times: bytes, padding: int) -> None:
@@ -155,4 +229,5 @@ def test_every_byte_of_a_directory_is_in_one_place(tmp_path: Path) -> None:
     assert (found.indexes, found.deleted) == (of(f"{newer}.index", f"{newer}.timeindex"), of(f"{base}.log.deleted"))
     assert (found.indexes_bytes, found.deleted_bytes) == (12_000, 40_000)
     everything = sum(blocks.values()) + tmp_path.stat().st_blocks * 512
-    assert sum(s.allocated for s in found.segments) + found.indexes + found.deleted + found.others == everything
+    beside = found.indexes + found.deleted + found.snapshots + found.others
+    assert sum(s.allocated for s in found.segments) + beside == everything

@@ -86,11 +86,6 @@ def test_numbers_are_read_as_java_reads_them(text: str, unit: int, expected: int
 @pytest.mark.parametrize(
     "name",
     [
-        "max.compaction.lag.ms",
-        "segment.jitter.ms",
-        "log.cleaner.enable",
-        "log.roll.jitter.ms",
-        "metadata.max.retention.bytes",
         # Of a release to come.
         "retention.records",
         "local.retention.records",
@@ -123,19 +118,19 @@ def test_what_is_read_and_what_is_far_from_it_is_not_named(name: str) -> None:
 
 
 def test_what_is_not_considered_is_named_with_its_topics_and_where_it_is_set() -> None:
-    topics = {"segment.jitter.ms": {"a": "1", "b": "1", "c": "2", "elsewhere": "3"}, "retention.ms": {"a": "1"}}
+    topics = {"retention.records": {"a": "1", "b": "1", "c": "2", "elsewhere": "3"}, "retention.ms": {"a": "1"}}
     layers = Layers(
         topics=topics,
-        broker={"log.cleaner.max.compaction.lag.ms": "4"},
-        all_brokers={"log.cleaner.max.compaction.lag.ms": "5", "log.roll.jitter.ms": "6"},
-        file={"log.cleaner.max.compaction.lag.ms": "7", "log.cleaner.enable": "false", "log.dirs": "/d"},
+        broker={"log.cleaner.new.lag.ms": "4"},
+        all_brokers={"log.cleaner.new.lag.ms": "5", "log.roll.new.ms": "6"},
+        file={"log.cleaner.new.lag.ms": "7", "log.cleaner.careful": "false", "log.dirs": "/d"},
         complete=True,
     )
     assert [(str(n.setting), n.topics) for n in layers.not_considered({"a", "b", "c"})] == [
-        ("segment.jitter.ms=1 (topic)", ("a", "b")),
-        ("segment.jitter.ms=2 (topic)", ("c",)),
-        ("log.cleaner.enable=false (server.properties)", ()),
-        ("log.cleaner.max.compaction.lag.ms=4 (this broker, dynamic)", ()),
-        ("log.roll.jitter.ms=6 (all brokers, dynamic)", ()),
+        ("retention.records=1 (topic)", ("a", "b")),
+        ("retention.records=2 (topic)", ("c",)),
+        ("log.cleaner.careful=false (server.properties)", ()),
+        ("log.cleaner.new.lag.ms=4 (this broker, dynamic)", ()),
+        ("log.roll.new.ms=6 (all brokers, dynamic)", ()),
     ]
     assert list(NOTHING_SET.not_considered({"a"})) == []
