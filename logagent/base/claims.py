@@ -265,8 +265,6 @@ NEEDS: Mapping[Act, tuple[Need, ...]] = {
 
 JUST: Mapping[Claim, frozenset[Claim]] = {claim: frozenset({claim}) for claim in Claim}
 """Each claim as a set of its own, to look up the need that it belongs to."""
-WHEN_DUE = frozenset({Claim.CLOCK, Claim.STOOD, Claim.KEPT, Claim.CONFIGURATION})
-WHEN_RESTORED = frozenset({Claim.WHOLE})
 
 
 @dataclass(frozen=True, slots=True)

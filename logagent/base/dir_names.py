@@ -14,6 +14,8 @@ two of them in one log dir for the same partition. So never rebuild a name from 
 read. Names are `str` as `os.fsdecode` returns them. A byte that is not UTF-8 is a surrogate escape here and U+FFFD in
 Kafka; neither is whitespace, a digit or a separator, so both parse into the same structure.
 
+The names of the files that Kafka keeps in each log dir and in each partition directory.
+
 Decimal numbers as Java parses them: exactly what the broker accepts in names and files.
 
 Python's `int()` also accepts whitespace, underscores and digits outside the Basic Multilingual Plane, and rejects very
@@ -36,6 +38,14 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from logagent.base.records import Kind
+
+PARTITION_METADATA: Final = "partition.metadata"
+RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET: Final = "log-start-offset-checkpoint"
+REPLICATION: Final = "replication-offset-checkpoint"
+CLEANER: Final = "cleaner-offset-checkpoint"
+CHECKPOINTS: Final = (RECOVERY_POINT, LOG_START_OFFSET, REPLICATION, CLEANER)
+"""The checkpoints of a log dir (`LogManager`, `ReplicaManager`, `LogCleanerManager`)."""
 
 INT_MIN: Final = -(2**31)
 INT_MAX: Final = 2**31 - 1

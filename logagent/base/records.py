@@ -26,6 +26,12 @@ class Kind(StrEnum):
     INVALID = "invalid"
 
 
+LIVE_KINDS = (Kind.CURRENT, Kind.FUTURE)
+"""What a broker may serve: current logs, and future ones, of moves between log dirs."""
+LOADED_KINDS = (*LIVE_KINDS, Kind.STRAY, Kind.DELETE)
+"""What a broker loads when it starts (`LogManager.loadLog`)."""
+
+
 class Verdict(StrEnum):
     ASSIGNED = "assigned"
     ORPHAN = "orphan"
@@ -55,6 +61,11 @@ class HolderState(StrEnum):
     STARTING = "starting"
     HIDDEN = "hidden"
     UNREADABLE = "unreadable"
+
+    @property
+    def is_broker(self) -> bool:
+        """A broker has the lock."""
+        return self in (HolderState.HELD, HolderState.STARTING)
 
 
 class ActionKind(StrEnum):

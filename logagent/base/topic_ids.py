@@ -13,6 +13,9 @@ from typing import Final
 ZERO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """As a topic id: none, as brokers before 2.8 report. As a directory id: MIGRATING."""
 
+SHAPE: Final = "[A-Za-z0-9_-]{22}"
+"""What an id looks like, as a regular expression (also of Spark)."""
+
 _ID_BYTES: Final = 16
 _MAX_TEXT: Final = 24
 # The last of the 22 characters carries two bits; in canonical text its other four are zero.

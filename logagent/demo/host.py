@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
 from logagent.base.errors import LogAgentError, UsageError
 from logagent.kafka.files.exported import write_assignments
 from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_meta_properties
@@ -32,7 +33,7 @@ CONFIG = "logagent.toml"
 ASSIGNMENTS = "assignments.json"
 STATE_DIR = "state"
 SHELL = "env.sh"
-CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint")
+CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, CLEANER)
 _LONGEST_NAME = 255
 # The records are as old as the disk's archive: under the default of seven days a restored topic's would all be due.
 _RETENTION = "log.retention.hours=876000\n"

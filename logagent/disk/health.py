@@ -236,7 +236,7 @@ class GivenUp:
 
 def lock_facts(holder: Holder) -> LockFacts:
     """Derive the facts about the lock from its holder."""
-    if holder.state in (HolderState.HELD, HolderState.STARTING):
+    if holder.state.is_broker:
         return LockFacts(True, holder.pid, holder.start_time_ms)
     if holder.state is HolderState.UNREADABLE:
         return LockFacts(None, open_by=None)

@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Self
 
+from logagent.base.dir_names import CHECKPOINTS
 from logagent.base.errors import ItemFailed, KafkaStorageError, NotAsPlanned
 from logagent.base.linux.syscalls import close_unlocked, mount_id, rename_exchange, rename_noreplace
 from logagent.base.records import Identity
 from logagent.disk.failures import OFFLINE_ERRNOS, LogDirFailures
-from logagent.kafka.files.checkpoint_files import CHECKPOINTS
 from logagent.kafka.files.meta_properties import META_PROPERTIES
 from logagent.kafka.processes.lock import LOCK_FILE, Watch
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from logagent.base.dir_names import PARTITION_METADATA
 from logagent.base.errors import UnreadableError
 from logagent.base.files import safe_open as limits
 from logagent.base.files.safe_open import read_regular
@@ -103,7 +104,6 @@ def _count(fd: int, usage: Usage) -> list[str]:
     return subdirs
 
 
-PARTITION_METADATA = "partition.metadata"
 # A broker follows it; an inventory does not, so the id is not known, which is not the same as none.
 LINKED_ID = f"{PARTITION_METADATA} is a symlink, which is not followed"
 # Besides the .log, the files of the newest segment that Kafka changes without changing the directory's mtime.

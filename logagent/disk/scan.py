@@ -27,7 +27,7 @@ from io import StringIO
 
 from logagent.base.dir_names import classify
 from logagent.base.linux.mounts import mounted_children
-from logagent.base.records import Identity, Kind, PartitionDir
+from logagent.base.records import LIVE_KINDS, Identity, Kind, PartitionDir
 from logagent.disk.log_dir import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
 from logagent.disk.partition import TAIL_INDEXES, Known, PartitionReader
 from logagent.disk.started_mark import is_started
@@ -400,5 +400,5 @@ def topics_in(log_dirs: Iterable[str]) -> frozenset[str]:
     for log_dir in log_dirs:
         with suppress(OSError):
             parsed = map(classify, os.listdir(log_dir))
-            found |= {p.topic for p in parsed if p.topic is not None and p.kind in (Kind.CURRENT, Kind.FUTURE)}
+            found |= {p.topic for p in parsed if p.topic is not None and p.kind in LIVE_KINDS}
     return frozenset(found)

@@ -18,6 +18,7 @@ import stat
 import threading
 from collections.abc import Callable
 
+from logagent.base.dir_names import PARTITION_METADATA
 from logagent.base.errors import ItemFailed, RemovalStopped
 from logagent.base.linux.syscalls import is_hole, mount_id
 from logagent.base.sizes import Space
@@ -127,7 +128,7 @@ def _next_size(fd: int, size: int, chunk: int) -> int:
 MAX_SURPRISES = 100
 
 # The files that say which topic a directory belonged to are removed last.
-_LAST = ("leader-epoch-checkpoint", "partition.metadata")
+_LAST = ("leader-epoch-checkpoint", PARTITION_METADATA)
 # No file name contains a NUL, so this mark can be removed again; it sorts before every suffix.
 _LOG_FIRST = ".\0"
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from logagent.base.errors import RemovalStopped
+from logagent.base.files.safe_open import MIB
 from logagent.disk.calls import Stop, never
 
-MIB = 1 << 20
 # No single system call works on more than this much of a file.
 MAX_CHUNK = 64 * MIB
 _NAP_SECONDS = 0.1

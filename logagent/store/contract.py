@@ -335,9 +335,3 @@ STAMP = (Column("date", "date"), Column("run_id"))
 
 NO_CSV = frozenset({"usage_partitions"})
 """Written as Parquet only, and not given to the page."""
-
-
-def column_units(table: str) -> dict[str, str]:
-    """The unit of each column of a report table or chart; raises `KeyError` for an unknown name."""
-    found = TABLES.get(table) or CHARTS[table]
-    return {column.name: column.unit for column in found.columns}

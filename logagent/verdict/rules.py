@@ -61,7 +61,7 @@ from typing import Final
 
 from logagent.base.claims import Claim, Held, Proof, Witness
 from logagent.base.dir_names import INTERNAL_TOPICS, METADATA_TOPIC
-from logagent.base.records import Kind, PartitionDir, Verdict
+from logagent.base.records import LIVE_KINDS, Kind, PartitionDir, Verdict
 from logagent.base.times import rfc3339
 from logagent.base.topic_ids import ZERO_ID
 from logagent.kafka.image import AssignmentImage, PartitionAssignment, Source, Topic
@@ -167,7 +167,7 @@ def _decide(
     *,
     internal: bool,
 ) -> Ruling | None:
-    if directory.kind not in (Kind.CURRENT, Kind.FUTURE):
+    if directory.kind not in LIVE_KINDS:
         return None
     unusable = _image_problem(image, host, now_ms)
     if unusable is not None:

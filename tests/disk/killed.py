@@ -27,12 +27,13 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from logagent import cli as main
+from logagent.base.dir_names import CHECKPOINTS, RECOVERY_POINT
 from logagent.base.errors import Exit
 from logagent.base.records import ActionKind, Outcome
 from logagent.cleanup.plan.queue import backoff_ms
 from logagent.cleanup.state.journal import Journal
 from logagent.cleanup.state.reserve import RESERVE_NAME
-from logagent.kafka.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, parse_checkpoint
+from logagent.kafka.files.checkpoint_files import parse_checkpoint
 from logagent.kafka.image import PartitionAssignment, Topic
 from tests.host_files import format_log_dir, whole_partition, write_export
 from tests.traced import traced

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logagent.kafka.files.checkpoint_files import RECOVERY_POINT
+from logagent.base.dir_names import RECOVERY_POINT
 from logagent.kafka.image import PartitionAssignment, Topic
 from tests.disk.killed import (
     HEX,

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from logagent.base.dir_names import delete_name, future_name, stray_name
+from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, delete_name, future_name, stray_name
 from logagent.base.records import TopicPartition
 from logagent.kafka.extents import EpochEnd
-from logagent.kafka.files.checkpoint_files import CLEANER, LOG_START_OFFSET, parse_checkpoint, render_checkpoint
+from logagent.kafka.files.checkpoint_files import parse_checkpoint, render_checkpoint
 from logagent.kafka.image import BrokerRegistration, PartitionAssignment, Topic
 from tests.host import Host
 from tests.host_files import write_partition

@@ -346,6 +346,6 @@ def _rooms(session: Session, facts: Facts, leaving: str) -> Iterator[TargetLogDi
 def _stopped(facts: Facts) -> bool | None:
     """By the locks of all log dirs: a broker that lost one still runs with the others."""
     states = {f.holder.state for f in facts.log_dirs.values() if not f.quarantine}
-    if states & {HolderState.HELD, HolderState.STARTING}:
+    if any(state.is_broker for state in states):
         return False
     return True if states == {HolderState.FREE} else None

@@ -21,18 +21,13 @@ from functools import partial
 from typing import Final
 
 from logagent.advice.check.rules.start_facts import BOOTSTRAP, MetadataFault, MetadataFile, StartLevels
-from logagent.base.dir_names import METADATA_DIR
+from logagent.base.dir_names import METADATA_DIR, PARTITION_METADATA
 from logagent.base.errors import UnreadableError
 from logagent.base.files import safe_open as limits
 from logagent.base.files.safe_open import FileLimit, read_regular
 from logagent.kafka.files.checkpoint_files import parse_epochs
 from logagent.kafka.files.log_extent import LEADER_EPOCH_CHECKPOINT
-from logagent.kafka.files.meta_properties import (
-    META_PROPERTIES,
-    PARTITION_METADATA,
-    parse_partition_metadata,
-    read_meta_file,
-)
+from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_partition_metadata, read_meta_file
 from logagent.kafka.files.segment_files import segment_bases
 from logagent.kafka.identity import MetaRead
 from logagent.kafka.levels import KRAFT_VERSION

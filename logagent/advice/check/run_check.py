@@ -49,13 +49,14 @@ from logagent.advice.check.start_inspection import (
     room_of,
 )
 from logagent.advice.finding import Finding, Severity
-from logagent.base.dir_names import METADATA_DIR
+from logagent.base.dir_names import LOG_START_OFFSET, METADATA_DIR
 from logagent.base.errors import LogAgentError, UnreadableError
 from logagent.base.kafka_version import Version
 from logagent.base.linux.access import User, owner_of, user_of_process
 from logagent.base.linux.mounts import mount_of, mounts
 from logagent.base.linux.proc import is_kafka
 from logagent.base.records import (
+    LOADED_KINDS,
     DirKey,
     Health,
     Holder,
@@ -72,7 +73,7 @@ from logagent.disk.holders import OpenFiles, holder_of, scan_open_files
 from logagent.disk.log_dir import CLEAN_SHUTDOWN, LogDirFailures, OpenLogDir
 from logagent.disk.probe import Prober, probe
 from logagent.disk.scan import SYMLINK_ERROR
-from logagent.kafka.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
+from logagent.kafka.files.checkpoint_files import read_checkpoint
 from logagent.kafka.processes.discovery import same_file, start_scripts
 from logagent.kafka.processes.systemd_units import broker_units
 from logagent.kafka.processes.version import launch_of_process
@@ -85,8 +86,6 @@ from logagent.verdict.without_directory import Missing
 if TYPE_CHECKING:
     from logagent.advice.check.documents import FindingDoc
 
-_LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
-HELD = (HolderState.HELD, HolderState.STARTING)
 # A broker locks its log dirs one after the other: only an older broker has left one out.
 STATES = {
     ProbeOutcome.FAILED: Health.OFFLINE,
@@ -225,7 +224,7 @@ def _broker_user(log_dirs: Iterable[LogDirFacts]) -> User | None:
     """The user of the running broker, else the owner of the first log dir that exists."""
     facts = list(log_dirs)
     for f in facts:
-        if f.holder.state in HELD and f.holder.pid is not None:
+        if f.holder.state.is_broker and f.holder.pid is not None:
             user = user_of_process(f.holder.pid)
             if user is not None:
                 return user
@@ -319,7 +318,7 @@ def _overrides(config: str | None, log_dirs: Iterable[LogDirFacts]) -> tuple[Ove
         return ()
     overrides: dict[tuple[str, str], Override] = {}
     launches = [(u.name, u.launch) for u in broker_units() if same_file(u.launch.config, config)]
-    for pid in dict.fromkeys(f.holder.pid for f in log_dirs if f.holder.state in HELD and f.holder.pid is not None):
+    for pid in dict.fromkeys(f.holder.pid for f in log_dirs if f.holder.state.is_broker and f.holder.pid is not None):
         launch = launch_of_process(pid)
         if launch is not None:
             launches.append((f"process {pid}", launch))
@@ -541,7 +540,7 @@ class LogDirInspector:
         """The directories that a broker loads. A symlink whose name ends in `-delete` is a finding by itself."""
         for d in self._session.dirs:
             followed = d.name in links and d.kind is not Kind.DELETE
-            if d.log_dir == path and d.kind in _LOADED and (d.error != SYMLINK_ERROR or followed):
+            if d.log_dir == path and d.kind in LOADED_KINDS and (d.error != SYMLINK_ERROR or followed):
                 yield d.name
 
     def _unread_ids(self, path: str, links: Mapping[str, str]) -> Iterator[str]:
@@ -568,7 +567,7 @@ class LogDirInspector:
         return lost.pid
 
     def _is_the_broker(self, holder: Holder) -> bool | None:
-        if holder.state not in HELD:
+        if not holder.state.is_broker:
             return None
         return self._broker is not None and holder.pid == self._broker.pid
 
@@ -576,7 +575,7 @@ class LogDirInspector:
 def _the_broker(log_dirs: Iterable[LogDirFacts]) -> Holder | None:
     """The only holder that is shown to be a Kafka broker, by its process or by its own answer (another PID namespace);
     None if there are several or none."""
-    holders = {f.holder.pid: f.holder for f in log_dirs if f.holder.state in HELD}
+    holders = {f.holder.pid: f.holder for f in log_dirs if f.holder.state.is_broker}
     if len(holders) != 1:
         return None
     (holder,) = holders.values()
@@ -622,7 +621,7 @@ class MetadataDir:
         except OSError:
             holder = holder_of(opened.fd, opened.path, OpenFiles())
         brokers = {s.holder.pid for s in self._log_dirs if s.holder_is_broker}
-        is_broker = holder.pid in brokers if holder.state in HELD else None
+        is_broker = holder.pid in brokers if holder.state.is_broker else None
         denied, odd, faults = [], [], []
         if self._user is not None:
             log = PartitionDirs(opened, self._user)

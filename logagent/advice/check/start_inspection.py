@@ -28,7 +28,18 @@ from logagent.advice.check.rules.start_facts import (
     MetaState,
     PathProblem,
 )
-from logagent.base.dir_names import MAX_NAME, METADATA_DIR, classify, parse_long
+from logagent.base.dir_names import (
+    CHECKPOINTS,
+    CLEANER,
+    LOG_START_OFFSET,
+    MAX_NAME,
+    METADATA_DIR,
+    PARTITION_METADATA,
+    RECOVERY_POINT,
+    REPLICATION,
+    classify,
+    parse_long,
+)
 from logagent.base.errors import UnreadableError
 from logagent.base.files import safe_open as limits
 from logagent.base.files.safe_open import (
@@ -47,23 +58,9 @@ from logagent.base.files.safe_open import (
 from logagent.base.linux.access import READ, SEARCH, WRITE, User, denied, in_words
 from logagent.base.records import Denied, DirKey, Identity, TopicPartition
 from logagent.disk.log_dir import CLEAN_SHUTDOWN, OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
-from logagent.kafka.files.checkpoint_files import (
-    CHECKPOINTS,
-    CLEANER,
-    LOG_START_OFFSET,
-    RECOVERY_POINT,
-    REPLICATION,
-    TEMP_PREFIX,
-    parse_epochs,
-    read_checkpoint,
-)
+from logagent.kafka.files.checkpoint_files import TEMP_PREFIX, parse_epochs, read_checkpoint
 from logagent.kafka.files.log_extent import LEADER_EPOCH_CHECKPOINT
-from logagent.kafka.files.meta_properties import (
-    META_PROPERTIES,
-    PARTITION_METADATA,
-    parse_partition_metadata,
-    read_meta_properties,
-)
+from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_partition_metadata, read_meta_properties
 from logagent.kafka.files.segment_files import LOG, OFFSET_INDEX, TIME_INDEX, last_index_entry, segment_bases
 from logagent.kafka.metadata_log.batches import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, RECORD_OVERHEAD_V0
 from logagent.kafka.metadata_log.log import snapshots_of

@@ -22,8 +22,9 @@ from logagent.base.claims import of_ruling, since_when
 from logagent.base.clock import SystemClock
 from logagent.base.console.options import Call
 from logagent.base.console.render import did_you_mean, dump, human_bytes, human_time, table
+from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, REPLICATION
 from logagent.base.errors import ConfigError, LogAgentError, UnreadableError
-from logagent.base.records import DirKey, Health, HolderState, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.base.records import DirKey, Health, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.base.times import rfc3339, rfc3339_or_none
 from logagent.cleanup.plan.queue import full_topic, marked_at_ms
 from logagent.cleanup.session.of_command import note_health, session_of, take_inventory, unusable_assignments_file
@@ -31,7 +32,7 @@ from logagent.cleanup.session.session import Session
 from logagent.disk.log_dir import OPEN_CHILD, OpenLogDir
 from logagent.disk.scan import OTHER_KINDS
 from logagent.disk.wrong_user import refuse_wrong_user
-from logagent.kafka.files.checkpoint_files import CLEANER, LOG_START_OFFSET, REPLICATION, Entries, read_checkpoint
+from logagent.kafka.files.checkpoint_files import Entries, read_checkpoint
 from logagent.kafka.files.segment_files import EDGE, LogFiles, read_log_files
 from logagent.kafka.processes.target import resolve_target
 from logagent.kafka.retention.reasons import (
@@ -195,7 +196,7 @@ class Explainer:
             return "the log dir is online again"
         if where.health is Health.READ_ONLY:
             return "its file system is writable again"
-        return None if where.holder.state in (HolderState.HELD, HolderState.STARTING) else BROKER_RUNS
+        return None if where.holder.state.is_broker else BROKER_RUNS
 
     def dirs(self, wanted: Iterable[PartitionDir]) -> list[Explained]:
         """Each of `wanted`, log dir by log dir; those of log dirs that fail meanwhile are explained as a whole."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from logagent import __version__
 from logagent.base.claims import of_ruling, since_when
-from logagent.base.records import DirKey, Kind, PartitionDir
+from logagent.base.records import LIVE_KINDS, LOADED_KINDS, DirKey, Kind, PartitionDir
 from logagent.base.times import rfc3339, rfc3339_or_none
 from logagent.cleanup.plan.queue import full_topic, marked_at_ms
 from logagent.cleanup.session.session import Session
@@ -17,7 +17,6 @@ from logagent.verdict.facts import Facts, LogDirFacts, Ruling
 from logagent.verdict.marks import Mark
 from logagent.verdict.sightings import Sighting
 
-_HAS_VERDICT = (Kind.CURRENT, Kind.FUTURE)
 _IS_MARKED = (Kind.STRAY, Kind.DELETE)
 
 
@@ -101,7 +100,7 @@ def sharing(log_dirs: Mapping[str, LogDirFacts], inventories: Mapping[str, LogDi
 
 
 def _own(inventory: LogDirInventory, open_removed: int) -> dict[str, int]:
-    kinds = dict.fromkeys((Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE), 0)
+    kinds = dict.fromkeys(LOADED_KINDS, 0)
     for d in inventory.dirs:
         if d.kind in kinds:
             kinds[d.kind] += d.allocated
@@ -126,7 +125,7 @@ def dir_rows(
 
 
 def ruling_on(d: PartitionDir, facts: Facts, strays: Mapping[DirKey, Ruling]) -> Ruling | None:
-    return facts.rulings.get(d.key) if d.kind in _HAS_VERDICT else strays.get(d.key)
+    return facts.rulings.get(d.key) if d.kind in LIVE_KINDS else strays.get(d.key)
 
 
 def dir_row(

@@ -9,7 +9,6 @@ import click
 from logagent.base.console.options import Call, common
 from logagent.base.console.render import dump, human_bytes, human_ms, human_time, table
 from logagent.base.dir_names import DELETE_SUFFIX
-from logagent.base.records import HolderState
 from logagent.cleanup.plan.queue import QueueEntry
 from logagent.cleanup.plan_documents import queue_document
 from logagent.cleanup.run_plan import nothing_is_due
@@ -48,7 +47,7 @@ def queue(call: Call) -> None:
     if any(e.owner == "broker" for e in entries):
         title += f"; what the broker marked waits {human_ms(grace)} longer"
     table(f"{title})", columns, rows, color=call.color)
-    held = {path for path, f in facts.log_dirs.items() if f.holder.state in (HolderState.HELD, HolderState.STARTING)}
+    held = {path for path, f in facts.log_dirs.items() if f.holder.state.is_broker}
     call.say(_closing([e for e in entries if e.dir.log_dir not in held], len(entries), now))
 
 

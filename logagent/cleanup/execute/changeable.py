@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from logagent.base.errors import ItemFailed, NotAsPlanned, UnreadableError
+from logagent.base.files.safe_open import MIB
 from logagent.base.linux.access import READ, SEARCH, WRITE, may_as_any_owner, user_name
 from logagent.base.linux.mounts import kind_of, mounts
 from logagent.base.linux.syscalls import Attributes, attributes, on_lower_layer
@@ -26,7 +27,7 @@ from logagent.base.records import ActionKind
 from logagent.cleanup.plan.plan import Proposal
 from logagent.disk.log_dir import OPEN_CHILD, OpenLogDir
 from logagent.disk.started_mark import is_started
-from logagent.disk.work_control import MAX_CHUNK, MIB
+from logagent.disk.work_control import MAX_CHUNK
 from logagent.kafka.files.checkpoint_files import read_checkpoint
 from logagent.kafka.files.segment_files import indexes_to_rebuild, read_segment_files
 

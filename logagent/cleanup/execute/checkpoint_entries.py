@@ -12,26 +12,19 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
-from logagent.base.dir_names import classify, current_name
+from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, RECOVERY_POINT, classify, current_name
 from logagent.base.errors import ItemFailed, NotAsPlanned, UnreadableError
-from logagent.base.records import ActionKind, Identity, Kind, PartitionDir, TopicPartition
+from logagent.base.records import LIVE_KINDS, ActionKind, Identity, Kind, PartitionDir, TopicPartition
 from logagent.cleanup.plan.plan import Proposal, action_id
 from logagent.cleanup.state.journal import CheckpointEntry, Journal
 from logagent.disk.log_dir import OpenLogDir
-from logagent.kafka.files.checkpoint_files import (
-    CLEANER,
-    LOG_START_OFFSET,
-    RECOVERY_POINT,
-    read_checkpoint,
-    rewrite_checkpoint,
-)
+from logagent.kafka.files.checkpoint_files import read_checkpoint, rewrite_checkpoint
 from logagent.kafka.files.log_extent import read_log_extent
 from logagent.kafka.files.meta_properties import read_topic_id
 from logagent.kafka.processes.lock import Interlock
 
 # Checkpoints whose entries are removed with a partition.
 ENTRY_FILES = (LOG_START_OFFSET, CLEANER, RECOVERY_POINT)
-_IN_CHECKPOINTS = (Kind.CURRENT, Kind.FUTURE)
 
 
 def entries_to_drop(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> dict[str, tuple[CheckpointEntry, ...]]:
@@ -62,7 +55,7 @@ def may_have_entries(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> list
     return [
         (TopicPartition(p.dir.topic, p.dir.partition), p)
         for p in proposals
-        if p.dir.kind in _IN_CHECKPOINTS
+        if p.dir.kind in LIVE_KINDS
         and p.dir.topic is not None
         and p.dir.partition is not None
         and not _stays(log_dir, current_name(p.dir.topic, p.dir.partition), going)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
-from logagent.base.dir_names import is_unique
+from logagent.base.dir_names import CHECKPOINTS, RECOVERY_POINT, is_unique
 from logagent.base.errors import BrokerHoldsLogDir, JournalError, LogAgentError
 from logagent.base.records import ActionKind, Outcome, PartitionDir, TopicPartition
 from logagent.cleanup.execute.checkpoint_entries import edit_checkpoints, fitting
@@ -30,7 +30,7 @@ from logagent.disk.calls import DirectCalls, DiskCalls, Stop, StoppableInterlock
 from logagent.disk.log_dir import OpenLogDir
 from logagent.disk.remove import unmark_dirs
 from logagent.disk.scan import MOUNT_POINT_ERROR, scan_log_dir
-from logagent.kafka.files.checkpoint_files import CHECKPOINTS, RECOVERY_POINT, read_checkpoint, remove_leftovers
+from logagent.kafka.files.checkpoint_files import read_checkpoint, remove_leftovers
 from logagent.kafka.files.meta_properties import META_PROPERTIES
 from logagent.kafka.processes.lock import query_lock
 from logagent.verdict.marks import Contents

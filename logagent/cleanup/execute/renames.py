@@ -34,6 +34,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
+from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
 from logagent.base.errors import BrokerHoldsLogDir, ItemFailed, KafkaStorageError, LogAgentError
 from logagent.base.records import ActionKind, Outcome
 from logagent.cleanup.execute.checkpoint_entries import (
@@ -49,7 +50,6 @@ from logagent.cleanup.plan.proposals import orphan_because
 from logagent.cleanup.state.journal import CheckpointEntry, Intent, Journal
 from logagent.disk.calls import Stop
 from logagent.disk.log_dir import CLEAN_SHUTDOWN, OpenLogDir, Place, exchange
-from logagent.kafka.files.checkpoint_files import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
 from logagent.kafka.files.meta_properties import same_topic_id
 from logagent.kafka.files.segment_files import SegmentsRead, every_index, indexes_to_rebuild, read_segment_files
 from logagent.kafka.processes.lock import Interlock, query_lock

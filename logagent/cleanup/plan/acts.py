@@ -90,7 +90,7 @@ def by_rulings(p: Proposal, facts: Facts) -> Ask:
 def by_holder(holder: Holder, p: Proposal, facts: Facts) -> Ask:
     """Whether a log dir is nobody's, or its holder says that it serves it."""
     held: list[Held] = []
-    if holder.state not in (HolderState.HELD, HolderState.STARTING):
+    if not holder.state.is_broker:
         held.append(Held(Claim.STOPPED, Witness.LOCK, facts.now_ms))
     if holder.state is HolderState.HELD and holder.serving is not None:
         held.append(holder.serving)

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from logagent.base.dir_names import renamed_at_ms
-from logagent.base.records import ActionKind, DirKey, Identity, Kind, PartitionDir
+from logagent.base.records import LIVE_KINDS, LOADED_KINDS, ActionKind, DirKey, Identity, Kind, PartitionDir
 from logagent.cleanup.plan.acts import proof_of
 from logagent.cleanup.plan.plan import Guard, Plan, Proposal, Refusal, Waiting, first_of_plan, plan_id
 from logagent.cleanup.plan.proposals import by_word_alone
 from logagent.verdict.facts import Facts, RecentAction
 
 Key = tuple[Identity, str | None, int | None]
-_PARTITION_KINDS = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 
 
 class RecentDirs:
@@ -78,7 +77,7 @@ def dirs_of_a_day(dirs: Iterable[PartitionDir], taken: RecentDirs) -> tuple[int,
     gone = dict(taken.sizes)
     count = size = 0
     for d in dirs:
-        if d.kind in _PARTITION_KINDS:
+        if d.kind in LOADED_KINDS:
             count += 1
             size += max(d.allocated, gone.pop(taken.key(d), 0)) if gone else d.allocated
     return count + len(gone), size + sum(gone.values())
@@ -150,7 +149,7 @@ class _Day:
 
     def __init__(self, counted: Sequence[Proposal], facts: Facts) -> None:
         self._taken = RecentDirs(facts.recent)
-        present = {self._taken.key(p.dir) for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
+        present = {self._taken.key(p.dir) for p in counted if p.dir.kind in LIVE_KINDS}
         self._approved = self._taken.approved - present
         self._sizes = {key: size for key, size in self._taken.sizes.items() if key not in self._approved}
         self.totals = len(self._sizes), sum(self._sizes.values())
@@ -199,7 +198,7 @@ def _on_word_alone(permitted: Sequence[Proposal], facts: Facts) -> Refusal | Non
 
 
 def _leaves_nothing(counted: Sequence[Proposal], facts: Facts) -> str | None:
-    taken = {p.dir.key for p in counted if p.dir.kind in (Kind.CURRENT, Kind.FUTURE)}
+    taken = {p.dir.key for p in counted if p.dir.kind in LIVE_KINDS}
     if taken and all(key in taken for key in facts.assigned_dirs):
         return "it would leave this host without any assigned partition dir"
     return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from logagent.base.claims import Claim
-from logagent.base.records import ActionKind, DirKey, HolderState, Kind, PartitionDir, Verdict
+from logagent.base.records import LIVE_KINDS, ActionKind, DirKey, Kind, PartitionDir, Verdict
 from logagent.cleanup.plan.assemble import RecentDirs
 from logagent.cleanup.plan.plan import NO_FLAGS, Flags, Proposal, Waiting
 from logagent.cleanup.plan.proposals import NewUuid, rename_away
@@ -216,7 +216,7 @@ def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> D
     proposals: list[Proposal] = []
     waiting: list[Waiting] = []
     for d in known.dirs:
-        if d.kind not in (Kind.CURRENT, Kind.FUTURE):
+        if d.kind not in LIVE_KINDS:
             continue
         ruling = facts.ruling(d)
         if ruling.verdict is not Verdict.ORPHAN:
@@ -274,4 +274,4 @@ def _waits(
 
 def _broker_there(facts: Facts, log_dir: str) -> bool:
     where = facts.log_dirs.get(log_dir)
-    return where is not None and where.holder.state in (HolderState.HELD, HolderState.STARTING)
+    return where is not None and where.holder.state.is_broker

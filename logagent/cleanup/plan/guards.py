@@ -16,26 +16,25 @@ from collections.abc import Callable
 from logagent.base import dir_names
 from logagent.base.claims import JUST, Act, Claim, Unmet, Witness, met
 from logagent.base.kafka_version import STRAY_SINCE, version_text
-from logagent.base.records import ActionKind, Health, Holder, HolderState, Kind, Verdict
+from logagent.base.records import LIVE_KINDS, ActionKind, Health, Holder, HolderState, Kind, Verdict
 from logagent.cleanup.plan.acts import WHOSE, act_of, by_holder, by_rulings, need_of
 from logagent.cleanup.plan.plan import PlanGuard, Proposal, Refusal
 from logagent.verdict.facts import Facts, LogDirFacts
 from logagent.verdict.rules import VerdictReason
 from logagent.verdict.strays import needs_cover
 
-_RENAMES_AWAY = (ActionKind.MARK, ActionKind.QUARANTINE)
 _BECOMES = {
     ActionKind.MARK: (Kind.DELETE,),
     ActionKind.QUARANTINE: (Kind.STRAY,),
-    ActionKind.RESTORE: (Kind.CURRENT, Kind.FUTURE),
+    ActionKind.RESTORE: LIVE_KINDS,
 }
 _ACTS_ON = {
-    ActionKind.MARK: (Kind.CURRENT, Kind.FUTURE, Kind.STRAY),
+    ActionKind.MARK: (*LIVE_KINDS, Kind.STRAY),
     # A marked directory only while being restored: the broker would purge whatever is swapped with it.
-    ActionKind.QUARANTINE: (Kind.CURRENT, Kind.FUTURE, Kind.DELETE),
+    ActionKind.QUARANTINE: (*LIVE_KINDS, Kind.DELETE),
     ActionKind.RESTORE: (Kind.STRAY, Kind.DELETE),
     ActionKind.REMOVE: (Kind.STRAY, Kind.DELETE),
-    ActionKind.REMOVE_LEFTOVERS: (Kind.CURRENT, Kind.FUTURE),
+    ActionKind.REMOVE_LEFTOVERS: LIVE_KINDS,
 }
 
 
@@ -266,7 +265,7 @@ def window(p: Proposal, facts: Facts) -> Refusal | None:
         found = met(need, by_holder(where.holder, p, facts)) if need is not None else ()
         if not isinstance(found, Unmet):
             continue
-        if holder.state not in (HolderState.HELD, HolderState.STARTING):
+        if not holder.state.is_broker:
             return _too_late(p, "window", found)
         state = "is live" if holder.state is HolderState.HELD else "may still be starting"
         detail = f" ({holder.detail})" if holder.detail else ""

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 
 from logagent.base import dir_names
 from logagent.base.errors import KafkaStorageError
-from logagent.base.records import ActionKind, Health, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.base.records import LIVE_KINDS, ActionKind, Health, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.cleanup.plan.plan import NO_FLAGS, Flags, Proposal
 from logagent.verdict.facts import Facts
 from logagent.verdict.strays import is_assigned_here, needs_cover
@@ -42,7 +42,7 @@ def rename_away(
 
 def orphan_because(p: Proposal, facts: Facts) -> str | None:
     """Why the directory that `p` sets aside or marks is an orphan; None if it is not one (on request) or a stray."""
-    if p.action not in (ActionKind.QUARANTINE, ActionKind.MARK) or p.dir.kind not in (Kind.CURRENT, Kind.FUTURE):
+    if p.action not in (ActionKind.QUARANTINE, ActionKind.MARK) or p.dir.kind not in LIVE_KINDS:
         return None
     ruling = facts.ruling(p.dir)
     return ruling.reason if ruling.verdict is Verdict.ORPHAN else None

@@ -24,6 +24,7 @@ from typing import Literal
 
 from logagent.base.reason import Reason
 from logagent.base.records import DirKey, PartitionDir
+from logagent.base.times import DAY_MS
 from logagent.verdict.marks import Contents, Mark
 
 
@@ -182,7 +183,6 @@ def build_queue(
     return entries
 
 
-DAY_MS = 86_400_000
 KEEP_MS = 90 * DAY_MS
 # At most this many unneeded rows are kept, however recent (some 40 MB).
 MOST_ROWS = 100_000

@@ -23,7 +23,17 @@ from logagent.base.claims import Claim
 from logagent.base.dir_names import REMOTE_LOG_METADATA, classify, leftovers
 from logagent.base.errors import LogAgentError
 from logagent.base.linux.mounts import kind_of
-from logagent.base.records import DirKey, Holder, HolderState, Identity, Kind, Outcome, PartitionDir, Verdict
+from logagent.base.records import (
+    LIVE_KINDS,
+    DirKey,
+    Holder,
+    HolderState,
+    Identity,
+    Kind,
+    Outcome,
+    PartitionDir,
+    Verdict,
+)
 from logagent.base.sizes import NOTHING, Space
 from logagent.cleanup.execute.log_manager import TRUNCATES_HELD_SINCE, LogManager
 from logagent.cleanup.plan.due import RETRY, DuePart, what_is_due
@@ -240,7 +250,7 @@ def _bytes(room: Mapping[DirKey, Space], d: PartitionDir) -> int:
 
 def _is_broker(holder: Holder, pid: int) -> bool:
     """Whether it has the lock, or `.lock` open at least: what has nothing but files open may be anybody's."""
-    locked = holder.state in (HolderState.HELD, HolderState.STARTING)
+    locked = holder.state.is_broker
     return (locked and pid == holder.pid) or pid in holder.lock_open_by
 
 
@@ -335,9 +345,7 @@ def leftover_files(session: Session, facts: Facts) -> list[tuple[PartitionDir, t
 
     free = {p for p, where in facts.log_dirs.items() if where.holder.state is HolderState.FREE and not where.quarantine}
     assigned = [
-        d
-        for d in session.of_kind(Kind.CURRENT, Kind.FUTURE)
-        if d.log_dir in free and facts.ruling(d).verdict is Verdict.ASSIGNED
+        d for d in session.of_kind(*LIVE_KINDS) if d.log_dir in free and facts.ruling(d).verdict is Verdict.ASSIGNED
     ]
     seen = inspect_each(session, assigned, read)
     return [(d, seen[d.key]) for d in assigned if d.key in seen and seen[d.key][0]]

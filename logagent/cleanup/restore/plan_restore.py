@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from logagent.base.dir_names import LOG_START_OFFSET
 from logagent.base.errors import LogAgentError
 from logagent.base.kafka_version import Version, deletes_strays
 from logagent.base.records import DirKey, Kind, PartitionDir, TopicPartition
@@ -17,7 +18,6 @@ from logagent.cleanup.restore.rules import CopyRead, Owner, RestoreOptions, Want
 from logagent.cleanup.session.session import Session, new_uuid
 from logagent.disk.log_dir import OpenLogDir
 from logagent.kafka.extents import EpochEnd
-from logagent.kafka.files.checkpoint_files import LOG_START_OFFSET
 from logagent.kafka.files.log_extent import read_log_extent
 from logagent.kafka.files.segment_files import indexes_to_rebuild, read_segment_files, rebuilt_segment_times
 from logagent.kafka.retention.topic_retention import FirstCheck, SegmentAge, TopicConfigs, as_answered, first_check

@@ -18,7 +18,7 @@ from logagent.base import dir_names
 from logagent.base.claims import Claim
 from logagent.base.dir_names import renamed_at_ms
 from logagent.base.reason import Reason
-from logagent.base.records import ActionKind, DirKey, Kind, PartitionDir
+from logagent.base.records import LIVE_KINDS, ActionKind, DirKey, Kind, PartitionDir
 from logagent.cleanup.plan.plan import Flags, Proposal, Refusal
 from logagent.cleanup.plan.proposals import NewUuid, rename_away
 from logagent.cleanup.plan.queue import RemovalIntents, full_topic, why_not_whole
@@ -324,7 +324,7 @@ class _Occupied:
     @classmethod
     def of(cls, dirs: Sequence[PartitionDir]) -> _Occupied:
         return cls(
-            {(d.kind, d.topic, d.partition): d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)},
+            {(d.kind, d.topic, d.partition): d for d in dirs if d.kind in LIVE_KINDS},
             {(d.topic_id, d.partition): d for d in dirs if d.kind is Kind.CURRENT and d.topic_id},
         )
 
@@ -450,7 +450,7 @@ def _previous_name(mark: Mark | None) -> str | None:
     """The current or future name that a directory of ours had before it was marked or set aside."""
     if mark is None or mark.old_name is None:
         return None
-    return mark.old_name if dir_names.classify(mark.old_name).kind in (Kind.CURRENT, Kind.FUTURE) else None
+    return mark.old_name if dir_names.classify(mark.old_name).kind in LIVE_KINDS else None
 
 
 def _conflicts_with_future(back: Back, all_dirs: Sequence[PartitionDir]) -> Refusal | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from logagent.base.config.settings import CleanupSettings
 from logagent.base.dir_names import classify, is_unique
-from logagent.base.records import ActionKind, DirKey, Kind, PartitionDir
+from logagent.base.records import LIVE_KINDS, ActionKind, DirKey, PartitionDir
 from logagent.cleanup.plan.queue import NO_REMOVALS, RemovalIntent, RemovalIntents
 from logagent.cleanup.state.journal import Entry, Journal
 from logagent.verdict.marks import Contents, Mark
@@ -122,7 +122,7 @@ def renamed_by(journal: Journal, dirs: Iterable[PartitionDir], plan_id: str) -> 
 
 def _is_taken_name(name: str) -> bool:
     """Whether we took the name that a broker uses, and not one under which something may have been removed before."""
-    return classify(name).kind in (Kind.CURRENT, Kind.FUTURE)
+    return classify(name).kind in LIVE_KINDS
 
 
 def removal_intents(journal: Journal, dirs: Iterable[PartitionDir]) -> RemovalIntents:

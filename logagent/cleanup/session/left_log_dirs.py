@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from logagent.base.dir_names import classify
+from logagent.base.dir_names import PARTITION_METADATA, classify
 from logagent.base.errors import KafkaStorageError, UnreadableError
 from logagent.base.files import safe_open as limits
 from logagent.base.files.safe_open import read_regular
 from logagent.base.records import Kind, PartitionDir
 from logagent.cleanup.session.opened_log_dirs import STAT_SECONDS, LogDirs, is_here, locked_by_broker
 from logagent.disk.log_dir import OPEN_DIRECTORY
-from logagent.kafka.files.meta_properties import PARTITION_METADATA, parse_partition_metadata, read_meta_file
+from logagent.kafka.files.meta_properties import parse_partition_metadata, read_meta_file
 from logagent.kafka.identity import ClusterFacts
 from logagent.kafka.image import AssignmentImage
 from logagent.verdict.evidence.version_seen import read_log_dirs_seen

@@ -15,7 +15,8 @@ from logagent.base.errors import JournalError
 from logagent.base.linux.state_dir import LogDirSeen, default_state_dir, prepare_state_dir, stat_directory
 from logagent.base.reason import Reason
 from logagent.base.records import Kind
-from logagent.cleanup.plan.queue import DAY_MS, forgettable
+from logagent.base.times import DAY_MS
+from logagent.cleanup.plan.queue import forgettable
 from logagent.cleanup.session.opened_log_dirs import LogDirs
 from logagent.cleanup.session.session import Session
 from logagent.cleanup.state.executor_lock import ExecutorLock, hold_log_dirs

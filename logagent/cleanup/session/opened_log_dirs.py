@@ -72,7 +72,7 @@ def locked_by_broker(log_dirs: LogDirs, looked: Mapping[str, LogDirFacts]) -> di
     """The log dirs that the running broker has locked and its configuration does not name, with who says so; None if
     that cannot be followed from here (it runs in a container, or its open files may not be read)."""
     target = log_dirs.target
-    holders = {f.holder.pid for f in looked.values() if f.holder.state in (HolderState.HELD, HolderState.STARTING)}
+    holders = {f.holder.pid for f in looked.values() if f.holder.state.is_broker}
     metadata = target.server.metadata_log_dir if target.server.process_roles else None
     named = {os.path.normpath(path) for path in (*target.log_dirs, *target.left_out, *target.spared)}
     found: dict[str, str] = {}
@@ -396,7 +396,7 @@ def is_usable_quarantine(path: str, log_dirs: Sequence[str]) -> bool:
 
 
 def _doubt(holder: Holder, open_files: OpenFiles, path: str) -> str | None:
-    holds = holder.state in (HolderState.HELD, HolderState.STARTING)
+    holds = holder.state.is_broker
     if holds and holder.pid is not None and not open_files.could_read(holder.pid):
         return f"the open files of process {holder.pid}, which holds the log dir, cannot be read"
     doubt = open_files.doubt(path)

@@ -11,12 +11,13 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from logagent.base.clock import Clock
-from logagent.base.config.settings import DAY_MS, Settings
+from logagent.base.config.settings import Settings
 from logagent.base.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.base.errors import ConfigError, KafkaStorageError, LogAgentError
 from logagent.base.kafka_version import KafkaVersion, LastRun, VersionsSeen, which_version
 from logagent.base.reason import Reason
 from logagent.base.records import DirKey, HolderState, Kind, PartitionDir, Verdict
+from logagent.base.times import DAY_MS
 from logagent.cleanup.plan.assemble import BlastRadius, RecentDirs, assemble, dirs_of_a_day, on_disk
 from logagent.cleanup.plan.due import Ages, Candidates, Due, what_is_due
 from logagent.cleanup.plan.guards import GUARDS

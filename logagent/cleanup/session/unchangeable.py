@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from logagent.base.dir_names import CLEANER, LOG_START_OFFSET
 from logagent.base.errors import LogAgentError
 from logagent.base.reason import Reason
 from logagent.base.records import ActionKind, DirKey
@@ -14,7 +15,6 @@ from logagent.cleanup.plan.plan import Proposal, action_id
 from logagent.cleanup.session.opened_log_dirs import LogDirs
 from logagent.disk.calls import Stop, refuse_if
 from logagent.disk.log_dir import OpenLogDir
-from logagent.kafka.files.checkpoint_files import CLEANER, LOG_START_OFFSET
 
 Found = dict[DirKey, Reason]
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from logagent.base.clock import Clock
-from logagent.base.config.settings import DAY_MS, Settings
+from logagent.base.config.settings import Settings
 from logagent.base.errors import Busy, LogAgentError
-from logagent.base.times import instant, rfc3339
+from logagent.base.times import DAY_MS, instant, rfc3339
 from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.session.session import Session
 from logagent.cleanup.state.executor_lock import ExecutorLock

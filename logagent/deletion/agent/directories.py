@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from logagent.base.claims import Claim
 from logagent.base.dir_names import why_spared
 from logagent.base.errors import LogAgentError
-from logagent.base.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
+from logagent.base.records import LIVE_KINDS, ActionKind, DirKey, Kind, Outcome, PartitionDir
 from logagent.base.sizes import LARGEST_COUNT
 from logagent.base.times import rfc3339
 from logagent.cleanup.plan.assemble import BlastRadius, within_limits
@@ -32,7 +32,6 @@ from logagent.verdict.evidence.log_ends import log_ends, read_end
 from logagent.verdict.facts import Facts
 from logagent.verdict.marks import Mark
 
-LIVE = (Kind.CURRENT, Kind.FUTURE)
 NEXT_STOP = "the broker's next stop"
 # Guards whose refusals end by themselves.
 _PASSES = ("window", "online", "in-use", "lock", "journal")
@@ -280,7 +279,7 @@ class DirectoryRun:
 
     def _leaves_nothing(self, plan: Plan) -> Refusal | None:
         """No request, however approved, takes the last assigned directory of a host (or acts if none is known)."""
-        taken = {p.dir.key for p in plan.actions if p.dir.kind in LIVE}
+        taken = {p.dir.key for p in plan.actions if p.dir.kind in LIVE_KINDS}
         if not taken or any(key not in taken for key in self.facts.assigned_dirs):
             return None
         fact = "it would leave this host without any assigned partition dir"
@@ -290,7 +289,7 @@ class DirectoryRun:
         """The refusal of this directory, else the one of the whole plan, with a hint for whoever requested it."""
         r = next((r for r in refusals if r.key == p.dir.key), None) or refusals[-1]
         if r.guard == "window":
-            fact = f"waiting for {NEXT_STOP}: {r.fact}" if p.dir.kind in LIVE else r.fact
+            fact = f"waiting for {NEXT_STOP}: {r.fact}" if p.dir.kind in LIVE_KINDS else r.fact
             return replace(self._waits(row, fact, r.hint), claim=r.guard, next_try_at=None)
         if r.claim is Claim.SAME_DIRECTORY and r.hint == _AGAIN:
             return _refused(row, "identity", r.fact, r.hint)
@@ -344,7 +343,7 @@ def updated(rows: Mapping[str, Row], session: Session, facts: Facts, request: Re
         if d.name == row.answer.new_name:
             continue
         claim, fact = "identity", f"it was quarantined as {row.answer.new_name}, and is {d.log_dir}/{d.name} now"
-        if d.kind in LIVE and is_restored(d, restores, request):
+        if d.kind in LIVE_KINDS and is_restored(d, restores, request):
             claim, fact = "restored", "it was quarantined, and restored on this host since"
         answer = replace(row.answer, state="refused", result=None, claim=claim, fact=as_words(fact), hint=_AGAIN)
         now[key] = replace(row, answer=answer)
@@ -432,7 +431,7 @@ def _unread(dirs: Iterable[PartitionDir]) -> dict[str, list[str]]:
     """By topic name, `TopicOnDisk.unread`."""
     found: dict[str, list[str]] = {}
     for d in dirs:
-        if d.topic_id is None and d.topic is not None and d.kind in (Kind.CURRENT, Kind.FUTURE):
+        if d.topic_id is None and d.topic is not None and d.kind in LIVE_KINDS:
             why = d.error or "it has no partition.metadata"
             found.setdefault(d.topic, []).append(f"the topic id of {d.log_dir}/{d.name} cannot be read: {why}")
     return found

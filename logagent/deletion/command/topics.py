@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import click
 
+from logagent.base import topic_ids
 from logagent.base.config.settings import parse_duration, parse_size
 from logagent.base.console.options import Call, common, gathered, options, or_dry_run
 from logagent.base.console.render import dump
@@ -53,7 +54,6 @@ from logagent.verdict.rules import ORPHAN_REASONS
 ROUND_SECONDS = 5.0
 KINDS = ("orphan", "stray")
 MAX_ROWS = 10_000_000
-_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 def directory_id_of(row: Mapping[str, str]) -> str:
@@ -150,7 +150,7 @@ def _take(row: Mapping[str, str], kind: Literal["orphan", "stray"], chosen: Chos
     where = f"{row['log_dir']}/{row['name']} of node {row['node_id']}"
     unusable = chosen.unusable.setdefault(row["cluster_id"], [])
     topic = row["topic"] or classify(row["name"]).topic
-    if not _TOPIC_ID.fullmatch(row["topic_id"] or ""):
+    if not re.fullmatch(topic_ids.SHAPE, row["topic_id"] or ""):
         unusable.append((where, "it has no topic id: only its host can decide on it (logagent cleanup)"))
     elif not topic or not row["partition"]:
         unusable.append((where, "its name does not tell its topic"))

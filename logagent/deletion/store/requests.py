@@ -34,6 +34,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from logagent.base import topic_ids
 from logagent.base.documents import Time
 from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.base.files.safe_open import MIB, FileLimit
@@ -181,7 +182,7 @@ T = TypeVar("T")
 
 
 ClusterId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
-TopicId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22}$")]
+TopicId = Annotated[str, Field(pattern=f"^{topic_ids.SHAPE}$")]
 TopicName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 AgentId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from logagent.base import topic_ids
 from logagent.base.config.settings import CleanupSettings
 from logagent.base.times import LAST_MS
 from logagent.fleet.report.output import Output
@@ -75,7 +76,7 @@ def row_id() -> Column:
 def _is_requestable() -> Column:
     """Whether a request can name the directory, which agents find by topic id, name and log dir (`RequestedDirectory`).
     A byte that is not UTF-8 is spelled out in the store: no such name is on the disk."""
-    named = fn.col("topic").rlike("^[a-zA-Z0-9._-]{1,249}$") & fn.col("topic_id").rlike("^[A-Za-z0-9_-]{22}$")
+    named = fn.col("topic").rlike("^[a-zA-Z0-9._-]{1,249}$") & fn.col("topic_id").rlike(f"^{topic_ids.SHAPE}$")
     spelled = fn.col("name").rlike(_SPELLED) | fn.col("log_dir").rlike(_SPELLED)
     return named & (fn.col("partition") >= 0) & ~spelled & (fn.length("log_dir") <= 4096)
 

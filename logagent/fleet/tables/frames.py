@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.base.topic_ids import ZERO_ID
+from logagent.base.topic_ids import SHAPE, ZERO_ID
 from logagent.fleet.tables.files import Files, literal
 
 
@@ -112,12 +112,9 @@ def tune(spark: SparkSession, rows: int) -> None:
         spark.conf.set("spark.sql.shuffle.partitions", str(parts))
 
 
-_ID = re.compile(r"[A-Za-z0-9_-]{22}")
-
-
 def is_removal(topic_id: object, partition: object) -> bool:
     """Whether these are what an `uncommitted` row has: a topic id, and a partition or null."""
-    if not isinstance(topic_id, str) or _ID.fullmatch(topic_id) is None:
+    if not isinstance(topic_id, str) or re.fullmatch(SHAPE, topic_id) is None:
         return False
     if partition is None:
         return True

@@ -13,17 +13,11 @@ import stat
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
-from logagent.base.dir_names import parse_int, parse_long
+from logagent.base.dir_names import CHECKPOINTS, parse_int, parse_long
 from logagent.base.errors import UnreadableError, cited
 from logagent.base.files.safe_open import CHECKPOINT, NOWHERE, leads_nowhere, opened_regular, read_open
 from logagent.base.files.whole_file import replacement
 from logagent.base.records import TopicPartition
-
-RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
-LOG_START_OFFSET: Final = "log-start-offset-checkpoint"
-REPLICATION: Final = "replication-offset-checkpoint"
-CLEANER: Final = "cleaner-offset-checkpoint"
-CHECKPOINTS: Final = (RECOVERY_POINT, LOG_START_OFFSET, REPLICATION, CLEANER)
 
 TEMP_PREFIX: Final = ".logagent-"
 """While we write a checkpoint it is `.logagent-<name>` beside it; the broker ignores regular files in a log dir."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from logagent.base.dir_names import parse_int
+from logagent.base.dir_names import PARTITION_METADATA, parse_int
 from logagent.base.errors import NotAsPlanned, UnreadableError, cited
 from logagent.base.files import safe_open as limits
 from logagent.base.files.safe_open import read_regular
@@ -111,8 +111,6 @@ def _directory_id(text: str) -> str:
     except ValueError as error:
         raise UnreadableError(f"Unable to read directory.id as a Uuid: {error}") from None
 
-
-PARTITION_METADATA: Final = "partition.metadata"
 
 # The form that every broker since 2.8 writes; anything else goes through the full parser.
 _AS_WRITTEN: Final = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{21}[AQgw])\n?")

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from logagent.base.dir_names import NEVER_DELETED, is_internal, parse_int, parse_long
+from logagent.base.times import DAY_MS, HOUR_MS, MINUTE_MS
 
 CLEANUP_POLICY, RETENTION_MS, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
 LOCAL_RETENTION_MS, LOCAL_RETENTION_BYTES = "local.retention.ms", "local.retention.bytes"
@@ -28,7 +29,6 @@ MIN_COMPACTION_LAG_MS, MIN_DIRTY_RATIO = "min.compaction.lag.ms", "min.cleanable
 MAX_COMPACTION_LAG_MS = "max.compaction.lag.ms"
 DELETE_RETENTION_MS = "delete.retention.ms"
 
-_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 # As `local.retention.*`, and its default: the same as without `local` (`LogConfig.DEFAULT_LOCAL_RETENTION_MS`).
 AS_RETENTION: Final = -2
 # As `remote.copy.lag.*`: the same as the local retention (`LogConfig.remoteCopyLagMs`).
@@ -39,16 +39,16 @@ BROKER_SETTINGS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     CLEANUP_POLICY: (("log.cleanup.policy", 1),),
     RETENTION_MS: (
         ("log.retention.ms", 1),
-        ("log.retention.minutes", _MINUTE_MS),
-        ("log.retention.hours", _HOUR_MS),
+        ("log.retention.minutes", MINUTE_MS),
+        ("log.retention.hours", HOUR_MS),
     ),
     RETENTION_BYTES: (("log.retention.bytes", 1),),
     LOCAL_RETENTION_MS: (("log.local.retention.ms", 1),),
     LOCAL_RETENTION_BYTES: (("log.local.retention.bytes", 1),),
     REMOTE_COPY_LAG_MS: (("log.remote.copy.lag.ms", 1),),
     REMOTE_COPY_LAG_BYTES: (("log.remote.copy.lag.bytes", 1),),
-    SEGMENT_MS: (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
-    SEGMENT_JITTER_MS: (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    SEGMENT_MS: (("log.roll.ms", 1), ("log.roll.hours", HOUR_MS)),
+    SEGMENT_JITTER_MS: (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOUR_MS)),
     SEGMENT_BYTES: (("log.segment.bytes", 1),),
     SEGMENT_INDEX_BYTES: (("log.index.size.max.bytes", 1),),
     FILE_DELETE_DELAY_MS: (("log.segment.delete.delay.ms", 1),),
@@ -76,7 +76,7 @@ _DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
     MIN_COMPACTION_LAG_MS: ("log.cleaner.min.compaction.lag.ms", "0"),
     MAX_COMPACTION_LAG_MS: ("log.cleaner.max.compaction.lag.ms", str(NEVER)),
     MIN_DIRTY_RATIO: ("log.cleaner.min.cleanable.ratio", "0.5"),
-    DELETE_RETENTION_MS: ("log.cleaner.delete.retention.ms", str(_DAY_MS)),
+    DELETE_RETENTION_MS: ("log.cleaner.delete.retention.ms", str(DAY_MS)),
 }
 TOPIC_SETTINGS: Final = (*BROKER_SETTINGS, TIERED, COPY_DISABLED)
 """The settings of topics that matter here."""
@@ -93,7 +93,7 @@ _OF_BROKER: Final[Mapping[str, str]] = {
     CLEANER_BACKOFF_MS: "15000",
     RETENTION_CHECK_MS: "300000",
     METADATA_MAX_BYTES: str(100 << 20),
-    METADATA_MAX_MS: str(7 * _DAY_MS),
+    METADATA_MAX_MS: str(7 * DAY_MS),
 }
 _READ: Final = frozenset(
     {

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from logagent.base.dir_names import parse_long
+from logagent.base.times import HOUR_MS
 from logagent.kafka.retention import settings as names
 
-HOUR_MS = 3_600_000
 # Offered from the longest to the shortest.
 STEPS_MS = tuple(hours * HOUR_MS for hours in (7 * 24, 3 * 24, 24, 12, 6, 1))
 RETENTION, LOCAL_RETENTION, RETENTION_BYTES = names.RETENTION_MS, names.LOCAL_RETENTION_MS, names.RETENTION_BYTES

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from logagent.advice.scan.rows import ledgers_of, sharing
 from logagent.base.clock import Clock
-from logagent.base.config.settings import DAY_MS, Settings
+from logagent.base.config.settings import Settings
 from logagent.base.dir_names import DELETE_SUFFIX
 from logagent.base.errors import Busy, JournalError, LogAgentError
 from logagent.base.kafka_version import version_text
 from logagent.base.linux.syscalls import give_back
-from logagent.base.records import Kind, Outcome, Verdict
+from logagent.base.records import LIVE_KINDS, Outcome, Verdict
+from logagent.base.times import DAY_MS
 from logagent.cleanup.plan.plan import Execution, Plan, Proposal, action_id
 from logagent.cleanup.plan.queue import QueueEntry
 from logagent.cleanup.session.open_session import Shared, forget_failures_of_removed, forget_old_actions, open_session
@@ -159,7 +160,7 @@ def _reclaimable(session: Session, plan: Plan | None, execution: Execution | Non
 
 def _orphans(session: Session, facts: Facts) -> dict[tuple[str, str], tuple[int, int]]:
     by_reason: dict[tuple[str, str], tuple[int, int]] = {}
-    for d in session.of_kind(Kind.CURRENT, Kind.FUTURE):
+    for d in session.of_kind(*LIVE_KINDS):
         ruling = facts.rulings.get(d.key)
         if ruling is not None and ruling.verdict is Verdict.ORPHAN:
             count, size = by_reason.get((d.log_dir, ruling.reason or ""), (0, 0))

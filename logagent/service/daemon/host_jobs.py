@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from logagent.base.clock import Clock
 from logagent.base.config.settings import PublishSettings, Settings
 from logagent.base.errors import LogAgentError
-from logagent.base.records import Health, HolderState, Identity
+from logagent.base.records import Health, Identity
 from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.session.session import Session
 from logagent.disk.bounded_calls import BoundedCalls, Task
@@ -311,7 +311,7 @@ class HostJobs:
             self._watch.follow({path: (d.identity, d.mount_id) for path, d in online.items()})
         for gone in self.known.keys() - set(session.log_dirs.opened()) - set(self._config.target.log_dirs):
             self.known.pop(gone, None)
-        held = (f.holder for f in facts.log_dirs.values() if f.holder.state in (HolderState.HELD, HolderState.STARTING))
+        held = (f.holder for f in facts.log_dirs.values() if f.holder.state.is_broker)
         self._holders = frozenset((h.pid, h.start_time_ms or 0) for h in held if h.pid is not None)
         if self._box is None and self.takes_requests():
             from logagent.deletion.agent.box import box_of

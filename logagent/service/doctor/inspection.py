@@ -365,7 +365,6 @@ def inspect_instances(file: str, log_dirs: Sequence[str], listen: str | None) ->
     return tuple(others)
 
 
-_HELD = (HolderState.HELD, HolderState.STARTING, HolderState.HIDDEN)
 # One of Kafka's main classes, or a file with arguments for java.
 _KAFKA = re.compile(r"kafka\.|org\.apache\.kafka\.|io\.confluent\.|@")
 
@@ -400,7 +399,9 @@ def inspect_holders(
     log_dirs: Iterable[DoctorLogDirFacts], config: str | None, identity: Credentials | None
 ) -> tuple[HolderFacts, ...]:
     """Every process that holds one of the log dirs, and whether `identity` may see what it has open."""
-    pids = dict.fromkeys(d.pid for d in log_dirs if d.pid is not None and d.holder in _HELD)
+    pids = dict.fromkeys(
+        d.pid for d in log_dirs if d.pid is not None and (d.holder.is_broker or d.holder is HolderState.HIDDEN)
+    )
     return tuple(_holder(pid, config, identity) for pid in pids)
 
 
@@ -476,7 +477,7 @@ def find_version(
     state_dir: str,
 ) -> KafkaVersion:
     """The version of the broker and its source. A starting broker counts too, although it holds nothing yet."""
-    holders = [d.pid for d in log_dirs if d.pid is not None and d.holder in (HolderState.HELD, HolderState.STARTING)]
+    holders = [d.pid for d in log_dirs if d.pid is not None and d.holder.is_broker]
     starting = [b.pid for b in brokers if b.chosen and b.pid is not None]
     last_run = read_version_seen(state_dir, cluster.cluster_id, cluster.node_id)
     return which_version(gather_versions(target, [*holders, *starting], read, cluster.cluster_id, last_run))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from logagent.base.records import DirKey, Kind, PartitionDir
+from logagent.base.records import LIVE_KINDS, DirKey, PartitionDir
 from logagent.base.sizes import NOTHING, Space
 from logagent.cleanup.plan.assemble import BlastRadius, blast_radius, within_limits
 from logagent.cleanup.plan.plan import Proposal, Refusal
@@ -25,7 +25,7 @@ _START_INODES, _START_INODES_PER_DIR = 16, 4
 def needed_to_start(dirs: Iterable[PartitionDir]) -> Space:
     """What any release needs free to load these directories of one log dir: without it 2.5.1 does not start, and later
     releases take the log dir offline."""
-    count = sum(d.kind in (Kind.CURRENT, Kind.FUTURE) for d in dirs)
+    count = sum(d.kind in LIVE_KINDS for d in dirs)
     return Space(_START_BYTES + count * _START_BYTES_PER_DIR, _START_INODES + count * _START_INODES_PER_DIR)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from logagent.base.claims import Claim, Held, Witness
 from logagent.base.errors import LogAgentError, ServiceUnreachable
 from logagent.base.kafka_version import LastRun, VersionsSeen
-from logagent.base.records import HolderState, Kind, PartitionDir, Verdict
+from logagent.base.records import LIVE_KINDS, HolderState, Kind, PartitionDir, Verdict
 from logagent.kafka.admin.responses import IdAnswer
 from logagent.kafka.commitment import QuorumRead, quorum_known_until_ms, why_not_our_log
 from logagent.kafka.identity import BrokerPlace
@@ -284,7 +284,7 @@ def judge(
     may contradict with something younger. The Admin API cannot prove absence by leaving a topic out, so a broker is
     asked by topic id (`absent_ids`). `inventory`: all directories of this host, of which `dirs` may be a few.
     """
-    chosen = [d for d in dirs if d.kind in (Kind.CURRENT, Kind.FUTURE)]
+    chosen = [d for d in dirs if d.kind in LIVE_KINDS]
     absent = absent_ids(chosen, assignments, host, now_ms, proven_absent, inventory)
     rulings = Rulings()
     # Most directories share a few rulings: 100,000 of them need one object per distinct ruling.

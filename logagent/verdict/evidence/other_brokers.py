@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from logagent.base.config.settings import KafkaSettings
+from logagent.base.dir_names import REPLICATION
 from logagent.base.errors import LogAgentError
 from logagent.kafka.files.server_properties import inter_broker_listener
 from logagent.kafka.image import AssignmentImage, BrokerRegistration, Endpoint
@@ -54,7 +55,7 @@ def client_config(kafka: KafkaSettings) -> dict[str, Any] | None:
 
 
 # Brokers write it every 5 s (`replica.high.watermark.checkpoint.interval.ms`) and when they stop; nobody else does.
-_WRITTEN_WHILE_IT_RUNS = "replication-offset-checkpoint"
+_WRITTEN_WHILE_IT_RUNS = REPLICATION
 
 
 def stopped_broker(own_log: AssignmentImage | None, host: Host, target: Target) -> StoppedBroker | None:

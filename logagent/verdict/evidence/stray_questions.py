@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
+from logagent.base.dir_names import LOG_START_OFFSET
 from logagent.base.errors import LogAgentError, NotAsPlanned, UnreadableError
 from logagent.base.records import DirKey, PartitionDir, TopicPartition, Verdict
 from logagent.disk.calls import DiskCalls
 from logagent.disk.log_dir import OpenLogDir
 from logagent.kafka.extents import EpochEnd, LogExtent
-from logagent.kafka.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
+from logagent.kafka.files.checkpoint_files import read_checkpoint
 from logagent.kafka.files.log_extent import checksum_of_batch, read_log_extent
 from logagent.kafka.files.meta_properties import same_topic_id
 from logagent.verdict.covered import covers, end_of_epoch, in_common

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from logagent.base import claims
-from logagent.base.claims import ENOUGH, NEEDS, WHEN_DUE, WHEN_RESTORED, Act, Claim, Held, Lasts, Need, Witness
+from logagent.base.claims import ENOUGH, NEEDS, Act, Claim, Held, Lasts, Need, Witness
 from logagent.base.dir_names import stray_name
 from logagent.base.reason import Reason
 from logagent.base.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
@@ -423,7 +423,8 @@ def test_what_can_be_undone_needs_the_verdict_and_what_cannot_needs_cover_too() 
 
 
 def test_every_need_is_asked_for_somewhere() -> None:
-    guarded = set(ASKED_BY) | WHOSE | {Claim.SERVING} | WHEN_DUE | WHEN_RESTORED
+    when_due = {Claim.CLOCK, Claim.STOOD, Claim.KEPT, Claim.CONFIGURATION}
+    guarded = set(ASKED_BY) | WHOSE | {Claim.SERVING} | when_due | {Claim.WHOLE}
     for act, needs in NEEDS.items():
         for need in needs:
             assert need.claims & guarded, (act, need)

@@ -136,16 +136,16 @@ from logagent.advice.check.rules.start_facts import (
     StartLogDirFacts,
 )
 from logagent.advice.finding import ALL, Finding, Releases, Severity, concerning, fatal, info, warning
-from logagent.base.dir_names import FUTURE_SUFFIX, MAX_NAME
+from logagent.base.dir_names import FUTURE_SUFFIX, MAX_NAME, PARTITION_METADATA
 from logagent.base.kafka_version import CORDONS_SINCE, KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
-from logagent.base.records import Identity, Kind, PartitionDir, TopicPartition, id_unread
+from logagent.base.records import LIVE_KINDS, LOADED_KINDS, Identity, Kind, PartitionDir, TopicPartition, id_unread
 from logagent.kafka.retention.settings import CORDONED_LOG_DIRS
 from logagent.verdict.without_directory import LeftLogDir, in_words, named
 
 # Values of `PartitionDir.error` that an inventory sets.
 SYMLINK = "symlink"
 MOUNT_POINT = "mount point"
-_BROKEN_METADATA = "partition.metadata: "
+_BROKEN_METADATA = f"{PARTITION_METADATA}: "
 
 # Observed: 2.5.1 fails on it and 3.5.2 does not; the releases in between were not tried.
 CACHE_KNOWN: tuple[int, ...] = (3, 5, 0)
@@ -153,7 +153,6 @@ TOPIC_IDS: tuple[int, ...] = (2, 8, 0)
 SETS_ASIDE_WITHOUT_ID: tuple[int, ...] = (3, 7, 1)
 # Observed: 4.4.0 compares the version of each entry of a .txnindex, 4.3.1 does not.
 ABORTED_VERSIONS: tuple[int, ...] = (4, 4, 0)
-_LOADED = (Kind.CURRENT, Kind.FUTURE, Kind.STRAY, Kind.DELETE)
 _MARK_LENGTH = 1 + 32 + len(FUTURE_SUFFIX)
 
 
@@ -176,7 +175,7 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
                 yield _unparsable(d)
         elif d.kind is Kind.CACHE:
             yield _cache(d)
-        elif d.kind in _LOADED:
+        elif d.kind in LOADED_KINDS:
             loaded.append(_as_a_broker_reads_it(d, where))
             places[where.places.get(d.name, d.identity)].append(d)
             yield from _one(d, where, facts)
@@ -422,7 +421,7 @@ def _duplicates(loaded: Iterable[PartitionDir], facts: StartFacts) -> Iterator[F
     """
     groups: dict[tuple[Kind, str, int], list[PartitionDir]] = defaultdict(list)
     for d in loaded:
-        if d.kind in (Kind.CURRENT, Kind.FUTURE) and d.topic is not None and d.partition is not None:
+        if d.kind in LIVE_KINDS and d.topic is not None and d.partition is not None:
             groups[d.kind, d.topic, d.partition].append(d)
     for (kind, topic, partition), dirs in groups.items():
         if len(dirs) < 2:

@@ -20,6 +20,7 @@ from logagent.advice.check.rules.start_facts import (
     StartLogDirFacts,
 )
 from logagent.advice.finding import ALL, Finding, Releases, Severity, fatal, info, warning
+from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, REPLICATION
 from logagent.base.records import Denied, Health, HolderState, Kind
 from logagent.kafka.image import RESERVED_DIRECTORY_IDS
 
@@ -395,9 +396,6 @@ SPACE_CODES = frozenset({"full", "low-space", "low-inodes"})
 LOW_FRACTION = 0.02
 """Below this fraction of free blocks or inodes there is a warning."""
 
-REPLICATION = "replication-offset-checkpoint"
-LOG_START_OFFSET = "log-start-offset-checkpoint"
-CLEANER = "cleaner-offset-checkpoint"
 _SHOWN_DENIED = 3
 # Observed: 2.5.1 takes a log dir offline for an out-of-range number in a checkpoint, 3.5.2 does not.
 NUMBERS_PASSED_OVER = (3, 5, 0)
@@ -560,7 +558,7 @@ def _lock(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
             f"the running broker (process {s.given_up_by}) does not hold the lock: it took this log dir offline",
             "see its server.log for the reason; only a restart brings the log dir back",
         )
-    elif holder.state in (HolderState.HELD, HolderState.STARTING):
+    elif holder.state.is_broker:
         if facts.about_to_start or not s.holder_is_broker:
             yield fatal(
                 "lock-held",

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from logagent.base.dir_names import PARTITION_METADATA
 from logagent.base.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.base.records import Denied, DirKey, Health, Holder, HolderState, Identity, PartitionDir, TopicPartition
 from logagent.kafka.identity import DEFAULT_RESERVED_MAX_ID
@@ -53,7 +54,7 @@ class MetadataFile(StrEnum):
 
     QUORUM_STATE = "quorum-state"
     EPOCHS = "leader-epoch-checkpoint"
-    TOPIC_ID = "partition.metadata"
+    TOPIC_ID = PARTITION_METADATA
     SNAPSHOT = "snapshot"
     FIRST_SNAPSHOT = "first-snapshot"
     LOST_SNAPSHOT = "lost-snapshot"

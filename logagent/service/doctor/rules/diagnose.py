@@ -15,7 +15,7 @@ from shlex import quote
 from logagent.advice.check.rules.start_facts import concerns_us
 from logagent.advice.finding import Area, Finding, Remedy, fatal, info, warning, works
 from logagent.base.kafka_version import version_text
-from logagent.base.records import Holder, HolderState, LogDoubt
+from logagent.base.records import Holder, LogDoubt
 from logagent.kafka.image import Source
 from logagent.service.doctor.rules.host import (
     BrokerFacts,
@@ -33,8 +33,6 @@ from logagent.service.doctor.rules.host import (
 from logagent.service.setup.rules import CONFIG_VARIABLE
 from logagent.verdict.answerer import WHAT_HELPS
 from logagent.verdict.clock_doubt import TRUST_CLOCK
-
-_HELD = (HolderState.HELD, HolderState.STARTING)
 
 
 def diagnose(facts: DoctorFacts) -> tuple[Finding, ...]:
@@ -193,7 +191,7 @@ def _holder(f: DoctorFacts, h: HolderFacts) -> Iterator[Finding]:
 
 
 def _no_holder(f: DoctorFacts) -> Iterator[Finding]:
-    nameless = next((d for d in f.log_dirs if d.holder in _HELD), None)
+    nameless = next((d for d in f.log_dirs if d.holder.is_broker), None)
     running = next((b for b in f.brokers if b.chosen and b.pid is not None), None)
     if nameless is not None:
         yield warning(

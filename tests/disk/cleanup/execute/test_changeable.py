@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from logagent.base.dir_names import CLEANER
 from logagent.cleanup.execute.changeable import takes_noreplace
 from logagent.cleanup.execute.checkpoint_entries import ENTRY_FILES
-from logagent.kafka.files.checkpoint_files import CLEANER
 from tests.command_line import Ran
 from tests.disk.conftest import LoopFs, run, unmount
 from tests.disk.copies import run_in_a_copy

@@ -12,21 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from logagent.base.dir_names import CHECKPOINTS, CLEANER, LOG_START_OFFSET, RECOVERY_POINT
 from logagent.base.errors import LogAgentError
 from logagent.base.records import ActionKind, DirKey, Identity, Outcome, TopicPartition
 from logagent.cleanup.execute.recovery import recover
 from logagent.cleanup.state.journal import CheckpointEntry, Intent, Journal
 from logagent.disk.calls import DirectCalls, DiskCalls, Stop, T, caught
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
-from logagent.kafka.files.checkpoint_files import (
-    CHECKPOINTS,
-    CLEANER,
-    LOG_START_OFFSET,
-    RECOVERY_POINT,
-    TEMP_PREFIX,
-    parse_checkpoint,
-    render_checkpoint,
-)
+from logagent.kafka.files.checkpoint_files import TEMP_PREFIX, parse_checkpoint, render_checkpoint
 from tests.command_line import LOCKER, process
 from tests.host import Host
 from tests.host_files import write_topic_id

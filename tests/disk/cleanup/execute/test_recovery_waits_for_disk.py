@@ -12,11 +12,12 @@ from typing import Literal
 import pytest
 
 from logagent.base.clock import SystemClock
+from logagent.base.dir_names import LOG_START_OFFSET
 from logagent.base.records import ActionKind, Identity, Outcome, TopicPartition
 from logagent.cleanup.execute.recovery import recover
 from logagent.cleanup.state.journal import CheckpointEntry, Intent, Journal
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
-from logagent.kafka.files.checkpoint_files import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
+from logagent.kafka.files.checkpoint_files import parse_checkpoint, render_checkpoint
 from tests.disk.service.daemon.test_daemon_directories import cycles
 from tests.disk.sessions import SETTINGS, FailingHost
 from tests.host_files import GONE_ID, bulk_partition, format_log_dir, write_topic_id

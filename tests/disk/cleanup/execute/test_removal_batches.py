@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from logagent.base.config.settings import DAY_MS
 from logagent.base.dir_names import delete_name
 from logagent.base.records import Outcome
+from logagent.base.times import DAY_MS
 from logagent.cleanup.execute.log_manager import BATCH_DIRS, FACTS_VALID_SECONDS
 from logagent.cleanup.plan.guards import GUARDS
 from logagent.cleanup.plan.plan import Execution, Plan, Proposal, Refusal

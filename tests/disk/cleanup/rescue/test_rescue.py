@@ -19,10 +19,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from logagent.base.dir_names import CLEANER
 from logagent.base.records import TopicPartition
 from logagent.cleanup.rescue.plan_rescue import plan_rescue
 from logagent.cleanup.state.reserve import RESERVE_NAME
-from logagent.kafka.files.checkpoint_files import CLEANER, parse_checkpoint, render_checkpoint
+from logagent.kafka.files.checkpoint_files import parse_checkpoint, render_checkpoint
 from logagent.kafka.files.log_extent import read_log_extent
 from logagent.verdict.evidence.brokers_to_ask import BrokersToAsk
 from tests import metadata_writer as writer

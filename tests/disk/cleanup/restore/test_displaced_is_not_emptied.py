@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from logagent.base.dir_names import LOG_START_OFFSET
 from logagent.base.records import TopicPartition
-from logagent.kafka.files.checkpoint_files import LOG_START_OFFSET, render_checkpoint
+from logagent.kafka.files.checkpoint_files import render_checkpoint
 from tests.disk.killed import PARTITIONS, in_process, lay_out
 from tests.host_files import write_topic_id
 from tests.metadata_writer import batch

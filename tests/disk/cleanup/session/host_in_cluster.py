@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logagent.base.config.settings import DAY_MS
 from logagent.base.console.options import Call
 from logagent.base.dir_names import classify
 from logagent.base.errors import ConfigError
 from logagent.base.records import Kind
+from logagent.base.times import DAY_MS
 from logagent.kafka.image import PartitionAssignment, Topic
 from logagent.kafka.processes.target import refuse_switch
 from logagent.service.daemon.command import load

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.base.config.settings import DAY_MS
+from logagent.base.times import DAY_MS
 from logagent.cleanup.session import clock_watch
 from logagent.cleanup.session.plan_cleanup import plan_cleanup
 from logagent.service.prestart.plan_prestart import plan_prestart

@@ -22,9 +22,9 @@ from unittest import mock
 import pytest
 
 from logagent.base.clock import SystemClock
-from logagent.base.config.settings import DAY_MS
 from logagent.base.errors import BrokerHoldsLogDir, RemovalStopped
 from logagent.base.records import Identity
+from logagent.base.times import DAY_MS
 from logagent.cleanup.execute.renames import PlanJournal
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.disk.remove import remove_dir

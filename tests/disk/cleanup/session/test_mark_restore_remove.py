@@ -16,6 +16,7 @@ import pytest
 
 from logagent.base.clock import SystemClock
 from logagent.base.config.settings import CleanupSettings, DeleteSettings, KafkaSettings, Settings
+from logagent.base.dir_names import CHECKPOINTS, LOG_START_OFFSET
 from logagent.base.errors import KafkaStorageError
 from logagent.base.records import ActionKind, Kind, Outcome, PartitionDir, TopicPartition
 from logagent.cleanup.execute.renames import PlanJournal
@@ -24,7 +25,7 @@ from logagent.cleanup.plan.proposals import rename_away
 from logagent.cleanup.session import plan_cleanup as plan_delete
 from logagent.cleanup.session.open_session import open_session
 from logagent.cleanup.session.session import Session, new_uuid
-from logagent.kafka.files.checkpoint_files import CHECKPOINTS, LOG_START_OFFSET, parse_checkpoint
+from logagent.kafka.files.checkpoint_files import parse_checkpoint
 from logagent.kafka.image import PartitionAssignment, Topic
 from logagent.kafka.processes.target import resolve_target
 from logagent.verdict.evidence.assignment_sources import Assignments

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from logagent.base.dir_names import LOG_START_OFFSET
 from logagent.base.records import ActionKind, Outcome, TopicPartition
 from logagent.cleanup.execute.checkpoint_entries import entries_to_drop
 from logagent.cleanup.plan.plan import action_id
@@ -16,7 +17,7 @@ from logagent.cleanup.restore.plan_restore import plan_restore
 from logagent.cleanup.restore.rules import RestoreOptions
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.disk.scan import scan_log_dir
-from logagent.kafka.files.checkpoint_files import LOG_START_OFFSET, parse_checkpoint, render_checkpoint
+from logagent.kafka.files.checkpoint_files import parse_checkpoint, render_checkpoint
 from tests.host import FREELY, Host
 
 ORDERS_1 = TopicPartition("orders", 1)

@@ -13,15 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from logagent.base.dir_names import LOG_START_OFFSET, RECOVERY_POINT
 from logagent.base.errors import BrokerHoldsLogDir, UnreadableError
 from logagent.base.records import TopicPartition
-from logagent.kafka.files.checkpoint_files import (
-    LOG_START_OFFSET,
-    RECOVERY_POINT,
-    parse_checkpoint,
-    read_checkpoint,
-    rewrite_checkpoint,
-)
+from logagent.kafka.files.checkpoint_files import parse_checkpoint, read_checkpoint, rewrite_checkpoint
 from tests.needs import need_command, need_root
 
 A, B, C = TopicPartition("a", 0), TopicPartition("b", 1), TopicPartition("c", 2)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from logagent.base.dir_names import classify
+from logagent.base.dir_names import LOG_START_OFFSET, classify
 from logagent.base.records import TopicPartition
 from logagent.kafka.extents import Epochs, InCommon
-from logagent.kafka.files.checkpoint_files import LOG_START_OFFSET, read_checkpoint
+from logagent.kafka.files.checkpoint_files import read_checkpoint
 from logagent.kafka.files.log_extent import LogReading, SegmentReadings, read_log_between, read_log_extent
 from logagent.verdict.covered import in_common
 from logagent.verdict.duplicates import as_loaded

@@ -13,13 +13,13 @@ import pytest
 
 from logagent.advice.scan import rows as scan_rows
 from logagent.base.config.settings import HealthSettings
-from logagent.base.dir_names import delete_name, stray_name
+from logagent.base.dir_names import LOG_START_OFFSET, delete_name, stray_name
 from logagent.base.records import ActionKind, Health, Identity, Outcome
-from logagent.cleanup.plan.queue import DAY_MS, KEEP_MS
+from logagent.base.times import DAY_MS
+from logagent.cleanup.plan.queue import KEEP_MS
 from logagent.cleanup.session.open_session import forget_old_actions
 from logagent.cleanup.state.executor_lock import WAITING_NAME
 from logagent.cleanup.state.journal import CheckpointEntry, Intent
-from logagent.kafka.files.checkpoint_files import LOG_START_OFFSET
 from logagent.service.daemon import cycles as cycle_notes
 from logagent.service.daemon.command import answering
 from logagent.service.daemon.cycles import Cycles

@@ -14,7 +14,6 @@ import pytest
 
 from logagent.base.clock import SystemClock
 from logagent.base.config.settings import (
-    DAY_MS,
     AssignmentsSettings,
     CleanupSettings,
     DeleteSettings,
@@ -22,6 +21,7 @@ from logagent.base.config.settings import (
     Settings,
 )
 from logagent.base.records import ActionKind, Identity, Outcome
+from logagent.base.times import DAY_MS
 from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.state.executor_lock import WAITING_NAME
 from logagent.cleanup.state.journal import FILE_NAME, CheckpointEntry, Intent, Journal

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.cleanup.plan.queue import DAY_MS, KEEP_MS, SettledAction, forgettable
+from logagent.base.times import DAY_MS
+from logagent.cleanup.plan.queue import KEEP_MS, SettledAction, forgettable
 
 NOW = 2_000 * DAY_MS
 DIRS = ("/d1", "/d2", "/q")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.base.records import DirKey, Health, Verdict
+from logagent.base.times import HOUR_MS
 from logagent.cleanup.rescue.rules import Expired, RetentionAdvice, advise, loaded
 from logagent.kafka.retention.topic_retention import (
-    HOUR_MS,
     LOCAL_RETENTION,
     RETENTION,
     STEPS_MS,
