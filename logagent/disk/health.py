@@ -58,6 +58,11 @@ class ProbeResult:
     errno: int | None = None
 
 
+TRIAL_PREFIX = ".logagent-trial-"
+REMOVE_OPEN = "remove a file that is open"
+SYNC_FOLDER = "sync a folder"
+"""The name of the file of a trial (`probe.broken_steps`), and steps of which not every release dies."""
+
 _BY_OUTCOME = {
     ProbeOutcome.GOOD: Health.ONLINE,
     ProbeOutcome.FULL: Health.FULL,

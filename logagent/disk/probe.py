@@ -12,10 +12,12 @@ behind and nobody waits for it. Until it returns, no second one is started for t
 from __future__ import annotations
 
 import errno
+import fcntl
+import mmap
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,7 +26,7 @@ from logagent.base.files import safe_open as limits
 from logagent.base.files.safe_open import opened_directory, opened_regular
 from logagent.base.records import Identity
 from logagent.disk.bounded_calls import Task
-from logagent.disk.health import ProbeOutcome, ProbeResult
+from logagent.disk.health import REMOVE_OPEN, SYNC_FOLDER, TRIAL_PREFIX, ProbeOutcome, ProbeResult
 from logagent.disk.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.kafka.files.meta_properties import META_PROPERTIES, read_meta_file
 from logagent.kafka.identity import MetaRead
@@ -248,6 +250,69 @@ def _write_and_read_back(dir_fd: int) -> None:
             raise OSError(errno.EIO, "the bytes read differ from those written")
     finally:
         os.close(fd)
+
+
+def broken_steps(dir_fd: int) -> dict[str, str] | None:
+    """What a broker does at its start, at each roll and at each deletion, and the file system of this log dir cannot:
+    by step, the error. None where no file can be made there. Raises OSError if the disk fails.
+
+    It is tried with one regular file, which no broker looks at whatever it is called, and which is removed at the end.
+    """
+    name = TRIAL_PREFIX + os.urandom(8).hex()
+    renamed = f"{name}.deleted"
+    try:
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in _NOT_ALLOWED | _NO_ROOM | {errno.EROFS}:
+            return None
+        raise
+    cannot = {}
+    with ExitStack() as stack:
+        for each in (renamed, name):
+            stack.callback(_gone, each, dir_fd)
+        stack.callback(os.close, fd)
+
+        def map_it() -> None:
+            os.ftruncate(fd, PROBE_BYTES)
+            mapped = stack.enter_context(mmap.mmap(fd, PROBE_BYTES))
+            mapped[0] = 1
+            mapped.flush()
+
+        def rename() -> None:
+            os.rename(name, renamed, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+            os.pwrite(fd, b"written after the rename", 0)
+
+        def sync() -> None:
+            with opened_directory(".", dir_fd=dir_fd) as directory:
+                os.fsync(directory)
+
+        def remove() -> None:
+            os.unlink(renamed if "rename a file that is open" not in cannot else name, dir_fd=dir_fd)
+            with opened_directory(".", dir_fd=dir_fd) as directory, os.scandir(directory) as entries:
+                inode = os.fstat(fd).st_ino
+                if any(entry.name.startswith(".nfs") and entry.inode() == inode for entry in entries):
+                    raise OSError(errno.EBUSY, "it stays as .nfs… until it is closed")
+
+        for what, step in (
+            ("lock a file", partial(fcntl.lockf, fd, fcntl.LOCK_EX | fcntl.LOCK_NB)),
+            ("map a file into memory", map_it),
+            ("rename a file that is open", rename),
+            (SYNC_FOLDER, sync),
+            (REMOVE_OPEN, remove),
+        ):
+            try:
+                step()
+            except OSError as error:
+                if error.errno in OFFLINE_ERRNOS - {errno.ENODEV}:  # that is how a file system says that it maps none
+                    raise
+                cannot[what] = error.strerror or str(error)
+    return cannot
+
+
+def _gone(name: str, dir_fd: int) -> None:
+    # What cannot be removed is a finding: `leftover-temp-file`.
+    with suppress(OSError):
+        os.unlink(name, dir_fd=dir_fd)
 
 
 def _read_meta(dir_fd: int) -> None:

@@ -45,6 +45,7 @@ def meta(**changes: object) -> MetaFile:
 def seen(path: str = "/d1", **changes: object) -> StartLogDirFacts:
     name = path.strip("/")
     healthy = StartLogDirFacts(path, path, meta=meta(directory_id=name), room=FreeSpace(1000, 500, 1000, 500))
+    healthy = replace(healthy, file_system="ext4")
     return replace(healthy, **changes)  # type: ignore[arg-type]
 
 

@@ -59,7 +59,8 @@ def check(
     """Show what would keep this broker from starting or cost it a log dir or records, and the state of its log dirs.
 
     Exit status 6: something is fatal. 5: a log dir is offline. Nothing is changed; the probe of a log dir writes to an
-    unnamed temporary file.
+    unnamed temporary file. On a file system that may not do for a broker (NFS, CIFS, FUSE, 9p …), and while nobody
+    holds the log dir, a file .logagent-trial-… is made, renamed and removed.
 
     With --leave, status 3: the log dir may not be taken away yet.
     """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from logagent.advice.check.metadata_dir import metadata_faults, read_start_levels
 from logagent.advice.check.rules.leave import set_cordoned, stale_cordons
 from logagent.advice.check.rules.linter import check
-from logagent.advice.check.rules.log_dirs import check_disk
+from logagent.advice.check.rules.log_dirs import FIT, check_disk
 from logagent.advice.check.rules.releases import CUTS_SINCE
 from logagent.advice.check.rules.start_facts import (
     Emptied,
@@ -71,7 +71,7 @@ from logagent.cleanup.session.session import Session
 from logagent.disk.health import ProbeOutcome, ProbeResult, given_up, lock_facts
 from logagent.disk.holders import OpenFiles, holder_of, scan_open_files
 from logagent.disk.log_dir import CLEAN_SHUTDOWN, LogDirFailures, OpenLogDir
-from logagent.disk.probe import Prober, probe
+from logagent.disk.probe import Prober, broken_steps, probe
 from logagent.disk.scan import SYMLINK_ERROR
 from logagent.kafka.files.checkpoint_files import read_checkpoint
 from logagent.kafka.processes.discovery import same_file, start_scripts
@@ -184,7 +184,7 @@ def run_check(
     who = user if user is not None else _broker_user(facts.log_dirs.values())
     reader = LogDirInspector(session, facts, probes, who, deep, hurried=about_to_start)
     seen = reader.all_log_dirs()
-    metadata = MetadataDir(session, seen, timeout, who).inspect()
+    metadata = MetadataDir(session, seen, timeout, who, hurried=about_to_start).inspect()
     start = _start_facts(session, facts, seen + metadata, who, about_to_start)
     start = replace(start, kafka_version=known, failed_marks=_failed_marks(session, seen, chosen or oldest))
     findings = check(start, chosen, at_least=oldest)
@@ -479,6 +479,7 @@ class LogDirInspector:
             holder=f.holder,
             detail=f.health_reason,
             mount_point=mount.point if (mount := mount_of(canonical, self._mounts)) is not None else None,
+            file_system=mount.kind if mount is not None else None,
         )
         if log_dir is None:
             problem = path_problem(path) if path not in self._probes else None
@@ -489,6 +490,7 @@ class LogDirInspector:
         try:
             with log_dir.acting("look"):
                 seen = replace(self._inside(log_dir, seen), health=health, detail=detail)
+                seen = seen if self._hurried else _tried(log_dir.fd, seen)
         except LogAgentError as e:
             return replace(seen, health=Health.OFFLINE, detail=str(e))
         given_up = self._given_up(path)
@@ -583,11 +585,24 @@ def _the_broker(log_dirs: Iterable[LogDirFacts]) -> Holder | None:
     return holder if shown else None
 
 
+def _tried(dir_fd: int, seen: StartLogDirFacts) -> StartLogDirFacts:
+    """With a trial of its file system, where that is not of a kind that is known to do: only where nobody holds the log
+    dir, since whoever does may have it listed."""
+    free = seen.holder.state is HolderState.FREE and seen.health is Health.ONLINE
+    return replace(seen, cannot=broken_steps(dir_fd)) if free and seen.file_system not in FIT else seen
+
+
 class MetadataDir:
     """`metadata.log.dir` if it is not one of the log dirs: a KRaft broker needs it just as much."""
 
     def __init__(
-        self, session: Session, log_dirs: Sequence[StartLogDirFacts], timeout: float, user: User | None
+        self,
+        session: Session,
+        log_dirs: Sequence[StartLogDirFacts],
+        timeout: float,
+        user: User | None,
+        *,
+        hurried: bool = False,
     ) -> None:
         server = session.target.server
         self._path = server.metadata_log_dir if server.process_roles and session.target.config is not None else None
@@ -595,13 +610,18 @@ class MetadataDir:
         self._log_dirs = log_dirs
         self._timeout = timeout
         self._user = user
+        self._hurried = hurried
 
     def inspect(self) -> tuple[StartLogDirFacts, ...]:
         """The metadata log dir as one more entry, or nothing."""
         path = self._path
         if path is None or any(s.canonical == os.path.realpath(path) for s in self._log_dirs):
             return ()
-        seen = StartLogDirFacts(path, os.path.realpath(path), holds_logs=False, holds_metadata=True, metadata_only=True)
+        real = os.path.realpath(path)
+        seen = StartLogDirFacts(path, real, holds_logs=False, holds_metadata=True, metadata_only=True)
+        with suppress(OSError):
+            mount = mount_of(real, mounts())
+            seen = replace(seen, file_system=mount.kind if mount is not None else None)
         problem = path_problem(path)
         if problem is not None:
             return (_unopened(seen, *problem, self._user),)
@@ -628,11 +648,10 @@ class MetadataDir:
             log.inspect([METADATA_DIR])
             denied, odd = [*denied_in_log_dir(opened, self._user), *log.denied], log.odd_files
             faults = log.load_faults
+        seen = replace(seen, health=health, holder=holder)
         return replace(
-            seen,
-            health=health,
+            seen if self._hurried else _tried(opened.fd, seen),
             detail=probed.reason,
-            holder=holder,
             holder_is_broker=is_broker,
             meta=read_meta_file(opened.fd),
             metadata_log=has_metadata_log(opened.fd),

@@ -60,6 +60,9 @@ full                        fatal     all          no free block or inode
 low-space, low-inodes       warning   all          less than 2 % free
 temporary-log-dir           warning   all          below `/tmp` or `/var/tmp`, and not on a mount there
 log-dir-on-root             warning   all          on the root file system
+unfit-file-system           fatal     all          it cannot lock, map, rename or sync files as a broker needs [14]
+unfit-file-system           warning   all          of a kind that may not (9p, CIFS, FUSE, NFS …), and it was not tried
+foreign-path                warning   all          a path of Windows (`C:\\kafka`) in `log.dirs`
 unformatted                 fatal     all          no `meta.properties` (ZooKeeper mode: a warning)
 meta-properties-malformed   fatal     all          a `meta.properties` that Kafka cannot read, or not in this mode
 foreign-cluster             fatal     all          log dirs of two clusters

@@ -22,11 +22,14 @@ from logagent.advice.check.rules.start_facts import (
 from logagent.advice.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, REPLICATION
 from logagent.base.records import Denied, Health, HolderState, Kind
+from logagent.disk.health import REMOVE_OPEN, SYNC_FOLDER, TRIAL_PREFIX
 from logagent.kafka.image import RESERVED_DIRECTORY_IDS
 
 # KIP-1161: a list may not have empty items; duplicate items are dropped with a warning.
 STRICT_LISTS: tuple[int, ...] = (4, 2, 0)
 WITHOUT_ZOOKEEPER: tuple[int, ...] = (4, 0, 0)
+# KAFKA-3968, `Utils.flushDir`: 2.5.1 has none, 3.5.2 has.
+SYNCS_FOLDERS: tuple[int, ...] = (3, 0, 0)
 
 
 def check_paths(facts: StartFacts) -> Iterator[Finding]:
@@ -82,7 +85,17 @@ def _configured_text(facts: StartFacts) -> Iterator[Finding]:
                 releases=Releases(since=DIRECTORY_IDS) if facts.server.controller_only else ALL,
             )
     for item in dict.fromkeys(items):
-        if item and not item.startswith("/"):
+        if re.match("[A-Za-z]:", item) or ("\\" in item and item[0] != "/"):
+            eaten = "" if re.match(r".:[/\\]", item) else ", and in this file a \\ only escapes what follows it"
+            yield warning(
+                "foreign-path",
+                where,
+                f"log.dirs has {ascii(item)[1:-1]}: that is a path of Windows{eaten}; here it is a folder of that name"
+                " below wherever the broker is started",
+                "name a path of this host, such as /var/lib/kafka (a drive of Windows is below /mnt in WSL, but brokers"
+                " fail on it)",
+            )
+        elif item and not item.startswith("/"):
             yield warning(
                 "relative-log-dir",
                 where,
@@ -409,6 +422,7 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
             continue
         if s.problem is None and not facts.about_to_start:
             yield from _place(s, facts)
+            yield from _file_system(s)
         if s.problem is PathProblem.UNREADABLE:
             yield _failed(s)
         elif s.problem is PathProblem.CLOSED:
@@ -422,12 +436,11 @@ def check_log_dirs(facts: StartFacts) -> Iterator[Finding]:
         yield from _not_seen(s)
         yield from _checkpoints(s)
         for name in s.leftovers:
-            yield info(
-                "leftover-temp-file",
-                f"{s.path}/{name}",
-                "logagent was killed while rewriting a checkpoint; the checkpoint itself is intact",
-                "nothing to do: the broker ignores it and the next rewrite removes it",
-            )
+            says = "logagent was killed while rewriting a checkpoint; the checkpoint itself is intact"
+            hint = "nothing to do: the broker ignores it and the next rewrite removes it"
+            if name.startswith(TRIAL_PREFIX):
+                says, hint = "logagent was killed while it tried the file system", "remove it; the broker ignores it"
+            yield info("leftover-temp-file", f"{s.path}/{name}", says, hint)
 
 
 # `systemd-tmpfiles` removes what is older than 10 and 30 days there, unless a host's own settings say otherwise. It
@@ -458,6 +471,31 @@ def _place(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
             " writes may leave no room for the system",
             "put log dirs on file systems of their own",
         )
+
+
+# On these a broker can do all that it has to; on others it is tried, where that can be.
+FIT = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "bcachefs", "tmpfs", "ramfs", "overlay"])
+
+
+def _file_system(s: StartLogDirFacts) -> Iterator[Finding]:
+    """Whether a broker can do there what it does at its start and at each roll and deletion. 9p and drvfs of WSL, CIFS
+    and some of FUSE cannot, and NFS only with some servers and options."""
+    if s.file_system in FIT or s.cannot == {}:
+        return
+    kind = s.file_system or "of unknown kind"
+    hint = "put the log dir on a local file system (ext4, XFS)"
+    if s.cannot is None:
+        if s.answers:
+            says = f"its file system is {kind}, and whether it can lock, map, rename and sync as a broker needs it was"
+            says += " not tried: that takes a stopped broker, and a user who may write here"
+            yield warning("unfit-file-system", s.path, says, f"{hint}, or check again as the broker's user")
+        return
+    what = "; ".join(f"{step} ({error})" for step, error in s.cannot.items())
+    says = f"its file system ({kind}) cannot {what}: the broker takes the log dir offline when it starts, rolls or"
+    says += " deletes a segment"
+    releases = Releases(since=SYNCS_FOLDERS) if {*s.cannot} == {SYNC_FOLDER} else ALL
+    kind_of = warning if {*s.cannot} == {REMOVE_OPEN} else fatal
+    yield kind_of("unfit-file-system", s.path, says, hint, releases=releases)
 
 
 def _failed(s: StartLogDirFacts) -> Finding:

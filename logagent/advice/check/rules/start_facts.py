@@ -194,7 +194,9 @@ class StartLogDirFacts:
     that we are not permitted to read. leftovers: our own temp files. places: the identity of the
     directory that a link or a mount leads to, by its name. mounted:
     names of directories that are mount points themselves. mount_point: of the file system that it is on, by the mount
-    table; None if that is unknown. levels: where there is the metadata log, the features that it names.
+    table; None if that is unknown. file_system: its kind, from there; cannot: what a trial showed that a broker needs
+    and it cannot, with the error; None if it was not tried. levels: where there is the metadata log, the features that
+    it names.
     """
 
     path: str
@@ -225,6 +227,8 @@ class StartLogDirFacts:
     places: Mapping[str, Identity] = field(default_factory=dict)
     mounted: frozenset[str] = frozenset()
     mount_point: str | None = None
+    file_system: str | None = None
+    cannot: Mapping[str, str] | None = None
 
     @property
     def answers(self) -> bool:

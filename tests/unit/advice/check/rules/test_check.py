@@ -44,6 +44,7 @@ from logagent.base.records import (
     TopicPartition,
 )
 from logagent.base.topic_ids import to_text
+from logagent.disk.health import REMOVE_OPEN, SYNC_FOLDER
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.without_directory import LeftLogDir, Missing, WithoutDirectory
 from tests.damages.disk import OTHER_UUID, UUID
@@ -210,6 +211,11 @@ LOG_DIRS: list[tuple[str, StartLogDirFacts, list[tuple[str, str, str]]]] = [
     ("mounted below /tmp", seen(canonical="/tmp/disk/k", mount_point="/tmp/disk"), []),
     ("not below /tmp", seen(canonical="/tmpfs/kafka-logs", mount_point="/tmpfs"), []),
     ("on the root file system", seen(mount_point="/"), [("warning", "log-dir-on-root", "/d1")]),
+    ("not tried", seen(file_system="fuse.sshfs"), [("warning", "unfit-file-system", "/d1")]),
+    ("of unknown kind", seen(file_system=None), [("warning", "unfit-file-system", "/d1")]),
+    ("tried", seen(file_system="nfs4", cannot={}), []),
+    ("no locks", seen(file_system="9p", cannot={"lock a file": "x"}), [("fatal", "unfit-file-system", "/d1")]),
+    ("busy", seen(file_system="nfs", cannot={REMOVE_OPEN: "x"}), [("warning", "unfit-file-system", "/d1")]),
     ("missing below /tmp", seen(canonical="/tmp/k", problem=PathProblem.CLOSED), [("warning", "not-verified", "/d1")]),
     ("free", seen(holder=Holder(HolderState.FREE)), []),
     ("held by another", seen(holder=Holder(HolderState.STARTING, 7)), [("fatal", "lock-held", "/d1/.lock")]),
@@ -302,6 +308,20 @@ def test_log_dirs_that_contradict_each_other_have_findings(
     assert said(facts(*log_dirs)) == expected
 
 
+def test_folders_are_synced_by_later_releases_only_and_a_start_is_not_held_up() -> None:
+    found = facts(seen(file_system="cifs", cannot={SYNC_FOLDER: "Invalid argument"}))
+    assert said(found) == [("fatal", "unfit-file-system", "/d1")] and said(found, (2, 5, 1)) == []
+    assert said(replace(found, about_to_start=True)) == []
+
+
+@pytest.mark.parametrize("text", ["C:\\kafka", "C:kafka", "C:\tmp", "D:/kafka"])
+def test_a_path_of_windows_is_said_as_that(text: str) -> None:
+    server = replace(facts().server, log_dirs_text=text)
+    (finding,) = check(replace(facts(), server=server), NEW)
+    assert ascii(text)[1:-1] in finding.says
+    assert ("only escapes" in finding.says) == (text in ("C:kafka", "C:\tmp"))
+
+
 def test_a_nested_log_dir_is_not_an_unparsable_name_too() -> None:
     found = facts(seen(), seen("/d1/deep/inner"), dirs=(directory("deep"),))
     assert said(found) == [("fatal", "nested-log-dir", "/d1/deep/inner")]
@@ -312,6 +332,10 @@ CONFIGS: list[tuple[str, Version, list[tuple[str, str]]]] = [
     ("/d1, /d2", NEW, []),
     ("/d1,/d2,", NEW, [("fatal", "empty-log-dirs-item")]),
     ("/d1,d2", NEW, [("warning", "relative-log-dir")]),
+    ("C:\\kafka,/d1", NEW, [("warning", "foreign-path")]),
+    ("C:\tmp", NEW, [("warning", "foreign-path")]),
+    ("\\server\\d1", NEW, [("warning", "foreign-path")]),
+    ("/d1\\x", NEW, []),
 ]
 
 
