@@ -73,8 +73,9 @@ from logagent.disk.holders import OpenFiles, holder_of, scan_open_files
 from logagent.disk.log_dir import CLEAN_SHUTDOWN, LogDirFailures, OpenLogDir
 from logagent.disk.probe import Prober, broken_steps, probe
 from logagent.disk.scan import SYMLINK_ERROR
+from logagent.kafka.config_in_force import in_force
 from logagent.kafka.files.checkpoint_files import read_checkpoint
-from logagent.kafka.processes.discovery import same_file, start_scripts
+from logagent.kafka.processes.discovery import newest_change_ms, same_file, start_scripts
 from logagent.kafka.processes.systemd_units import broker_units
 from logagent.kafka.processes.version import launch_of_process
 from logagent.kafka.retention.settings import CORDONED_LOG_DIRS
@@ -257,6 +258,7 @@ def _start_facts(
         # Before a start there is no time to read logs that only a checkpoint of another log could empty.
         emptied=emptied_logs(session, Kind.STRAY, *(() if about_to_start else (Kind.CURRENT,))),
         overrides=_overrides(session.target.config, facts.log_dirs.values()),
+        config_doubt=_config_doubt(session.target.config, seen),
         about_to_start=about_to_start,
         missing=missing,
         taken=_names_taken(session, missing),
@@ -310,6 +312,14 @@ def _server(session: Session, seen: Iterable[StartLogDirFacts]) -> StartServerFa
         may_migrate=server.props.get("zookeeper.metadata.migration.enable", "false").strip().lower() != "false",
         names_quorum=bool(server.quorum_voters or server.props.get("controller.quorum.bootstrap.servers", "").strip()),
     )
+
+
+def _config_doubt(config: str | None, seen: Iterable[StartLogDirFacts]) -> str | None:
+    broker = next((s.holder for s in seen if s.holder_is_broker), None)
+    if config is None or broker is None:
+        return None
+    changed_ms = newest_change_ms(config)
+    return in_force(config, running=True, started_ms=broker.start_time_ms, changed_ms=changed_ms).doubt
 
 
 def _overrides(config: str | None, log_dirs: Iterable[LogDirFacts]) -> tuple[Override, ...]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import glob
 import os
 import pwd
+import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -176,6 +177,7 @@ def _read_config(config: str, process: str, root: str) -> dict[str, Any] | None:
 
 
 _MOST_DIRS = 64
+_MOST_STEPS = 400  # of a path, where links lead in a circle
 
 
 class GenuineBrokers:
@@ -471,6 +473,27 @@ def _same_file(one: BrokerConfigRead, other: BrokerConfigRead) -> bool:
 def same_file(one: str, other: str) -> bool:
     """Whether two paths are the same file. Only for paths that are safe to look at."""
     return one == other or (_file(one) is not None and _file(one) == _file(other))
+
+
+def newest_change_ms(path: str) -> int | None:
+    """The newest change (of content or inode) of the file and of every link that leads to it, in milliseconds since
+    the epoch; None if one of them cannot be seen."""
+    newest, at, left = 0, "/", os.path.abspath(path).split("/")[1:]
+    with suppress(OSError):
+        for _ in range(_MOST_STEPS):
+            if not left:
+                return newest // 1_000_000
+            name, *left = left
+            at = os.path.dirname(at) if name == ".." else os.path.join(at, name)
+            status = os.lstat(at)
+            is_link = stat.S_ISLNK(status.st_mode)
+            if is_link or not left:
+                newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
+            if is_link:
+                target = os.readlink(at)
+                at = "/" if target.startswith("/") else os.path.dirname(at)
+                left = [*(part for part in target.split("/") if part not in ("", ".")), *left]
+    return None
 
 
 def _identity(broker: BrokerConfigRead) -> tuple[int, int] | None:

@@ -26,15 +26,22 @@ from logagent.base.kafka_version import KafkaVersion, which_version
 from logagent.base.linux.access import User, owner_of, user_name, user_named
 from logagent.base.linux.child import Credentials, ask_as, lacking, readable_process, real_path
 from logagent.base.linux.mounts import Mount, mount_of, mounts
-from logagent.base.linux.proc import command_name, listening_processes
+from logagent.base.linux.proc import command_name, listening_processes, process_start_time_ms
 from logagent.base.linux.state_dir import log_dir_above, nearest_directory, stat_directory
 from logagent.base.records import HolderState
 from logagent.cleanup.state.journal_schema import SCHEMA_VERSION
 from logagent.cleanup.state.peek import inspect_journal
 from logagent.cleanup.state.reserve import lacks_room_for_journal, lacks_room_for_reserve
+from logagent.kafka.config_in_force import in_force
 from logagent.kafka.files.server_properties import ServerProperties
 from logagent.kafka.identity import ClusterFacts
-from logagent.kafka.processes.discovery import BrokerConfigRead, brokers_of, same_file, version_installed
+from logagent.kafka.processes.discovery import (
+    BrokerConfigRead,
+    brokers_of,
+    newest_change_ms,
+    same_file,
+    version_installed,
+)
 from logagent.kafka.processes.systemd_units import read_unit, show_unit, systemd_runs
 from logagent.kafka.processes.target import Target, resolve_target
 from logagent.kafka.processes.version import launch_of_java, version_of_process
@@ -422,6 +429,14 @@ def _holder(pid: int, config: str | None, identity: Credentials | None) -> Holde
         return HolderFacts(pid=pid, command="its command cannot be read", proc=seen)
     launch = launch_of_java(words)
     started_with = _absolute(launch.config, pid) if launch is not None else None
+    same = _same_config_in_time(started_with, config, pid)
+    in_doubt = None
+    if same and config is not None:
+        started_ms = None
+        with suppress(OSError):
+            started_ms = process_start_time_ms(pid)
+        changed_ms = newest_change_ms(config)
+        in_doubt = in_force(config, running=True, started_ms=started_ms, changed_ms=changed_ms).doubt
     return HolderFacts(
         pid=pid,
         command=os.path.basename(words[0]) if words[0] else status.get("Name", "?"),
@@ -430,7 +445,8 @@ def _holder(pid: int, config: str | None, identity: Credentials | None) -> Holde
         gid=gid,
         kafka=launch is not None or any(_KAFKA.match(word) for word in words),
         config=started_with,
-        same_config=_same_config_in_time(started_with, config, pid),
+        same_config=same,
+        in_doubt=in_doubt,
         overrides=tuple(f"{k}={v}" for k, v in launch.overrides.items()) if launch is not None else (),
         proc=seen,
         capabilities=capabilities if uid != 0 else 0,

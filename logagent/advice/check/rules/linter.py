@@ -87,6 +87,7 @@ stray-emptied               warning   all          a stray below the log start o
 open-exchange               warning   all          `restore --replace` was cut short: one dir has another's name
 leftover-temp-file          info      all          a temporary file of logagent's
 broker-overrides            warning   all          `--override` on the command line of the broker or its unit
+config-changed              warning   all          `server.properties` changed after the broker started, or may have
 version-contradicted        warning   all          `kafka.version`, what runs or ran last, and the jars differ
 broker-running              info      all          this broker is running; the rest is about its next start
 not-verified                warning   all          could not be inspected from here
@@ -130,6 +131,7 @@ from logagent.advice.check.rules.releases import (
     odd_file,
 )
 from logagent.advice.check.rules.start_facts import (
+    CHANGED_HINT,
     CheckpointFault,
     Emptied,
     LoadFault,
@@ -606,6 +608,8 @@ def _check_version(facts: StartFacts) -> Iterator[Finding]:
 
 
 def _check_overrides(facts: StartFacts) -> Iterator[Finding]:
+    if facts.config_doubt is not None and not facts.about_to_start:
+        yield warning("config-changed", facts.server.config or "", facts.config_doubt, CHANGED_HINT)
     for o in facts.overrides:
         yield warning(
             "broker-overrides",

@@ -256,6 +256,12 @@ def concerns_us(setting: str) -> bool:
     return not setting.startswith(_HARMLESS_PREFIXES)
 
 
+CHANGED_HINT = (
+    "kafka-configs.sh --bootstrap-server HOST:PORT --describe --all --entity-type brokers --entity-name ID shows what"
+    " is in force; the next start takes the file"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Override:
     """A setting on the command line of `who`, a process or a unit, which counts instead of the configuration's."""
@@ -274,8 +280,9 @@ class StartFacts:
     name) of directories that are assigned to another log dir, with the detail of the verdict. homeless: those of them
     that may be the only copy, and are assigned to a `directory.id` that no log dir here has. open_exchanges: paths of
     what an interrupted `restore --replace` displaced, with the name it had before. overrides: settings in force that
-    are not in the configuration. failed_marks: directories that the broker could not mark for deletion since its last
-    start, with the log that says so. about_to_start: any holder of a log dir prevents the start.
+    are not in the configuration. config_doubt: why what runs may differ from the configuration's file. failed_marks:
+    directories that the broker could not mark for deletion since its last start, with the log that says so.
+    about_to_start: any holder of a log dir prevents the start.
     missing: what is assigned to this node and has no directory in the log dirs that a start would use. taken: what has
     the name of such a directory, by path: what it is, and whether it is in the way for certain.
     missing_sure: no start knows better assignments than those that `missing` goes by.
@@ -295,6 +302,7 @@ class StartFacts:
     open_exchanges: Mapping[str, str] = field(default_factory=dict)
     emptied: tuple[Emptied, ...] = ()
     overrides: tuple[Override, ...] = ()
+    config_doubt: str | None = None
     failed_marks: Mapping[DirKey, str] = field(default_factory=dict)
     about_to_start: bool = False
     missing: Missing = NOTHING_MISSING

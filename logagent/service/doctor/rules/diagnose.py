@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from shlex import quote
 
-from logagent.advice.check.rules.start_facts import concerns_us
+from logagent.advice.check.rules.start_facts import CHANGED_HINT, concerns_us
 from logagent.advice.finding import Area, Finding, Remedy, fatal, info, warning, works
 from logagent.base.kafka_version import version_text
 from logagent.base.records import Holder, LogDoubt
@@ -179,6 +179,8 @@ def _holder(f: DoctorFacts, h: HolderFacts) -> Iterator[Finding]:
         )
     else:
         yield works("broker", where, f"{who} holds {len(held)} of {len(f.log_dirs)} log dirs")
+    if h.in_doubt is not None:
+        yield warning("config-changed", h.config or where, h.in_doubt, CHANGED_HINT)
     for pair in h.overrides:
         if concerns_us(pair.partition("=")[0]):
             yield fatal(

@@ -87,7 +87,8 @@ class HolderFacts:
     command: what it runs, for display. config: the server.properties it was started with (None: unknown, or not a Kafka
     broker); same_config: whether that is the one we use. proc: whether the subject can see its open files: "readable",
     "hidden" (no /proc entry is visible), or "refused". If both run as the same user, this depends on capabilities (the
-    permitted ones) and dumpable. overrides: `key=value` pairs on its command line that override the file.
+    permitted ones) and dumpable. overrides: `key=value` pairs on its command line that override the file. in_doubt: why
+    what it runs with may differ from the file.
     """
 
     pid: int
@@ -99,6 +100,7 @@ class HolderFacts:
     config: str | None = None
     same_config: bool | None = None
     overrides: tuple[str, ...] = ()
+    in_doubt: str | None = None
     proc: str = "readable"
     capabilities: int = 0
     dumpable: bool = True

@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -197,6 +198,18 @@ def test_a_setting_on_the_brokers_command_line_is_named(host: CheckedHost, proce
     (finding,) = [f for f in host.check()[1]["findings"] if f["code"] == "broker-overrides"]
     assert finding["severity"] == "warning"
     assert f"process {child.pid} has --override metadata.log.dir=/data" in finding["says"]
+
+
+def test_a_configuration_that_changed_since_the_start_is_said(host: CheckedHost, process: Callable[..., Any]) -> None:
+    process("kafka.Kafka", LOCK_EACH, host.d1, host.d2)
+    assert "config-changed" not in {code for _, code in codes(host.check()[1])}
+    later = time.time_ns() + 3 * 3600 * 10**9
+    os.utime(host.properties, ns=(later, later))
+    (finding,) = [f for f in host.check()[1]["findings"] if f["code"] == "config-changed"]
+    assert finding["severity"] == "warning" and finding["path"] == str(host.properties)
+    assert "changed 3 h after the broker started: what runs may differ" in finding["says"]
+    # What starts now takes the file as it is.
+    assert "config-changed" not in {f.code for f in host.report(about_to_start=True).findings}
 
 
 def test_a_controller_has_no_findings_that_only_concern_brokers(host: CheckedHost, process: Callable[..., Any]) -> None:

@@ -497,7 +497,7 @@ def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
     used |= {code.partition(":")[2] for of in answers().values() for answer in of.values() for code in answer.found}
     used |= {"version-contradicted", "open-exchange", "stray-emptied", "log-emptied", "broker-overrides"}
     used |= {"too-long-to-delete", "feature-unsupported", "format-ignored", "setting-refused"}
-    used |= {"assignments-not-compared", "features-not-compared"}
+    used |= {"assignments-not-compared", "features-not-compared", "config-changed"}
     assert documented == used
 
 

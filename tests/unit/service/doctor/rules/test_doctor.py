@@ -71,6 +71,12 @@ FACTS = DoctorFacts(
 )
 
 
+def test_what_runs_may_differ_from_the_file() -> None:
+    assert "config-changed" not in codes(FACTS, Severity.WARNING)
+    facts = replace(FACTS, holders=(replace(HOLDER, in_doubt="/s.p changed 3 h after the broker started"),))
+    assert "config-changed" in codes(facts, Severity.WARNING) and "config-changed" not in codes(facts)
+
+
 def codes(facts: DoctorFacts, severity: Severity = Severity.FATAL) -> list[str]:
     return [f.code for f in diagnose(facts) if f.severity is severity]
 
