@@ -172,17 +172,13 @@ class Column:
     label: str
     meaning: str
 
-
-def _known() -> dict[str, Column]:
-    found = {}
-    for unit, columns in _COLUMNS.items():
-        for name, text in columns.items():
-            label, _, meaning = text.rpartition(" | ")
-            found[name] = Column(name, unit, label or name.replace("_", " ").capitalize(), meaning)
-    return found
+    @classmethod
+    def told(cls, name: str, unit: str, text: str) -> Column:
+        label, _, meaning = text.rpartition(" | ")
+        return cls(name, unit, label or name.replace("_", " ").capitalize(), meaning)
 
 
-COLUMNS = _known()
+COLUMNS = {name: Column.told(name, unit, text) for unit, each in _COLUMNS.items() for name, text in each.items()}
 STAMP = (COLUMNS["date"], COLUMNS["run_id"])
 """The last columns of every table in the files of a report: its date and run, so that several can be read as one."""
 
