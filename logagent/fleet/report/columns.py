@@ -373,16 +373,13 @@ def json_schema() -> dict[str, object]:
     """The JSON Schema of the tables, each an array of rows; `unit` says what a number counts."""
     tables = {}
     for name, table in TABLES.items():
-        rows = {column.name: _property(column) for column in (*table.columns, *STAMP)}
+        rows = {}
+        for column in (*table.columns, *STAMP):
+            kind, unit = UNITS[column.unit]
+            form = {"timestamp": {"format": "date-time"}, "date": {"format": "date"}}.get(kind, {})
+            made = {"type": [_JSON.get(kind, "string"), "null"], "description": column.meaning, **form}
+            rows[column.name] = made | ({"unit": unit} if unit else {})
         items = {"type": "object", "properties": rows, "required": list(rows), "additionalProperties": False}
         tables[name] = {"title": table.title, "type": "array", "items": items}
     schema = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": schema, "title": "Tables of a fleet report", "type": "object", "properties": tables}
-
-
-def _property(column: Column) -> dict[str, object]:
-    kind, unit = UNITS[column.unit]
-    made: dict[str, object] = {"type": [_JSON.get(kind, "string"), "null"], "description": column.meaning}
-    if kind in ("timestamp", "date"):
-        made["format"] = "date-time" if kind == "timestamp" else "date"
-    return made | ({"unit": unit} if unit else {})
