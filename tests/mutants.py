@@ -10,8 +10,9 @@ both leave alive is either the same program, or a guard without a test.
 
 All is one process in which the tests are collected and the product is imported once. A fork of it runs every test and
 notes which statements each reaches, also in commands that it starts; then, one fork per mutant, the code of the broken
-function is exchanged. Of the outer tests, the cheapest of each function come first, and the first failure ends them;
-the inner ones all run, so that it is known which of them alone kills a mutant.
+function is exchanged. Of the outer tests, those that killed others of the same file come first, then the cheapest of
+each function, and the first failure ends them; the inner ones all run, so that it is known which of them alone kills a
+mutant.
 
 Takes about two seconds of one core per mutant.
 """
@@ -187,6 +188,8 @@ class Bench:
     def __init__(self, subject: Subject, mutants: Sequence[Mutant], folder: Path, seconds: float) -> None:
         self.subject, self.mutants, self.folder, self.seconds = subject, mutants, folder, seconds
         self.judged = dict[Mutant, Judged]()
+        self.kills = Counter[tuple[str, str]]()
+        """By file and outer test."""
         self.functions: list[FunctionType] = []
         self.failed = False
         self.out = os.fdopen(os.dup(1), "w", buffering=1)
@@ -247,28 +250,29 @@ class Bench:
                 found[item.nodeid] = Reached(_seconds() - before, statements)
         return found
 
-    def fails(self, items: Sequence[pytest.Item], most: int | None = None) -> bool:
-        """Whether the first failure of these came; of the first `most`, and what follows tells what stays set up."""
+    def fails(self, items: Sequence[pytest.Item], most: int | None = None) -> str | None:
+        """The first of these that fails; of the first `most`, and what follows tells what stays set up."""
         for number, item in enumerate(items[:most]):
             self.failed = False
             after = items[number + 1] if number + 1 < len(items) else None
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if self.failed:
-                return True
-        return False
+                return item.nodeid
+        return None
 
     def judge(self, session: pytest.Session, mutant: Mutant, reached: dict[str, Reached]) -> Judged:
         place = self.first[mutant.file] + mutant.statement
         by_kind: dict[Kind, list[pytest.Item]] = {"outer": [], "inner": []}
         cases, spent = Counter[tuple[Kind, str]](), Counter[Kind]()
-        ranked = list[tuple[int, float, str, Kind, pytest.Item]]()
+        ranked = list[tuple[int, int, float, str, Kind, pytest.Item]]()
         for item in sorted(session.items, key=lambda i: (getattr(reached.get(i.nodeid), "seconds", 0), i.nodeid)):
             if item.nodeid in reached and place in reached[item.nodeid].statements:
                 kind: Kind = "inner" if item.nodeid.startswith("tests/unit/") else "outer"
                 cases[kind, _function(item)] += 1
                 cost = reached[item.nodeid].seconds
-                ranked.append((cases[kind, _function(item)], cost, item.nodeid, kind, item))
-        for _, cost, _, kind, item in sorted(ranked, key=lambda r: r[:3]):
+                kills = self.kills[mutant.file, item.nodeid]
+                ranked.append((-kills, cases[kind, _function(item)], cost, item.nodeid, kind, item))
+        for _, _, cost, _, kind, item in sorted(ranked, key=lambda r: r[:4]):
             if spent[kind] == 0 or spent[kind] + cost <= self.seconds:
                 spent[kind] += cost  # type: ignore[assignment]
                 by_kind[kind].append(item)
@@ -278,9 +282,9 @@ class Bench:
             _exchange(self.functions, {mutant.file: mutant.tree()}, sources)
             return {_function(item) for item in by_kind["inner"] if self.fails([item])}
 
-        def outer() -> bool:
+        def outer() -> str:
             _exchange(self.functions, {mutant.file: mutant.tree()}, sources)
-            return self.fails(by_kind["outer"])
+            return self.fails(by_kind["outer"]) or ""
 
         judged = Judged()
         for kind, work in (("inner", inner), ("outer", outer)):
@@ -289,6 +293,8 @@ class Bench:
                 found = self.forked(session, work, limit, 3 * limit + 30)
                 # A test that does not end any more is one that fails.
                 setattr(judged, kind, "alive" if found is not None and not found else "killed")
+                if isinstance(found, str):
+                    self.kills[mutant.file, found] += 1
                 if kind == "inner":
                     judged.killers = found if isinstance(found, set) else {"(does not end)"}
         return judged
