@@ -28,6 +28,7 @@ import importlib
 import mmap
 import os
 import pickle
+import re
 import resource
 import select
 import shutil
@@ -345,10 +346,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--seconds", type=float, default=1, help="of tests per mutant and kind")
+    parser.add_argument("--only", default="", help="a regular expression for the words of those that are tried")
     parser.add_argument("--survivors", action="store_true", help="at the end, what both kinds leave alive once more")
     options = parser.parse_args()
     subject = SUBJECTS[options.subject]
     mutants, every = drawn(subject.files, options.count, options.seed)
+    mutants = [mutant for mutant in mutants if re.search(options.only, mutant.in_words())]
     for file in subject.files:
         importlib.import_module("logagent." + file.removesuffix(".py").replace("/", "."))
     with tempfile.TemporaryDirectory() as name:

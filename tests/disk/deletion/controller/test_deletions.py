@@ -402,6 +402,13 @@ def test_what_nobody_can_read_holds_the_request(fleet: SmallFleet, forged: Calla
     assert fleet.state(number).state == "cancelled"
 
 
+def test_a_request_that_is_gone_from_its_folder_is_on_hold(fleet: SmallFleet) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    fleet.place(number, "request.json").unlink()
+    fleet.process().round()
+    assert fleet.admin.sent == [] and fleet.state(number).state == "on-hold"
+
+
 def test_thousands_of_junk_files_hold_up_nothing(fleet: SmallFleet) -> None:
     number = fleet.request(topics=(fleet.topic(),))
     for folder in (fleet.place(number).parent, fleet.place(number), fleet.store / "answers" / CLUSTER / "2"):
@@ -471,17 +478,23 @@ def directory(node: int, name: str = f"{NAME}-0", inode: int = 7) -> RequestedDi
 
 
 def test_directories_are_done_by_agents_and_closed_here(fleet: SmallFleet) -> None:
+    fleet.minute()
     number = fleet.request("directories", directories=(directory(1), directory(2)))
     process = fleet.process()
     process.round()
+    (topic,) = fleet.progress(number)
+    assert [m.reason.why for m in topic.missing] == ["its agent has not read the request yet"] * 2
     fleet.minute()
     state = fleet.state(number)
     assert state.state == "open" and state.carried_out_by == "the agents of node 1, 2, 3"
+    (topic,) = fleet.progress(number)
+    assert [m.reason.why for m in topic.missing] == ["its agent has taken the request"] * 2
     fleet.agent(1, mine=[DirectoryAnswer("/d1", f"{NAME}-0", "done", "quarantined", bytes=100)])
     waits = DirectoryAnswer("/d1", f"{NAME}-0", "waits", claim="window", fact="its broker runs", next_try_at=None)
     fleet.agent(2, mine=[waits])
     (topic,) = fleet.progress(number)
     assert topic.bytes_quarantined == 100 and [m.reason.why for m in topic.missing] == ["its broker runs"]
+    assert topic.states == {ReplicaState.SUCCESSFUL: 1, ReplicaState.OFFLINE: 1}
     process.round()
     assert fleet.state(number).state == "open" and fleet.admin.sent == []
     fleet.agent(2, mine=[DirectoryAnswer("/d1", f"{NAME}-0", "done", "removed", bytes=100)])
@@ -489,6 +502,9 @@ def test_directories_are_done_by_agents_and_closed_here(fleet: SmallFleet) -> No
     (topic,) = fleet.progress(number)
     assert (topic.bytes_quarantined, topic.bytes_back) == (100, 100) and topic.complete
     assert fleet.place(number, "outcome.json").exists() and fleet.state(number).state == "done"
+    shutil.rmtree(fleet.store / "answers")
+    (topic,) = fleet.progress(number)
+    assert (topic.bytes_quarantined, topic.bytes_back) == (100, 100) and topic.complete, "the outcome says it too"
 
 
 def test_two_requests_of_one_directory_do_not_refuse_each_other(fleet: SmallFleet) -> None:
@@ -628,7 +644,7 @@ def test_the_process_that_asks_decides_within_a_minute_and_closes_it_later(fleet
     fleet.admin.unreachable = False
     process.round()
     state = fleet.state(number)
-    assert state.state == "dropped" and "within a minute" in state.why and "nobody listens" in state.why
+    assert state.state == "dropped" and "within a minute: the cluster could not be asked: nobody" in state.why
     nothing_is_sent(fleet)
 
 
@@ -776,6 +792,7 @@ def test_sizes_are_what_is_allocated_and_unknown_where_a_snapshot_does_not_say(f
     for node in NODES:
         fleet.publish(node)
     assert fleet.process().reader.sizes({TOPIC_ID}) == {TOPIC_ID: 3 * 200}
-    fleet.now += timedelta(minutes=1)
-    fleet.publish(1, allocated=None)
-    assert fleet.process().reader.sizes({TOPIC_ID}) == {}
+    for allocated, sizes in ((0, {TOPIC_ID: 400}), (None, {})):
+        fleet.now += timedelta(minutes=1)
+        fleet.publish(1, allocated=allocated)
+        assert fleet.process().reader.sizes({TOPIC_ID}) == sizes

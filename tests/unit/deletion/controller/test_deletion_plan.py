@@ -58,12 +58,13 @@ def test_whole_names_match() -> None:
 @pytest.mark.parametrize("name", ["__remote_log_metadata", "__cluster_metadata"])
 def test_the_logs_of_metadata_never_go(name: str) -> None:
     plan = topics(".*", name, include_internal=True)
-    assert plan.topics == () and [what for what, _ in plan.dropped] == [name]
+    assert plan.topics == () and [(what, why.hint) for what, why in plan.dropped] == [(name, "")]
 
 
 @pytest.mark.parametrize("name", ["_schemas", "__consumer_offsets", "__transaction_state", "__share_group_state"])
 def test_internal_topics_and_names_with_an_underscore_go_only_by_their_option(name: str) -> None:
-    assert topics(name, name).topics == ()
+    spared = topics(name, name)
+    assert spared.topics == () and "--include-internal" in spared.dropped[0][1].hint
     assert [t.topic for t in topics(name, name, include_internal=True).topics] == [name]
 
 
@@ -200,3 +201,9 @@ def test_no_word_stands_for_another() -> None:
 def test_a_stray_beside_its_nodes_own_copy_is_no_only_copy() -> None:
     stray = replace(directory(1), kind="stray")
     assert not plan_directories([stray], CLUSTER, copies(1), dirs_on_host=MANY).directories[0].only_copy
+
+
+def test_what_is_removed_at_once_is_counted() -> None:
+    stray = replace(directory(1), kind="stray")
+    plan = plan_directories([stray, directory(2)], CLUSTER, copies(3), dirs_on_host=MANY, no_retention=True)
+    assert needed(plan) == [("no-retention", "1 strays are removed at once: nothing brings them back")]

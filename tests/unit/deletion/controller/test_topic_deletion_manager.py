@@ -10,6 +10,7 @@ import pytest
 
 from logagent.base.times import instant
 from logagent.deletion.controller.topic_deletion_manager import (
+    AgentSeen,
     BrokerLogs,
     ClusterSeen,
     HostSeen,
@@ -20,7 +21,7 @@ from logagent.deletion.controller.topic_deletion_manager import (
     TopicDeletionManager,
     TopicProgress,
 )
-from logagent.deletion.store.answers import Answer, TopicAnswer
+from logagent.deletion.store.answers import Answer, Seen, SeenLogDirs, TopicAnswer
 from logagent.deletion.store.requests import Decision, Filed, Request, RequestedPartition, RequestedTopic
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -93,7 +94,10 @@ NEVER_ENOUGH: dict[str, tuple[dict[str, Any], str]] = {
         "broker 1 still has it",
     ),
     "two hosts": ({"host": HostSeen(("a", "b"), NOW), "answer": answer(0)}, "two hosts claim node id 1: a and b"),
-    "a broker that is down": ({"cluster": replace(DELETED, live_brokers=frozenset())}, "broker 1 is down"),
+    "a broker that is down": (
+        {"cluster": replace(DELETED, live_brokers=frozenset())},
+        "broker 1 is down, and its host was never heard",
+    ),
     "a broker that is down, its agent is not": (
         {"cluster": replace(DELETED, live_brokers=frozenset()), "answer": answer(2)},
         "broker 1 is down: 2 directories of it are there",
@@ -135,6 +139,26 @@ def test_only_the_cluster_says_that_a_topic_is_deleted(cluster: ClusterSeen, why
     topic = progress(cluster, snapshot(NOW), answer(0))
     assert not topic.complete and topic.result is None and why in (topic.waits or "")
     assert topic.states == {ReplicaState.OFFLINE: 1}
+
+
+def test_directories_of_a_node_that_is_no_replica_are_waited_for_too() -> None:
+    """It was one when the request was made, or became one after it."""
+    answers = {(NUMBER, 1): answer(0), (NUMBER, 2): replace(answer(1), node_id=2), (NUMBER, 3): answer(0)}
+    seen = Sightings(NOW, {NUMBER: FILED}, answers=answers, cluster=DELETED)
+    (topic,) = TopicDeletionManager(seen, timedelta(hours=2)).progress(FILED)
+    assert [(m.node_id, m.partition) for m in topic.missing] == [(2, 0)] and not topic.complete
+
+
+def test_of_a_broker_that_is_down_no_more_is_said_than_is_known() -> None:
+    """Its agent was heard a moment ago; with a log dir offline, that is what has to be repaired first."""
+    down = replace(DELETED, live_brokers=frozenset())
+    (missing,) = progress(down, HostSeen(("kafka-1",), NOW)).missing
+    assert missing.reason.why == "broker 1 is down"
+    log_dirs = SeenLogDirs(instant(NOW), False, instant(DECIDED), ("/d2",))
+    agent = AgentSeen(Seen("c", 1, "kafka-1", "0" * 32, instant(DECIDED), instant(NOW), log_dirs=log_dirs), NOW)
+    seen = Sightings(NOW, {NUMBER: FILED}, {1: agent}, cluster=down)
+    (missing,) = TopicDeletionManager(seen, timedelta(hours=2)).progress(FILED)[0].missing
+    assert missing.reason.why == f"log dir /d2 is offline since {instant(DECIDED)}" and missing.reason.claim == "online"
 
 
 def test_a_replica_says_since_when_its_host_is_silent() -> None:
