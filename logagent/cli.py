@@ -6,8 +6,11 @@ import errno
 import importlib
 import io
 import os
+import pkgutil
+import re
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -71,7 +74,17 @@ GROUPS = {
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
-_EXIT_HELP = "\b\nExit status:\n" + "\n".join(f"  {status:<3} {status.meaning}" for status in Exit)
+
+def examples() -> dict[str, str]:
+    """What the help of each command ends with, by its words (`assignments export`). A test runs every line."""
+    text = (pkgutil.get_data("logagent", "base/console/examples.txt") or b"").decode()
+    return {name: lines.strip() for name, lines in re.findall(r"^\[(.+)\]\n((?:[^\[\n].*\n)+)", text, re.MULTILINE)}
+
+
+def _with_examples(command: click.Command, name: str, of: Mapping[str, str]) -> None:
+    command.epilog = "\b\nExamples:\n" + textwrap.indent(of[name], "  ")
+    for inner, below in command.commands.items() if isinstance(command, click.Group) else ():
+        _with_examples(below, f"{name} {inner}", of)
 
 
 class _Commands(click.Group):
@@ -86,6 +99,9 @@ class _Commands(click.Group):
         module, attribute, _ = COMMANDS[cmd_name]
         command = getattr(importlib.import_module(f"logagent.{module}"), attribute)
         assert isinstance(command, click.Command)
+        words = ctx.find_root().obj
+        if words is None or not {"-h", "--help"}.isdisjoint(words):
+            _with_examples(command, cmd_name, examples())
         return command
 
     def resolve_command(
@@ -102,6 +118,10 @@ class _Commands(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(f"{name:<{wide}}", line) for name, (_, _, line) in group.items()])
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit status"):
+            formatter.write_dl([(str(int(status)), status.meaning) for status in Exit])
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Without importing a command for its line of help."""
         from click.shell_completion import CompletionItem
@@ -111,7 +131,7 @@ class _Commands(click.Group):
         return [*(CompletionItem(name, help=line) for name, line in found), *options]
 
 
-@click.group(cls=_Commands, epilog=_EXIT_HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="logagent")
 def cli() -> None:
     """Find, set aside and delete orphaned Kafka partition directories without harming the broker."""
@@ -162,6 +182,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # Errors of a log dir or the journal are LogAgentErrors. What is left is the machine's, such as a full disk
         # behind stdout.
         where = f": {e.filename}" if e.filename is not None else ""
+        try:
+            sys.stdout.flush()
+        except OSError:
+            where = " (writing to stdout)"
         click.echo(visible(f"logagent: {e.strerror or e}{where}"), err=True)
         forget_stdout()
         return int(Exit.FAILED)
@@ -210,7 +234,7 @@ def _place_of(option: str) -> str | None:
 
 
 def _show(error: LogAgentError) -> None:
-    if isinstance(error, ConfigError) and error.problems:
+    if isinstance(error, ConfigError) and error.problems not in ((), (str(error),)):
         click.echo("logagent: invalid configuration", err=True)
         for problem in error.problems:
             click.echo(f"  {visible(problem)}", err=True)

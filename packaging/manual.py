@@ -106,6 +106,7 @@ def _command_page(name: str, command: click.Command, above: click.Context, versi
             below = click.Context(inner, info_name=inner_name, parent=context)
             lines += [f".SH {roff(inner_name.upper())}", *_usage(inner, below), ".PP"]
             lines += [*_paragraphs(inner.help or ""), *_options(inner, below, ".PP")]
+    lines += [".SH EXAMPLES", *_paragraphs((command.epilog or "").removeprefix("\b\nExamples:\n").join(("\b\n", "")))]
     lines += [
         ".SH EXIT STATUS",
         "See",

@@ -12,7 +12,7 @@ Whether a journal belongs to this host: state dirs can be swapped, copied or res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -257,3 +257,16 @@ def foreign_journal(known: JournalHost | None, here: JournalHost) -> str | None:
 
 def _in_words(host: JournalHost) -> str:
     return f"node {host.node_id} of {f'cluster {host.cluster_id}' if host.cluster_id else 'a cluster without an id'}"
+
+
+def why_no_broker(controllers: Sequence[str]) -> tuple[str, str]:
+    """Why this host has nothing to work on, and what to do; `controllers`: the configurations of controllers on it."""
+    if controllers:
+        return (
+            f"this host has a controller ({controllers[0]}) and no broker, so there are no partitions here",
+            "logagent is not needed on it: install it on the hosts of brokers",
+        )
+    return (
+        "no Kafka broker on this host: none is running, no unit starts one, and no usual place has a server.properties",
+        "name it with --kafka-config FILE, or the log dirs with --log-dir DIR",
+    )

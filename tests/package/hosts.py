@@ -33,7 +33,7 @@ def installed(name: str, package: Path, scratch: Path) -> None:
                            "find /usr/lib/logagent -name '*.pyc' | wc -l; readlink -f /usr/bin/python3")  # fmt: skip
         print("    " + said.stdout.strip().replace("\n", "\n    "))
         refused = enter(root, "logagent run", check=False)
-        assert refused.returncode == 78 and "server.properties: not there" in refused.stdout, refused.stdout
+        assert refused.returncode == 78 and "no Kafka broker on this host" in refused.stdout, refused.stdout
         demo = enter(
             root, "setpriv --reuid kafka --regid kafka --clear-groups env HOME=/tmp logagent demo", timeout=300
         )

@@ -346,7 +346,7 @@ def show_outside(call: Call, session: Session, outside: Outside) -> None:
     lines.sort(key=lambda line: -line[0])
     if outside.rest:
         lines.append((outside.rest, "", f"everything else, {outside.rest_files:,} files"))
-    columns = [("allocated", "right"), ("what", "text"), ("path", "path")]
+    columns = [("allocated", "right"), ("what", "text"), ("path", "long")]
     rows = [[human_bytes(allocated), what, path] for allocated, path, what in lines]
     if rows:
         table(f"Outside the log dirs, below {outside.root}", columns, rows, color=call.color)
@@ -354,7 +354,7 @@ def show_outside(call: Call, session: Session, outside: Outside) -> None:
         where = f" (below {outside.root})" if outside.root else ""
         call.say(f"not everything outside the log dirs was counted{where}: {outside.unfinished}")
     if outside.unread:
-        call.say(f"{outside.unread} directories below {outside.root} could not be read, and are not counted")
+        call.say(f"not counted, because they could not be read, below {outside.root}: {outside.unread} folders")
 
 
 def _of_log_dir(session: Session, d: LogDirOutside) -> str:

@@ -143,7 +143,8 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
     """A table on stdout. `columns` are (heading, kind); cells are plain text, never markup.
 
     It fits the terminal, COLUMNS, or 200 columns in a pipe: a "text" column is folded at words, a "path" is shortened
-    (`shortened`), "left" and "right" stay whole. Of a "dir", `LOG_DIR/NAME`, topic and partition are never cut: where
+    (`shortened`), "left" and "right" stay whole. A "long", which is the last column, is never cut, so that it can be
+    copied: the terminal breaks its line. Of a "dir", `LOG_DIR/NAME`, topic and partition are never cut: where
     there is no room the UUID is, as in a "name"; then the log dir becomes a line above its rows; at last a longer name
     takes a line of its own. In a pipe it stays whole. An "above" column goes into the line of the log dir. If that is
     not enough, columns whose kind ends in "?" are left out, the last one first, and a line below the title says so; if
@@ -262,9 +263,9 @@ PIPE_WIDTH = 200
 # Blanks between columns, and around the table.
 _BETWEEN, _EDGES = 3, 2
 # Below these widths optional columns are dropped first, then the table itself.
-_COMFORTABLE = {"text": 20, "path": 32}
-_LEAST = {"text": 16, "path": 20, "dir": 22}
-_LEAST_IN_PIPE = {"text": 16, "path": 20}
+_COMFORTABLE = {"text": 20, "path": 32, "long": 20}
+_LEAST = {"text": 16, "path": 20, "dir": 22, "long": 20}
+_LEAST_IN_PIPE = {"text": 16, "path": 20, "long": 20}
 # While there is any room for it, no word of a "text" is broken, but for longer ones than this. And on a terminal a name
 # that is longer than that takes a line of its own.
 _LONGEST_WORD, _LONGEST_NAME = 28, 40
@@ -324,7 +325,7 @@ def _drawn(
         texts = [row[number] for row in cells]
         texts = [heading, *(shortened(texts, width) if kind.startswith("path") else texts)]
         parts = [
-            [text] if kind == "dir" else [_filled(line, width, kind) for line in _wrapped(text, width)]
+            [text] if kind in ("dir", "long") else [_filled(line, width, kind) for line in _wrapped(text, width)]
             for text in texts
         ]
         folded.append([["", *part] if late else part for late, part in zip(too_long, parts, strict=True)])

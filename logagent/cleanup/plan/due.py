@@ -227,6 +227,8 @@ def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> D
         reason = ruling.reason or "orphan"
         if count < ages.sightings or until > facts.now_ms:
             why = f"{reason}: seen {count} of {ages.sightings} times"
+            if count >= ages.sightings:
+                why = f"{reason}: waits for cleanup.min_age"
             until, rule = max(until, facts.now_ms), "sightings" if count < ages.sightings else "min_age"
             waiting.append(_waits(d, ActionKind.QUARANTINE, rule, until, count, why=why, claim=Claim.STOOD))
         elif _broker_there(facts, d.log_dir):

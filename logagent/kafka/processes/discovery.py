@@ -27,6 +27,7 @@ from logagent.base.linux.child import ask_as
 from logagent.base.linux.proc import effective_user
 from logagent.kafka.files.meta_properties import META_PROPERTIES
 from logagent.kafka.files.server_properties import ServerProperties, read_server_properties
+from logagent.kafka.identity import why_no_broker
 from logagent.kafka.processes.systemd_units import BrokerUnit, broker_units, under
 from logagent.kafka.processes.version import Launch, launch_of_java, version_beside, version_of_script
 
@@ -351,11 +352,8 @@ def find_server_properties(configured: str | None, root: str = "/") -> str:
             " one broker of several",
         )
     ignored = tuple(f"{b.config}: {b.how}" for b in found if b.ignored is not None)
-    raise ConfigError(
-        "no server.properties was found: no broker runs, no unit starts one, and the usual places have none",
-        problems=(*ignored, *(f"{p}: not there" for p in USUAL_SERVER_PROPERTIES)),
-        hint="name it with --kafka-config FILE, or the log dirs with --log-dir DIR",
-    )
+    problem, hint = why_no_broker([b.config for b in found if b.controller])
+    raise ConfigError(problem, problems=(problem, *ignored), hint=hint)
 
 
 def running_brokers(root: str, time_limits: TimeLimits) -> Iterator[BrokerConfigRead]:

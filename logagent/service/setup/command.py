@@ -42,7 +42,7 @@ def setup(name: str | None, execute: bool, prestart: bool, yes: bool) -> None:
     \b
     Exit status:
       0   shown; or written, verified by systemd-analyze, and started
-      1   something was not trusted, could not be written, or the service did not start
+      1   not trusted, not written, or the service did not start
       2   wrong usage
       77  not root
       78  the configuration is wrong, or it is not clear which broker is meant

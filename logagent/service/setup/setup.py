@@ -32,6 +32,7 @@ from logagent.base.linux.access import Untrusted, read_trusted, sole_owner, trus
 from logagent.base.linux.mounts import mount_points
 from logagent.base.linux.state_dir import DEFAULT_STATE_DIR, why_by_anybody
 from logagent.kafka.files.server_properties import ServerProperties, parse_server_properties
+from logagent.kafka.identity import why_no_broker
 from logagent.kafka.processes.discovery import USUAL_SERVER_PROPERTIES, is_sample
 from logagent.kafka.processes.systemd_units import (
     UNIT_DIRS,
@@ -265,6 +266,7 @@ def _broker(settings: Settings, left_out: list[str]) -> _Broker:
     if settings.kafka.config is not None:
         return _read(settings.kafka.config, units)
     by_path: dict[str, _Broker] = {}
+    controllers: list[str] = []
     for path in dict.fromkeys([*(u.launch.config for u in units), *USUAL_SERVER_PROPERTIES]):
         if not os.path.lexists(path):
             continue
@@ -273,12 +275,17 @@ def _broker(settings: Settings, left_out: list[str]) -> _Broker:
         except LogAgentError as e:
             left_out.append(f"{path}: {e}")
             continue
-        if broker.server.process_roles != ["controller"] and (broker.unit is not None or not is_sample(broker.server)):
+        if broker.server.controller_only:
+            controllers.append(path)
+        elif broker.unit is not None or not is_sample(broker.server):
             by_path.setdefault(os.path.realpath(path), broker)
     started = [b for b in by_path.values() if b.unit is not None and b.unit.enabled]
     brokers = started if len(started) == 1 else list(by_path.values())
     if len(brokers) == 1:
         return brokers[0]
+    if controllers and not brokers and not left_out:
+        problem, hint = why_no_broker(controllers)
+        raise ConfigError(problem, problems=(problem,), hint=hint)
     problems = tuple(f"{b.config}: one of several" for b in brokers) or tuple(left_out)
     raise ConfigError(
         "several brokers were found" if brokers else "no trustworthy broker configuration was found",

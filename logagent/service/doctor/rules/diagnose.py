@@ -16,6 +16,7 @@ from logagent.advice.check.rules.start_facts import CHANGED_HINT, concerns_us
 from logagent.advice.finding import Area, Finding, Remedy, fatal, info, warning, works
 from logagent.base.kafka_version import version_text
 from logagent.base.records import Holder, LogDoubt
+from logagent.kafka.identity import why_no_broker
 from logagent.kafka.image import Source
 from logagent.service.doctor.rules.host import (
     BrokerFacts,
@@ -96,13 +97,10 @@ def _which_broker(known: Iterable[BrokerFacts], c: ConfigFacts) -> Iterator[Find
     """No broker is configured, and none or several were found: a finding for each, with the line that selects it."""
     candidates = [b for b in known if b.candidate]
     if not candidates:
-        yield fatal(
-            "broker-not-found",
-            c.file or c.default,
-            "no broker found: none is running, no unit starts one, and no usual place has a server.properties",
-            "configure its server.properties, or name the log dirs with --log-dir DIR",
-            change=toml_change(c, "kafka.config", "/path/to/server.properties"),
-        )
+        # What is neither a broker's nor ignored is a controller's.
+        says, hint = why_no_broker([b.config for b in known if b.ignored is None])
+        change = toml_change(c, "kafka.config", "/path/to/server.properties")
+        yield fatal("broker-not-found", c.file or c.default, says, hint, change=change)
     for b in candidates:
         if len(candidates) > 1 or c.instance is not None:
             yield fatal(

@@ -40,7 +40,7 @@ def test_two_brokers_on_a_host_are_not_guessed_between(fs: FakeFilesystem) -> No
 
 def test_what_acts_is_refused_a_broker_that_was_only_found(fs: FakeFilesystem) -> None:
     """It is told which one that would be, in a form to copy."""
-    with pytest.raises(ConfigError, match="no server"):
+    with pytest.raises(ConfigError, match="no Kafka broker"):
         named_target(Settings())
     fs.create_file("/opt/kafka/config/server.properties", contents=PROPERTIES)
     with pytest.raises(ConfigError, match=r"kafka\.config: not set") as caught:
@@ -62,10 +62,19 @@ def test_one_file_by_two_paths_is_one_broker(fs: FakeFilesystem) -> None:
     assert resolve_target(Settings()).config == "/etc/kafka/server.properties"
 
 
-def test_none_at_all_names_every_place_that_was_tried(fs: FakeFilesystem) -> None:
-    with pytest.raises(ConfigError, match=r"no server\.properties") as caught:
+def test_none_at_all_is_one_sentence(fs: FakeFilesystem) -> None:
+    with pytest.raises(ConfigError, match="no Kafka broker on this host") as caught:
         resolve_target(Settings())
-    assert len(caught.value.problems) == len(USUAL_SERVER_PROPERTIES)
+    assert caught.value.problems == (str(caught.value),)
+
+
+def test_a_controller_is_called_one(fs: FakeFilesystem) -> None:
+    fs.create_file(USUAL_SERVER_PROPERTIES[0], contents=f"{PROPERTIES}\nprocess.roles=controller\n")
+    with pytest.raises(
+        ConfigError, match=rf"has a controller \({USUAL_SERVER_PROPERTIES[0]}\) and no broker"
+    ) as caught:
+        resolve_target(Settings())
+    assert caught.value.hint is not None and "logagent is not needed" in caught.value.hint
 
 
 def test_relative_log_dirs_are_refused_with_each_of_them(fs: FakeFilesystem) -> None:
