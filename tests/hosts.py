@@ -95,7 +95,7 @@ def facts(*log_dirs: LogDirFacts, **fields: Any) -> Facts:
         kafka_version=(3, 9, 1),
         partition_dirs=1000,
         partition_bytes=1_000_000_000,
-        assigned_dirs=frozenset({ASSIGNED}),
+        assigned_dirs=lambda: {ASSIGNED},
         strays=AllMayGo(),
     )
     return replace(found, **fields)

@@ -7,7 +7,7 @@ from pathlib import Path
 from logagent.base.clock import SystemClock
 from logagent.base.linux.proc import process_start_time_ms
 from logagent.cleanup.state.journal import Journal
-from logagent.verdict.serving import SeenHolder
+from logagent.verdict.facts import SeenHolder
 
 
 def seen_serving(state_dir: Path, pid: int, *log_dirs: Path) -> None:

@@ -53,6 +53,7 @@ def run_plan(call: Call, make_plan: MakePlan, *, execute: bool) -> None:
         read_assignments(session, call)
         take_inventory(session, call)
         facts = session.facts()
+        session.remember(facts)
         say_where_they_end(session, call)
         done = carry_out(call, session, make_plan(session, facts), execute=execute)
         note_health(call, facts)

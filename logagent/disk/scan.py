@@ -20,17 +20,21 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from io import StringIO
 
 from logagent.base.dir_names import classify
+from logagent.base.errors import KafkaStorageError
 from logagent.base.linux.mounts import mounted_children
 from logagent.base.records import LIVE_KINDS, Identity, Kind, PartitionDir
+from logagent.disk.calls import DiskCalls, Stop, refuse_if
 from logagent.disk.log_dir import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
 from logagent.disk.partition import TAIL_INDEXES, Known, PartitionReader
 from logagent.disk.started_mark import is_started
+from logagent.kafka.image import AssignmentImage
 from logagent.kafka.processes.lock import query_lock
 
 # Kinds whose bytes count as "other" in the ledger of the log dir, as do plain files and symlinks.
@@ -391,6 +395,64 @@ class ScanTurn:
         self._alone_until = None
         self._turns.take(self)
         self._began, self._began_cpu = self._turns.monotonic(), self._turns.cpu()
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All log dirs of one host, from one scan of each. `dirs`: what is in them, and what is ours in quarantine
+    directories; `by_log_dir`: of each that could be scanned. `whole`: it covers all names, so that what it does not
+    show does not exist. `began_ms`: when it began, after the assignments were read; `image_before`: those."""
+
+    dirs: Sequence[PartitionDir] = ()
+    by_log_dir: Mapping[str, LogDirInventory] = field(default_factory=dict)
+    whole: bool = False
+    began_ms: int | None = None
+    image_before: AssignmentImage | None = None
+
+    def of_kind(self, *kinds: Kind) -> list[PartitionDir]:
+        return [d for d in self.dirs if d.kind in kinds]
+
+
+def scan_log_dirs(
+    opened: Mapping[str, OpenLogDir],
+    known: dict[str, LogDirInventory],
+    calls: DiskCalls,
+    on_progress: Callable[[int], None] | None,
+    only: Callable[[str], bool] | None,
+) -> dict[str, LogDirInventory]:
+    """The inventories of those that could be scanned, by path.
+
+    known: the last inventories, from which these continue; replaced in place for log dirs that did not fail during the
+    scan. A scan uses up the known inventory: if it is given up, none is left.
+    """
+    done: dict[str, int] = dict.fromkeys(opened, 0)
+    turns = ScanTurns()
+
+    def scan(path: str, log_dir: OpenLogDir, previous: LogDirInventory | None, stop: Stop) -> LogDirInventory:
+        turn = ScanTurn(turns)
+
+        def tell(count: int) -> None:
+            refuse_if(stop, path)
+            done[path] = count
+            if on_progress is not None:
+                on_progress(sum(done.values()))
+            turn.tick()
+
+        with turn:
+            inventory = scan_log_dir(log_dir, previous, on_progress=tell, only=only)
+        done[path] = len(inventory.dirs)
+        return inventory
+
+    scanned: dict[str, LogDirInventory] = {}
+    jobs = {path: partial(scan, path, log_dir, known.pop(path, None)) for path, log_dir in opened.items()}
+    for path, inventory in calls.work(jobs).items():
+        if isinstance(inventory, LogDirInventory):
+            scanned[path] = inventory
+            if opened[path].offline() is None:
+                known[path] = inventory
+        elif not isinstance(inventory, KafkaStorageError):
+            raise inventory
+    return scanned
 
 
 def topics_in(log_dirs: Iterable[str]) -> frozenset[str]:

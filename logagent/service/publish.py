@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from logagent.advice.scan.rows import dir_row, ruling_on, scan_head
+from logagent.advice.scan.rows import dir_row, scan_head
 from logagent.base.clock import Clock
 from logagent.base.config.store_uri import is_uri
 from logagent.base.errors import LogAgentError, UnreadableError
@@ -28,7 +28,7 @@ from logagent.base.files.whole_file import PART
 from logagent.base.records import DirKey, Identity, Kind, Verdict
 from logagent.base.times import rfc3339, rfc3339_or_none
 from logagent.cleanup.plan.plan import Plan, reclaims
-from logagent.cleanup.session.clock_watch import boot_id
+from logagent.cleanup.session.recall import boot_id
 from logagent.cleanup.session.session import Session
 from logagent.kafka.files.exported import landing_lines, landing_stem
 from logagent.kafka.image import AssignmentImage
@@ -290,7 +290,7 @@ class Publisher:
         whose = {"cluster_id": claim.cluster_id, "node_id": claim.node_id}
         of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose, "seen": list(seen)}
         looked, absent = _images_and_absent(session, facts)
-        looked["began"] = rfc3339_or_none(session.began_ms)
+        looked["began"] = rfc3339_or_none(session.inventory.began_ms)
         return {**head, "schema": SNAPSHOT_SCHEMA, **of_host, **looked}, Rest(log_dirs, absent)
 
     def _ends_of(self, session: Session, facts: Facts) -> dict[DirKey, int | None]:
@@ -317,13 +317,12 @@ class Publisher:
     ) -> Iterator[tuple[DirKey, bytes]]:
         """Keys and lines of the directories, by log dir and name: the order of a base and of its changes."""
         planned = reclaims(plan) if plan is not None else {}
-        marks, sightings = session.marks(), session.sightings()
-        strays = session.stray_verdicts(facts.now_ms)
+        planner = session.planner(facts)
         for number, d in enumerate(sorted(session.dirs, key=lambda d: d.key)):
             if number % 512 == 0 and stop():
                 raise Stopped("the snapshot was not finished: the daemon is stopping")
             due = planned.get(d.key)
-            row = dir_row(d, facts, marks.get(d.key), sightings.get(d.key), ruling_on(d, facts, strays))
+            row = dir_row(planner.says(d), facts)
             row |= {"inode": d.inode, "end_offset": ends.get(d.key)}
             yield d.key, dir_line(row, due.row() if due else {})
 
@@ -465,13 +464,13 @@ class Publisher:
 def _images_and_absent(session: Session, facts: Facts) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the head says of the images between which the inventory lies, and the rows of replicas that both assign to
     this node and that lie nowhere."""
-    before, node_id = session.image_before, session.log_dirs.cluster.node_id
+    before, node_id = session.inventory.image_before, session.log_dirs.cluster.node_id
     after = session.image_now()
     if before is None or after is None or node_id is None or not can_enclose(before, after):
         return {"images": None, "absent": None}, []
     images = {"before": _image(before), "after": _image(after)}
     # What is in a log dir that was not seen is not known to be missing.
-    if not session.whole or facts.not_seen() is not None:
+    if not session.inventory.whole or facts.not_seen() is not None:
         return {"images": images, "absent": None}, []
     found = still_assigned(without_directory(before, node_id, session.dirs), after, node_id)
     rows = [

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from logagent.base.claims import Claim, Held, Moment, Proof, Unmet, Witness, holds
-from logagent.base.kafka_version import UNKNOWN_VERSION, KafkaVersion
+from logagent.base.kafka_version import UNKNOWN_VERSION, KafkaVersion, VersionsSeen
 from logagent.base.reason import Reason
-from logagent.base.records import DirKey, Health, Holder, Identity, PartitionDir, RemovedFile, Verdict
+from logagent.base.records import DirKey, Health, Holder, Identity, Kind, PartitionDir, RemovedFile, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,20 @@ class RecentAction:
     restored: bool = False
 
 
-class Keys:
-    """(log dir, name) of many directories, computed on each iteration to avoid keeping 100,000 of them in memory."""
+# A process's start time is computed from the boot time, which the kernel rounds to seconds.
+SAME_START_MS = 2_000
 
-    def __init__(self, make: Callable[[], Iterator[DirKey]]) -> None:
-        self._make = make
 
-    def __iter__(self) -> Iterator[DirKey]:
-        return self._make()
+@dataclass(frozen=True, slots=True)
+class SeenHolder:
+    """A process (PID and start time) that was seen holding a log dir's lock, or serving; since_ms: first seen so."""
+
+    pid: int
+    started_ms: int
+    since_ms: int
+
+    def is_process(self, pid: int, started_ms: int) -> bool:
+        return self.pid == pid and abs(self.started_ms - started_ms) <= SAME_START_MS
 
 
 def unseen_log_dirs(log_dirs: Iterable[LogDirFacts]) -> dict[str, str]:
@@ -138,13 +144,16 @@ class Facts:
     """One host at one moment. `cluster_problems` maps a log dir to why its owner is unknown.
 
     `partition_dirs` and `partition_bytes` (allocated) are what the host had within 24 hours, including what we removed
-    since.
+    since. `assigned_dirs`: found when asked for, so that 100,000 keys are not kept in memory.
     `left_out`: log dirs of the broker that were not looked at; `forgotten`: one that its configuration named before and
     does not name now. `directory_ids`: those of the log dirs that the cluster has for this node, empty before 3.7
     (found when asked for: there can be a million replicas). `strays`: the rulings on strays that are about to be
     removed, and on orphans of living topics that are about to be marked; `duplicates`: the same for directories that
     another log dir of this host has in full. `known_version`: where `kafka_version` is from,
     and what contradicts it. `unchangeable`: what the kernel would not let us change, of what a plan is about to.
+    `stray_verdicts`: on each stray of the host, as it was before it was set aside; `never_shown`: topic ids of strays
+    that the metadata log of this host never had. `versions`: what showed one; `serving`: by log dir,
+    the broker that serves it, None if nobody was asked.
     `age_ms`: how long ago all this was gathered. `max_age_ms`: of assignments.
     """
 
@@ -160,13 +169,17 @@ class Facts:
     recent: tuple[RecentAction, ...] = ()
     partition_dirs: int = 0
     partition_bytes: int = 0
-    assigned_dirs: Iterable[DirKey] = ()
+    assigned_dirs: Callable[[], Iterable[DirKey]] = tuple
     left_out: tuple[str, ...] = ()
     forgotten: Reason | None = None
     directory_ids: Callable[[], frozenset[str]] = frozenset
     strays: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
     duplicates: Mapping[DirKey, StrayRuling] = field(default_factory=dict)
     unchangeable: Mapping[DirKey, Reason] = field(default_factory=dict)
+    stray_verdicts: Mapping[DirKey, Ruling] = field(default_factory=dict)
+    never_shown: frozenset[str] = frozenset()
+    versions: VersionsSeen | None = None
+    serving: Mapping[str, SeenHolder] | None = None
     age_ms: int = 0
     max_age_ms: int = 900_000
     _late_looks: dict[tuple[Claim, Witness], Unmet | None] = field(
@@ -207,6 +220,10 @@ class Facts:
             hint += " what a start would make of that"
             return Reason(f"log dir with directory.id {min(missing)} (by the assignments) was not looked at", hint)
         return None
+
+    def verdict_on(self, d: PartitionDir) -> Ruling | None:
+        """The one that is printed: of a stray, on what it was before; None for what has no verdict."""
+        return self.stray_verdicts.get(d.key) if d.kind is Kind.STRAY else self.rulings.get(d.key)
 
     def ruling(self, directory: PartitionDir) -> Ruling:
         """The verdict on `directory`; unknown for lack of assignments if none was reached."""

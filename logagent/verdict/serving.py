@@ -10,34 +10,12 @@ take hours), and afterwards `guard.settle` must pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from logagent.base.claims import Claim, Held, Witness
 from logagent.base.records import Holder, HolderState
 from logagent.kafka.image import BrokerRegistration
-from logagent.verdict.facts import LogDirFacts
-
-# A process's start time is computed from the boot time, which the kernel rounds to seconds.
-SAME_START_MS = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class SeenHolder:
-    """A process (PID and start time) that was seen holding a log dir's lock, or serving; since_ms: first seen so."""
-
-    pid: int
-    started_ms: int
-    since_ms: int
-
-    def is_process(self, pid: int, started_ms: int) -> bool:
-        return self.pid == pid and abs(self.started_ms - started_ms) <= SAME_START_MS
-
-
-class NotServing(NamedTuple):
-    """Why a broker is not known to serve a log dir, in words."""
-
-    why: str
+from logagent.verdict.facts import SAME_START_MS, LogDirFacts, SeenHolder
 
 
 def known_to_serve(where: LogDirFacts, known: SeenHolder | None, now_ms: int) -> bool:
@@ -101,14 +79,15 @@ def with_settled_holder(
 def mark_serving(
     log_dirs: Mapping[str, LogDirFacts],
     known: Mapping[str, SeenHolder],
-    serves: Callable[[LogDirFacts], Witness | NotServing],
+    serves: Callable[[LogDirFacts], Witness | str],
     settle_ms: int,
     now_ms: int,
     registration: BrokerRegistration | None = None,
 ) -> tuple[dict[str, LogDirFacts], dict[str, SeenHolder]]:
     """The log dirs with serving holders distinguished from starting ones, and the serving holders to remember.
 
-    `serves`: asks who says that the broker serves a log dir. Asked only about holders that are not known to serve yet.
+    `serves`: asks who says that the broker serves a log dir, or why nobody does: only about holders that are not known
+    to serve yet.
     `registration`: of this host's broker. It tells how old its serving is, so that a fresh install beside an old broker
     does not count from its own first look.
     """
@@ -122,8 +101,8 @@ def mark_serving(
             noted[path] = before
         elif holder.pid is None or holder.start_time_ms is None:
             continue
-        elif isinstance(answer := serves(where), NotServing):
-            updated[path] = replace(where, holder=replace(holder, detail=holder.detail or answer.why))
+        elif not isinstance(answer := serves(where), Witness):
+            updated[path] = replace(where, holder=replace(holder, detail=holder.detail or answer))
         else:
             since_ms = serving_since(holder, registration, now_ms)
             noted[path], witness = SeenHolder(holder.pid, holder.start_time_ms, since_ms), answer

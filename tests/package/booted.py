@@ -147,7 +147,7 @@ class Scenario:
         place = "/etc/systemd/system/logagent.service.d"
         script = (
             "import sys; sys.path.insert(0, '/usr/lib/logagent'); import start; start.prepare()\n"
-            "from logagent.cleanup.session.clock_watch import is_synchronised\n"
+            "from logagent.cleanup.session.recall import is_synchronised\n"
             "print('synchronised:', is_synchronised())"
         )
         self.sh("! test -e /run/systemd/timesync/synchronized")

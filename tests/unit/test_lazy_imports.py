@@ -45,9 +45,11 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      " logagent.kafka.admin.topic_deletion", OFTEN),
     ("`queue` shows what is marked without assignments",
      "logagent.kafka.metadata_log.log logagent.kafka.metadata_log.replay logagent.kafka.files.exported", OFTEN),
+    ("`queue` shows what is marked without verdicts, and plans nothing",
+     "logagent.cleanup.session.gather logagent.cleanup.plan.planner", OFTEN),
     ("what only looks does not load what acts",
      "logagent.cleanup.execute.checkpoint_entries logagent.cleanup.execute.log_manager"
-     " logagent.cleanup.execute.recovery logagent.cleanup.session.unchangeable",
+     " logagent.cleanup.execute.recovery logagent.cleanup.execute.changeable",
      OFTEN),
     ("a broker waits for `prestart`, which checks only after it has acted", "logagent.advice.check.run_check", OFTEN),
     ("it looks up its own version among all packages, which takes longer than most commands", "crc32c", OFTEN),

@@ -289,7 +289,7 @@ def ask_leave(session: Session, log_dir: str) -> Leave:
     facts = session.facts(to_plan=False)
     path = _named(session, facts, log_dir)
     images = session.assignments.usable
-    server, version = session.target.server, session.kafka_version(facts.log_dirs)
+    server, version = session.target.server, facts.known_version
     return may_leave(
         Leaving(
             log_dir=path,
@@ -326,7 +326,7 @@ def _unseen(session: Session, facts: Facts, path: str) -> str | None:
     where = facts.log_dirs[path]
     if where.health is Health.OFFLINE:
         return f"it is offline: {where.health_reason}"
-    inventory = session.inventories.get(path)
+    inventory = session.inventory.by_log_dir.get(path)
     if inventory is None:
         return "it was not read"
     errors = inventory.errors
@@ -337,7 +337,7 @@ def _rooms(session: Session, facts: Facts, leaving: str) -> Iterator[TargetLogDi
     """The other log dirs that take partitions now."""
     cordoned = session.assignments.layers.cordoned
     for path, where in facts.log_dirs.items():
-        inventory = session.inventories.get(path)
+        inventory = session.inventory.by_log_dir.get(path)
         if path == leaving or where.quarantine or where.health is not Health.ONLINE or inventory is None:
             continue
         if path not in cordoned and "*" not in cordoned:

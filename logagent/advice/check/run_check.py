@@ -67,6 +67,8 @@ from logagent.base.records import (
     Verdict,
     id_unread,
 )
+from logagent.cleanup.session.left_log_dirs import missing as missing_of
+from logagent.cleanup.session.recall import open_exchanges
 from logagent.cleanup.session.session import Session
 from logagent.disk.health import ProbeOutcome, ProbeResult, given_up, lock_facts
 from logagent.disk.holders import OpenFiles, holder_of, scan_open_files
@@ -174,12 +176,12 @@ def run_check(
     """
     probes = dict(Prober().probe_all(session.log_dirs.online().values(), timeout))
     _mark_failed(probes.values(), session.log_dirs.failures)
-    if not session.inventories:
+    if not session.inventory.by_log_dir:
         # A hung disk would block this, so the disks are probed before. The assignments come first, because a directory
         # younger than they are proves nothing.
         (read_all or partial(_read_all, session))()
     facts = session.facts()
-    known = session.kafka_version(facts.log_dirs)
+    known = facts.known_version
     chosen = version if version is not None else known.exact
     oldest = known.at_least if chosen is None else None
     who = user if user is not None else _broker_user(facts.log_dirs.values())
@@ -243,7 +245,7 @@ def _start_facts(
     rulings = facts.rulings
     orphans = {key for key, ruling in rulings.items() if ruling.verdict is Verdict.ORPHAN}
     wrong = {k: r.detail or "another one" for k, r in rulings.items() if r.reason == VerdictReason.WRONG_DIRECTORY}
-    missing = session.missing(facts)
+    missing = missing_of(session, facts)
     return StartFacts(
         server=_server(session, seen),
         log_dirs=seen,
@@ -254,7 +256,7 @@ def _start_facts(
         set_aside=_set_aside(session, seen),
         wrong_directory=wrong,
         homeless=_homeless(session, seen, {key: rulings[key].last_copy for key in wrong}),
-        open_exchanges=session.open_exchanges(),
+        open_exchanges=open_exchanges(session.journal, session.dirs),
         # Before a start there is no time to read logs that only a checkpoint of another log could empty.
         emptied=emptied_logs(session, Kind.STRAY, *(() if about_to_start else (Kind.CURRENT,))),
         overrides=_overrides(session.target.config, facts.log_dirs.values()),

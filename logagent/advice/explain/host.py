@@ -183,8 +183,8 @@ class Explainer:
         currents = (d for d in self.session.dirs if d.kind is Kind.CURRENT)
         self._sources = {where: d for d in currents if (where := (d.topic, d.partition)) in self._futures}
         # Before anything runs in a thread of a disk: the journal belongs to this one.
-        self._marks = self.session.marks()
-        self._due = {entry.dir.key: entry.due_at_ms for entry in self.session.queue()}
+        self._marks = self.session.recalled.marks
+        self._due = {entry.dir.key: entry.due_at_ms for entry in self.session.planner(self.facts).queue()}
 
     @property
     def layers(self) -> Layers:
@@ -219,7 +219,7 @@ class Explainer:
         jobs = {path: partial(self._summed, opened[path], by_log_dir[path]) for path in opened}
         answers = session.calls.call_each(jobs)
         sums = {path: answer for path, answer in answers.items() if not isinstance(answer, LogAgentError)}
-        ledgers = ledgers_of(self.facts.log_dirs, session.inventories)
+        ledgers = ledgers_of(self.facts.log_dirs, session.inventory.by_log_dir)
         by_device: dict[int, FileSystem] = {}
         for path, ledger in ledgers.items():
             device, where = opened[path].identity.device if path in opened else -1, self.facts.log_dirs[path]
@@ -243,7 +243,7 @@ class Explainer:
 
     def _beside(self, path: str, dirs: Sequence[PartitionDir], where: LogDirFacts) -> Iterator[Sum]:
         """What is beside the directories in a log dir."""
-        other = self.session.inventories[path].other_allocated
+        other = self.session.inventory.by_log_dir[path].other_allocated
         files = other - sum(d.allocated for d in dirs if d.kind in OTHER_KINDS)
         yield Sum(RetentionReason.LOG_DIR_FILES, None, None, 0, files)
         if where.open_removed_bytes:
@@ -392,7 +392,7 @@ class Explainer:
         if d.kind is Kind.DELETE:
             reason, first, at_ms = RetentionReason.MARKED, None, self._due.get(d.key)
         elif d.kind is Kind.STRAY:
-            marked = marked_at_ms(d, self._marks.get(d.key), self.session.clock_watch.corrected)
+            marked = marked_at_ms(d, self._marks.get(d.key), self.session.recalled.corrected)
             at_ms = marked + self.session.settings.cleanup.stray_retention
             reason, first = RetentionReason.STRAY, "logagent cleanup removes it (a broker never does)"
         elif d.kind is Kind.FUTURE:
@@ -578,7 +578,7 @@ def _named(
     session: Session, names: Sequence[str], parsed: Sequence[NameDoc]
 ) -> tuple[list[PartitionDir], list[tuple[str, NameDoc]]]:
     """The directories that `names` mean, each once, and the names that mean none."""
-    marks = session.marks()
+    marks = session.recalled.marks
     found: dict[DirKey, PartitionDir] = {}
     unmatched: list[tuple[str, NameDoc]] = []
     for name, as_parsed in zip(names, parsed, strict=True):

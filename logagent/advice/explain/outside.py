@@ -270,7 +270,7 @@ class OutsideSearch:
         self._tasks: dict[int, Task[Outside | None]] = {}
         for path, log_dir in opened.items():
             device = log_dir.identity.device
-            if device in self._tasks or path not in session.inventories or not table:
+            if device in self._tasks or path not in session.inventory.by_log_dir or not table:
                 continue
             inodes = frozenset(o.identity.inode for o in opened.values() if o.identity.device == device)
             search = partial(
@@ -278,7 +278,7 @@ class OutsideSearch:
                 mount_points_of(canonical[path], device, table),
                 device,
                 NotEntered(paths | set(canonical.values()), inodes),
-                session.inventories[path].used,
+                session.inventory.by_log_dir[path].used,
                 seconds,
                 self._monotonic,
             )

@@ -10,11 +10,13 @@ from typing import Any
 
 import click
 
-from logagent.advice.scan.rows import dir_rows, ruling_on, scan_head
+from logagent.advice.scan.rows import dir_row, scan_head
 from logagent.base.console.options import Call, common, gathered, reads_assignments
 from logagent.base.console.render import dump_line, dump_rows, human_bytes, show_line, table
 from logagent.base.records import DirKey, Kind, PartitionDir, Verdict
 from logagent.cleanup.rescue.rules import at_risk
+from logagent.cleanup.session.gather import rule_on_strays
+from logagent.cleanup.session.left_log_dirs import missing as missing_of
 from logagent.cleanup.session.of_command import (
     note_health,
     read_assignments,
@@ -24,7 +26,7 @@ from logagent.cleanup.session.of_command import (
 )
 from logagent.cleanup.session.session import Session
 from logagent.disk.wrong_user import needs_log_dirs
-from logagent.verdict.facts import Facts, Ruling
+from logagent.verdict.facts import Facts
 from logagent.verdict.rules import VerdictReason
 from logagent.verdict.strays import needs_cover
 from logagent.verdict.without_directory import LeftLogDir, Missing, as_told, named
@@ -78,7 +80,7 @@ def scan(call: Call, jsonl: bool, show_all: bool, choice: DirFilter) -> None:
         note_health(call, facts)
         if session.journal_problem is not None:
             call.say(f"full topic names may be missing: {session.journal_problem.fact}")
-        head, missing = scan_head(session, facts, call.host), session.missing(facts)
+        head, missing = scan_head(session, facts, call.host), missing_of(session, facts)
         head["without_directory"] = [
             {
                 "topic": w.topic,
@@ -90,13 +92,16 @@ def scan(call: Call, jsonl: bool, show_all: bool, choice: DirFilter) -> None:
             for w in missing.all
         ]
         head["forgotten_log_dirs"] = list(map(_forgotten, missing.left))
-        strays = session.stray_verdicts(facts.now_ms)
-        dirs = choice.of(session.dirs, lambda d: _verdict_of(d, facts, strays))
-        details = _details(session, facts, strays)
+        planner, details = session.planner(facts), _details(session, facts)
+
+        def verdict(d: PartitionDir) -> str | None:
+            ruling = facts.verdict_on(d)
+            return ruling.verdict.value if ruling is not None else None
+
+        dirs = choice.of(session.dirs, verdict)
 
         def rows(of: Sequence[PartitionDir]) -> Iterator[Mapping[str, Any]]:
-            for row in dir_rows(of, facts, session.marks(), session.sightings(), strays):
-                yield row | details.get(DirKey(row["log_dir"], row["name"]), {})
+            return (dir_row(planner.says(d), facts) | details.get(d.key, {}) for d in of)
 
         if jsonl:
             dump_line({"row": "scan", **head})
@@ -105,10 +110,10 @@ def scan(call: Call, jsonl: bool, show_all: bool, choice: DirFilter) -> None:
         elif call.json:
             dump_rows(rows(dirs), before=json.dumps(head, ensure_ascii=True)[:-1] + ', "dirs": [', after="]}")
         else:
-            _show_totals(head, session.dirs, facts, strays)
+            _show_totals(head, session.dirs, verdict)
             _show_log_dirs(call, head)
             ordered = dirs if choice.sort is not None else sorted(dirs, key=_SORTS["size"])
-            _show_dirs(call, ordered, rows, lambda d: _verdict_of(d, facts, strays), show_all=show_all)
+            _show_dirs(call, ordered, rows, verdict, show_all=show_all)
         _say_what_is_missing(call, missing, at_risk(facts))
 
 
@@ -137,29 +142,25 @@ def _say_what_is_missing(call: Call, missing: Missing, lost: Sequence[object]) -
         )
 
 
-def _verdict_of(d: PartitionDir, facts: Facts, strays: Mapping[DirKey, Ruling]) -> str | None:
-    ruling = ruling_on(d, facts, strays)
-    return ruling.verdict.value if ruling is not None else None
-
-
-def _details(session: Session, facts: Facts, strays: Mapping[DirKey, Ruling]) -> dict[DirKey, dict[str, str | None]]:
+def _details(session: Session, facts: Facts) -> dict[DirKey, dict[str, str | None]]:
     """Of strays and copies, what their verdict rests on: to whom one has moved, and whether another copy has all of it;
     of strays, that is asked as before a removal."""
+    strays = facts.stray_verdicts
     asked = [d for d in session.of_kind(Kind.STRAY) if needs_cover(strays[d.key])]
-    covered = session.rule_on_strays(asked, facts.now_ms)
+    covered = rule_on_strays(session, asked, facts.now_ms)
     found = {key: {"detail": covered.get(key, r).detail} for key, r in strays.items()}
     return found | {key: {"detail": r.detail} for key, r in facts.rulings.items() if r.reason == VerdictReason.COPY_OF}
 
 
 def _show_totals(
-    head: Mapping[str, Any], dirs: Sequence[PartitionDir], facts: Facts, strays: Mapping[DirKey, Ruling]
+    head: Mapping[str, Any], dirs: Sequence[PartitionDir], verdict_of: Callable[[PartitionDir], str | None]
 ) -> None:
     """Everything in one line, whatever is shown below."""
     kinds = Counter(d.kind.value for d in dirs)
     verdicts: Counter[str | None] = Counter()
     allocated: Counter[str | None] = Counter()
     for d in dirs:
-        verdict = _verdict_of(d, facts, strays)
+        verdict = verdict_of(d)
         verdicts[verdict] += 1
         allocated[verdict] += d.allocated
     counts = [f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: KINDS.index(item[0]))]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from logagent import __version__
 from logagent.base.claims import of_ruling, since_when
-from logagent.base.records import LIVE_KINDS, LOADED_KINDS, DirKey, Kind, PartitionDir
+from logagent.base.records import LOADED_KINDS, Kind
 from logagent.base.times import rfc3339, rfc3339_or_none
+from logagent.cleanup.plan.planner import Told
 from logagent.cleanup.plan.queue import full_topic, marked_at_ms
 from logagent.cleanup.session.session import Session
 from logagent.disk.scan import LogDirInventory
-from logagent.verdict.facts import Facts, LogDirFacts, Ruling
-from logagent.verdict.marks import Mark
-from logagent.verdict.sightings import Sighting
+from logagent.verdict.facts import Facts, LogDirFacts
 
 _IS_MARKED = (Kind.STRAY, Kind.DELETE)
 
@@ -36,7 +35,7 @@ def scan_head(session: Session, facts: Facts, host: str) -> dict[str, Any]:
             witness.value: rfc3339(ms)
             for witness, ms in since_when(ruling.proof for ruling in facts.rulings.values()).items()
         },
-        "log_dirs": log_dir_rows(facts.log_dirs, session.inventories),
+        "log_dirs": log_dir_rows(facts.log_dirs, session.inventory.by_log_dir),
     }
 
 
@@ -112,25 +111,8 @@ def _file_system(facts: LogDirFacts) -> object:
     return facts.identity.device if facts.identity is not None else facts.path
 
 
-def dir_rows(
-    dirs: Sequence[PartitionDir],
-    facts: Facts,
-    marks: Mapping[DirKey, Mark],
-    known: Mapping[Any, Sighting],
-    strays: Mapping[DirKey, Ruling],
-) -> Iterator[dict[str, Any]]:
-    """`strays`: the verdicts on strays."""
-    for d in dirs:
-        yield dir_row(d, facts, marks.get(d.key), known.get(d.key), ruling_on(d, facts, strays))
-
-
-def ruling_on(d: PartitionDir, facts: Facts, strays: Mapping[DirKey, Ruling]) -> Ruling | None:
-    return facts.rulings.get(d.key) if d.kind in LIVE_KINDS else strays.get(d.key)
-
-
-def dir_row(
-    d: PartitionDir, facts: Facts, mark: Mark | None, sighting: Sighting | None, ruling: Ruling | None
-) -> dict[str, Any]:
+def dir_row(told: Told, facts: Facts) -> dict[str, Any]:
+    d, ruling, mark, sighting = told.dir, told.ruling, told.mark, told.sighting
     where = facts.log_dirs.get(d.log_dir)
     marked = d.kind in _IS_MARKED
     says = of_ruling(ruling.proof) if ruling is not None else None
@@ -155,7 +137,7 @@ def dir_row(
         "sightings": sighting.count if sighting is not None else 0,
         "first_seen": rfc3339_or_none(sighting.first_ms) if sighting is not None else None,
         "in_use": _in_use(where, d.name),
-        "verdict": ruling.verdict.value if ruling is not None else None,
+        "verdict": told.verdict.value if told.verdict is not None else None,
         "reason": ruling.reason if ruling is not None else None,
         "claim": says.claim.value if says is not None else None,
         "witness": says.witness.value if says is not None else None,

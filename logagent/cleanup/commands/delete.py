@@ -110,7 +110,7 @@ def delete(
 def instead_of(name: str, kind: Kind, session: Session, facts: Facts) -> str:
     """What to say of a partition, stray or topic that is not here: where it is by now, if it was set aside or marked,
     else the nearest names. Never that of a living one: what follows is a deletion, so only orphans are named."""
-    parsed, marks = dir_names.classify(name), session.marks()
+    parsed, marks = dir_names.classify(name), session.recalled.marks
     now: list[str] = []
     for d in session.of_kind(Kind.STRAY, Kind.DELETE):
         topic = full_topic(d, marks.get(d.key)) or d.topic

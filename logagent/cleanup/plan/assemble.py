@@ -199,7 +199,7 @@ def _on_word_alone(permitted: Sequence[Proposal], facts: Facts) -> Refusal | Non
 
 def _leaves_nothing(counted: Sequence[Proposal], facts: Facts) -> str | None:
     taken = {p.dir.key for p in counted if p.dir.kind in LIVE_KINDS}
-    if taken and all(key in taken for key in facts.assigned_dirs):
+    if taken and all(key in taken for key in facts.assigned_dirs()):
         return "it would leave this host without any assigned partition dir"
     return None
 

@@ -38,12 +38,14 @@ _WAITS_OVER_MS = 1 << 62
 RETRY = "retry"
 
 
-@dataclass(frozen=True, slots=True)
-class Ages:
+class Ages(NamedTuple):
     """The sightings and the minimum age, in ms, that `cleanup.*` requires of an orphan."""
 
     sightings: int
     min_age_ms: int
+
+
+AT_ONCE = Ages(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Candidates:
     failures: Mapping[DirKey, Attempts] = field(default_factory=dict)
     sightings: Mapping[DirKey, Sighting] = field(default_factory=dict)
     retention_ms: int = 0
-    ages: Ages = Ages(0, 0)
+    ages: Ages = AT_ONCE
     corrected: Corrected = as_written
     doubt: str | None = None
     flags: Flags = NO_FLAGS
@@ -96,7 +98,7 @@ def what_is_due(known: Candidates, facts: Facts, new_uuid: NewUuid, *, waits_ove
     were over and the clock were right; what remains waiting waits for something other than time."""
     now_ms, retention_ms, ages = facts.now_ms, known.retention_ms, known.ages
     if waits_over:
-        now_ms, retention_ms, ages = _WAITS_OVER_MS, 0, Ages(0, 0)
+        now_ms, retention_ms, ages = _WAITS_OVER_MS, 0, AT_ONCE
     kept, queue = kept_while_offline(known.queue, facts)
     parts = [removals(queue, now_ms), strays(known, retention_ms, now_ms), orphans(known, ages, facts, new_uuid)]
     if known.doubt is not None and not waits_over:

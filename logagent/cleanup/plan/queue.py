@@ -18,14 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from logagent.base.reason import Reason
-from logagent.base.records import DirKey, PartitionDir
+from logagent.base.records import DirKey, Kind, PartitionDir
 from logagent.base.times import DAY_MS
+from logagent.verdict.clock_doubt import ClockDoubt, ClockJump, corrected
 from logagent.verdict.marks import Contents, Mark
+from logagent.verdict.sightings import Sighting
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,39 @@ def build_queue(
         )
     entries.sort(key=lambda e: (e.due_at_ms, e.marked_at_ms, e.dir.log_dir, e.dir.name))
     return entries
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What the journal says of the directories of one inventory, from one reading. `marks`: how each got its present
+    name; `removal_intents`: the removals that were meant; `failures`: those that failed; `sightings`: of earlier
+    cycles, by today's clock. `jumps` of the clock that an operator accepted; `doubt`: why no age can be trusted now."""
+
+    marks: Mapping[DirKey, Mark] = field(default_factory=dict)
+    removal_intents: RemovalIntents = field(default_factory=dict)
+    failures: Mapping[DirKey, Attempts] = field(default_factory=dict)
+    sightings: Mapping[DirKey, Sighting] = field(default_factory=dict)
+    jumps: tuple[ClockJump, ...] = ()
+    doubt: ClockDoubt | None = None
+
+    def corrected(self, at_ms: int) -> int:
+        """A recorded time, converted to the current clock."""
+        return corrected(at_ms, self.jumps)
+
+
+def queue_of(
+    dirs: Iterable[PartitionDir], recalled: Recalled, *, delay_ms: int, leftover_grace_ms: int
+) -> list[QueueEntry]:
+    """The queue of a whole inventory (`build_queue`)."""
+    return build_queue(
+        (d for d in dirs if d.kind is Kind.DELETE),
+        for_removal(recalled.marks),
+        recalled.failures,
+        recalled.removal_intents,
+        delay_ms=delay_ms,
+        leftover_grace_ms=leftover_grace_ms,
+        corrected=recalled.corrected,
+    )
 
 
 KEEP_MS = 90 * DAY_MS

@@ -333,6 +333,7 @@ def rescue(call: Call, need: str | None, execute: bool, approve: str | None, inc
         _read_what_is_here(session, call)
         take_inventory(session, call)
         facts = session.facts()
+        session.remember(facts)
         offered = plan_rescue(
             session, facts, need=wanted, approve=approve, only_due=execute, include_internal=include_internal
         )

@@ -36,7 +36,7 @@ from logagent.base.records import (
 )
 from logagent.base.sizes import NOTHING, Space
 from logagent.cleanup.execute.log_manager import TRUNCATES_HELD_SINCE, LogManager
-from logagent.cleanup.plan.due import RETRY, DuePart, what_is_due
+from logagent.cleanup.plan.due import RETRY, DuePart
 from logagent.cleanup.plan.plan import Execution, Flags, Plan, Proposal, Refusal, Waiting, action_id, plan_id
 from logagent.cleanup.rescue.rules import (
     BOOKS_BYTES,
@@ -62,6 +62,7 @@ from logagent.cleanup.rescue.rules import (
     with_approval,
     without_a_stop,
 )
+from logagent.cleanup.session.gather import own_log_dirs, rule_on_strays
 from logagent.cleanup.session.session import Session, new_uuid
 from logagent.disk.calls import Stop
 from logagent.disk.log_dir import BROKER_FILES, OpenLogDir
@@ -190,9 +191,9 @@ _Found = tuple[Step, Proposal, str | None]
 def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], list[Waiting]]:
     """Every step but doubles, before the guards check it, and what cannot be a step now. While the clock is in doubt
     nothing is due: everything would be early, and needs approval."""
-    known = session.candidates(flags=flags)
-    now, whole = (what_is_due(known, facts, new_uuid, waits_over=over) for over in (False, True))
-    doubt = session.clock_watch.doubt()
+    planner = session.planner(facts)
+    now, whole = (planner.due(flags, waits_over=over) for over in (False, True))
+    doubt = session.recalled.doubt
     why = f" ({doubt.why})" if doubt is not None else ""
     past, within = Step.STRAY_PAST_RETENTION, Step.STRAY_WITHIN_RETENTION
     found = [
@@ -208,7 +209,7 @@ def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], 
 
 def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) -> tuple[list[Offer], list[Refusal]]:
     """An orphan is removed right after it is set aside, so the checks on a stray's removal are made now."""
-    rulings = session.rule_on_strays([o.proposal.dir for o in offers if o.step is Step.ORPHAN], facts.now_ms)
+    rulings = rule_on_strays(session, [o.proposal.dir for o in offers if o.step is Step.ORPHAN], facts.now_ms)
     kept_back = [o for o in offers if o.key in rulings and not rulings[o.key].may_go]
 
     def hint(asked: str | None) -> str:
@@ -234,7 +235,7 @@ def _due_first(now: DuePart, whole: DuePart, past: Step, within: Step, setting: 
 def _duplicates(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], Duplicates]:
     """Checked only if there are any, because it reads logs. The guard checks again right before each is set aside. Also
     returns what is known of all."""
-    logs = read_as_loaded([d for pair in pairs(session.dirs) for d in pair], session.own_log_dirs(), session.calls)
+    logs = read_as_loaded([d for pair in pairs(session.dirs) for d in pair], own_log_dirs(session), session.calls)
     free = {path: room for paths, room in file_systems(session) for path in paths} if logs else {}
     decided = duplicates(session.dirs, facts, logs, session.spared, free)
     found = decided.found

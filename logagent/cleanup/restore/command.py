@@ -17,6 +17,7 @@ from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.restore.plan_restore import plan_restore
 from logagent.cleanup.restore.rules import RestoreOptions
 from logagent.cleanup.run_plan import run_plan
+from logagent.cleanup.session.recall import renamed_by
 from logagent.cleanup.session.session import Session
 from logagent.disk.wrong_user import needs_log_dirs
 from logagent.verdict.facts import Facts
@@ -60,7 +61,7 @@ def restore(call: Call, names: tuple[str, ...], plan_id: str | None, options: Re
             raise UsageError(f"--topic-name: {e}", hint="name the topic as Kafka knows it, in full") from e
 
     def make_plan(session: Session, facts: Facts) -> Plan:
-        moved = set(session.renamed_by(plan_id)) if plan_id is not None else set()
+        moved = set(renamed_by(session.journal, session.dirs, plan_id)) if plan_id is not None else set()
         candidates = [d for d in session.dirs if d.log_dir not in session.spared]
         if plan_id is not None and not moved:
             raise UsageError(f"plan {plan_id} left nothing that could be restored", hint="logagent history shows it")

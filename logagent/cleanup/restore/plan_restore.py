@@ -52,7 +52,7 @@ def plan_restore(
     """`chosen` back to their full names, marked ones first."""
     wanted = sorted(chosen, key=lambda d: (d.kind is Kind.STRAY, d.log_dir, d.name))
     zookeeper = session.target.config is not None and not session.target.server.process_roles
-    marks = session.marks()
+    marks = session.recalled.marks
     answered = _ask_settings(session, wanted, marks, options)
     why = _why_unknown(session, zookeeper=zookeeper)
     retention = Retention(session.assignments.topic_configs, answered, facts.now_ms, why)
@@ -67,7 +67,7 @@ def plan_restore(
         zookeeper=zookeeper,
         settings_as_of=_as_of(session, wanted, marks, options, answered),
     )
-    known = Wanted(wanted, session.dirs, marks, copies, session.removal_intents())
+    known = Wanted(wanted, session.dirs, marks, copies, session.recalled.removal_intents)
     proposals, refusals = restorations(known, facts, owner, options, new_uuid)
     return session.plan(proposals, refusals=refusals, facts=facts, approve=approve)
 
@@ -96,7 +96,7 @@ def _ask_leaders(
             # Of two incarnations the existing topic; the other one is refused because of its id.
             living = session.assignments.first.by_name.get(topic) if session.assignments.first is not None else None
             topic_ids[topic] = living.topic_id if living is not None and living.topic_id is not None else d.topic_id
-    reader = session.leaders() if wanted else None
+    reader = session.brokers.leaders() if wanted and session.brokers is not None else None
     return reader.epoch_ends(wanted, topic_ids) if reader is not None else {}
 
 
@@ -107,7 +107,7 @@ def _ask_settings(
     fresh the metadata log here is: it ends when its broker stopped."""
     topics = (full_topic(d, marks.get(d.key)) or options.topic for d in chosen)
     names = {topic for topic in topics if topic is not None}
-    reader = session.leaders() if names else None
+    reader = session.brokers.leaders() if names and session.brokers is not None else None
     answers = reader.topic_settings(names) if reader is not None else {}
     defaults = session.assignments.broker_defaults
     return {topic: as_answered(topic, found, defaults) for topic, found in answers.items()}

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from logagent.base.dir_names import PARTITION_METADATA, classify
 from logagent.base.errors import KafkaStorageError, UnreadableError
@@ -24,7 +25,7 @@ from logagent.kafka.files.meta_properties import parse_partition_metadata, read_
 from logagent.kafka.identity import ClusterFacts
 from logagent.kafka.image import AssignmentImage
 from logagent.verdict.evidence.version_seen import read_log_dirs_seen
-from logagent.verdict.facts import LogDirFacts, unseen_log_dirs
+from logagent.verdict.facts import Facts, LogDirFacts, unseen_log_dirs
 from logagent.verdict.without_directory import (
     Missing,
     NamedLogDirs,
@@ -34,47 +35,70 @@ from logagent.verdict.without_directory import (
     without_directory,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class MissingQuestion:
-    """`image`: the assignments that are shown, None: there are none of this cluster; `sure`: no start knows better
-    ones; `unread`: why there are none. `dirs`: all directories of the log dirs that could be read. `journal_dirs`: the
-    log dirs that the journal has entries about. `described`: asks the running broker what it has in which log dir."""
-
-    image: AssignmentImage | None
-    sure: bool
-    dirs: Iterable[PartitionDir]
-    journal_dirs: Collection[str]
-    state_dir: str | None
-    unread: str | None = None
-    described: Callable[[], Mapping[str, Collection[Partition]]] = dict
+if TYPE_CHECKING:
+    from logagent.cleanup.session.session import Session
 
 
-def inspect_missing(log_dirs: LogDirs, looked: Mapping[str, LogDirFacts], asked: MissingQuestion) -> Missing:
-    """What has no directory in the log dirs that a start would use, and where that is or may be."""
-    target, cluster, image = log_dirs.target, log_dirs.cluster, asked.image
-    unread = asked.unread
+NOT_ALL_LISTED = "not all directories were listed"
+
+
+def missing(session: Session, facts: Facts) -> Missing:
+    """What a start would make anew, and where it is or may be. Assignments too old for verdicts count too: nothing is
+    done because of it."""
+    read, whole = session.assignments, session.inventory.whole
+    image, unread = (read.shown, "; ".join(read.problems) or None) if whole else (None, NOT_ALL_LISTED)
+    return inspect_missing(
+        session.log_dirs,
+        facts.log_dirs,
+        image,
+        read.shown_is_sure,
+        session.dirs,
+        session.journal.log_dirs() if session.journal_problem is None else (),
+        session.state_dir,
+        unread=unread,
+        described=session.brokers.described if session.brokers is not None else dict,
+    )
+
+
+def inspect_missing(
+    log_dirs: LogDirs,
+    looked: Mapping[str, LogDirFacts],
+    image: AssignmentImage | None,
+    sure: bool,
+    dirs: Iterable[PartitionDir],
+    journal_dirs: Collection[str],
+    state_dir: str | None,
+    *,
+    unread: str | None = None,
+    described: Callable[[], Mapping[str, Collection[Partition]]] = dict,
+) -> Missing:
+    """What has no directory in the log dirs that a start would use, and where that is or may be.
+
+    `image`: the assignments that are shown, None: there are none of this cluster; `sure`: no start knows better ones;
+    `unread`: why there are none. `dirs`: all directories of the log dirs that could be read. `journal_dirs`: the log
+    dirs that the journal has entries about. `described`: asks the running broker what it has in which log dir."""
+    target, cluster = log_dirs.target, log_dirs.cluster
     if image is not None and (cluster.cluster_id is None or image.cluster_id != cluster.cluster_id):
         image, unread = None, "the assignments that were read are not known to be of this cluster"
     used = {path: f for path, f in looked.items() if not f.quarantine and path not in target.unconfigured}
     missing = None
     if image is not None:
-        missing = without_directory(image, cluster.node_id, (d for d in asked.dirs if d.log_dir in used))
-    seen = read_log_dirs_seen(asked.state_dir, cluster.cluster_id, cluster.node_id)
+        missing = without_directory(image, cluster.node_id, (d for d in dirs if d.log_dir in used))
+    seen = read_log_dirs_seen(state_dir, cluster.cluster_id, cluster.node_id)
     doubt = f"{seen.file}, which says which log dirs this broker has, {seen.unread}" if seen.unread else None
     named = NamedLogDirs(
         {path: f.directory_id for path, f in used.items() if f.directory_id is not None},
         (*unseen_log_dirs(used.values()), *target.left_out),
         target.config is not None,
-        asked.sure,
+        sure,
         doubt,
         unread,
     )
     if target.config is None or (missing is not None and not missing):
         return sort_missing(missing, (), named)
     ids = {path: id_ for path, id_ in seen.dirs.items() if id_ is None or id_ not in named.ids.values()}
-    served, running = _in_use(log_dirs, looked, asked.described)
-    known_by = dict.fromkeys(sorted(asked.journal_dirs), "the journal")
+    served, running = _in_use(log_dirs, looked, described)
+    known_by = dict.fromkeys(sorted(journal_dirs), "the journal")
     known_by |= dict.fromkeys(target.unconfigured, "--log-dir") | dict.fromkeys(ids, seen.file or "the state dir")
     known_by |= running
     for path in [*used, *target.left_out, *target.spared, *(p for p in seen.dirs if p not in ids)]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from logagent.base.clock import Clock
 from logagent.base.config.settings import Settings
@@ -25,10 +26,12 @@ from logagent.cleanup.state.reserve import keep_reserve
 from logagent.disk.calls import DirectCalls, DiskCalls
 from logagent.disk.log_dir import LogDirFailures
 from logagent.disk.scan import LogDirInventory
-from logagent.kafka.files.log_extent import SegmentReadings
 from logagent.kafka.identity import JournalHost, MetaRead, foreign_journal
 from logagent.kafka.processes.target import Target
-from logagent.verdict.evidence.copy_reads import CYCLE_BYTES, CopyReads
+from logagent.verdict.clock_doubt import reaching_back
+
+if TYPE_CHECKING:
+    from logagent.kafka.files.log_extent import SegmentReadings
 
 
 def forget_failures_of_removed(session: Session) -> None:
@@ -45,7 +48,7 @@ def forget_old_actions(session: Session) -> int:
     """After a full inventory: forget old settled actions that nothing needs; returns how many. Raises JournalError."""
     there = session.journal.inodes_of(session.of_kind(Kind.STRAY, Kind.DELETE))
     # A record of the last day counts as such even if it was written by the clock before a jump.
-    a_day_ago = session.clock_watch.reaching_back(session.clock.now_ms() - DAY_MS)
+    a_day_ago = reaching_back(session.clock.now_ms() - DAY_MS, session.clock_watch.jumps())
     ids = forgettable(session.journal.settled(), there, _scanned(session), a_day_ago + DAY_MS)
     session.journal.forget(ids)
     return len(ids)
@@ -57,7 +60,7 @@ def _scanned(session: Session) -> frozenset[str]:
     An empty mount point does not count: without `meta.properties` it is unknown whose it is. A quarantine directory,
     which has none, counts only while no log dir is missing.
     """
-    opened, cluster = session.log_dirs.opened().keys() & session.inventories.keys(), session.log_dirs.cluster
+    opened, cluster = session.log_dirs.opened().keys() & session.inventory.by_log_dir.keys(), session.log_dirs.cluster
     strange = cluster.problems.keys() - cluster.by_node
     whole = not strange and all(path in opened for path in session.target.log_dirs)
     return frozenset(path for path in opened if (whole if path in session.log_dirs.quarantine else path not in strange))
@@ -128,9 +131,7 @@ def open_session(
             journal = stack.enter_context(Journal.empty())
         no_journal = Reason(str(problem), problem.hint or _REPAIR) if problem is not None else None
         session = Session(target, settings, clock, log_dirs, journal, act, actor, no_journal, state_dir=directory)
-        session.known = shared.known
-        if shared.segments_read is not None:
-            session.reads = CopyReads(shared.segments_read, left=CYCLE_BYTES)
+        session.known, session.segments_read = shared.known, shared.segments_read
         stack.callback(lambda: session.assignments.close())
         stack.callback(session.close_questions)
         yield session

@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from shlex import quote
 from types import TracebackType
@@ -121,16 +121,6 @@ PROC_SECONDS = 60.0
 HOLDS_LEAST_SECONDS, HOLDS_MOST_SECONDS, HOLDS_COSTS = 1.0, 5.0, 50
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenFilesScan:
-    """`until`: on the monotonic clock. `locks`: who had the locks then, by log dir."""
-
-    found: OpenFiles
-    unreadable: str | None
-    locks: Mapping[str, object]
-    until: float
-
-
 class LogDirs:
     """The log dirs of one broker, held open for one session; a context manager.
 
@@ -162,7 +152,8 @@ class LogDirs:
         self.second_paths: dict[str, str] = {}
         self._unopened: dict[str, str] = {}
         self._unread: dict[str, str] = {}
-        self._last_look: _OpenFilesScan | None = None
+        # What was open, or why that could not be read; who had the locks then; until when (monotonic) that holds.
+        self._last_scan: tuple[tuple[OpenFiles, str | None], Mapping[str, object], float] | None = None
         self._stop_listening: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
@@ -327,23 +318,19 @@ class LogDirs:
     def _seen_open(self, how: Literal["now", "held", "no"]) -> tuple[OpenFiles, str | None]:
         if how == "now":
             return self._open_files(self.opened())
-        locks = self._locks()
-        last, began = self._last_look, self.clock.monotonic()
+        # Who has each lock, told apart from a later process with the same PID; None: nobody. What is not known is told
+        # apart, too, by never being the same twice.
+        locks = self.calls.call_each({path: partial(_lock_of, log_dir) for path, log_dir in self.online().items()})
+        last, began = self._last_scan, self.clock.monotonic()
         if how == "no" and len({lock is None for lock in locks.values()}) <= 1:
             return OpenFiles(), "nobody asked what processes have open"
-        if how == "held" and last is not None and began < last.until and locks == last.locks:
-            return last.found, last.unreadable
-        found, unreadable = self._open_files(self.opened())
+        if how == "held" and last is not None and began < last[2] and locks == last[1]:
+            return last[0]
+        scanned = self._open_files(self.opened())
         ended = self.clock.monotonic()
         holds = min(max(HOLDS_LEAST_SECONDS, HOLDS_COSTS * (ended - began)), HOLDS_MOST_SECONDS)
-        self._last_look = _OpenFilesScan(found, unreadable, locks, ended + holds)
-        return found, unreadable
-
-    def _locks(self) -> dict[str, object]:
-        """By log dir, who has its lock, told apart from a later process with the same PID; None: nobody. Also
-        everything that is not known is told apart, by never being the same twice."""
-        looked = self.calls.call_each({path: partial(_lock_of, log_dir) for path, log_dir in self.online().items()})
-        return dict(looked)
+        self._last_scan = scanned, locks, ended + holds
+        return scanned
 
     def _open_files(self, log_dirs: Mapping[str, OpenLogDir]) -> tuple[OpenFiles, str | None]:
         """What processes have open below `log_dirs`; anything on a disk that may hang is not touched."""

@@ -6,16 +6,19 @@ Kafka's `LogManager.asyncDelete`, as a plan: what `logagent delete` renames. `Lo
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from logagent.base.records import Kind, TopicPartition
+from logagent.base.records import DirKey, Kind, TopicPartition
 from logagent.cleanup.plan.due import until_counted
 from logagent.cleanup.plan.plan import NO_FLAGS, Flags, Plan
 from logagent.cleanup.plan.proposals import find_partitions, rename_away
 from logagent.cleanup.plan.queue import full_topic
+from logagent.cleanup.session.recall import by_todays_clock
 from logagent.cleanup.session.session import Session, new_uuid
 from logagent.verdict.facts import Facts
+from logagent.verdict.sightings import Sighting, orphans_seen
+from logagent.verdict.sightings import count_sightings as sightings_with
 
 
 def async_delete(
@@ -46,7 +49,7 @@ def async_delete(
         )
         for d in sorted(found, key=lambda d: d.key)
     ]
-    marks = session.marks()
+    marks = session.recalled.marks
     named = [d for d in session.of_kind(Kind.STRAY) if d.name in strays]
     for d in sorted(named, key=lambda d: d.key):
         mark = rename_away(d, is_stray=False, reason="asked for", new_uuid=new_uuid, flags=flags)
@@ -75,13 +78,34 @@ def plan_cleanup(
         # it.
         facts = session.facts()
     flags = Flags(include_internal=include_internal)
-    due = session.due(facts, sightings=session.count_sightings(facts), flags=flags)
+    due = session.planner(facts).due(flags, sightings=count_sightings(session, facts))
     return session.plan(due.proposals, due.waiting, facts=facts, approve=approve)
+
+
+def count_sightings(session: Session, facts: Facts) -> Mapping[DirKey, Sighting]:
+    """Every orphan with the number of its sightings, this inventory included, and the first one's time by the current
+    clock.
+
+    While the clock is in doubt nothing counts. Only a session that acts remembers the sightings.
+    """
+    recalled, journal = session.recalled, session.journal
+    complete = frozenset(session.log_dirs.online()) & session.inventory.by_log_dir.keys()
+    if recalled.doubt is not None or not session.assignments.usable:
+        complete = frozenset()
+    known = journal.sightings()
+    counted = sightings_with(known, orphans_seen(session.dirs, facts), complete, facts.now_ms)
+    todays = by_todays_clock(counted, recalled.jumps)
+    if session.acting:
+        session.clock_watch.note()
+        if counted != known:
+            journal.replace_sightings(counted.values())
+        session.recalled = replace(recalled, sightings=todays)
+    return todays
 
 
 def plan_ahead(session: Session, facts: Facts) -> Plan:
     """What `plan_cleanup` would plan now, for information only: no sighting counts."""
-    due = session.due(facts)
+    due = session.planner(facts).due()
     return session.plan(due.proposals, due.waiting, facts=facts)
 
 
@@ -91,7 +115,7 @@ def plan_queue(session: Session, facts: Facts, *, host_counted: bool) -> Plan:
     host_counted: `facts` cover the whole host. If they do not (no full inventory was taken yet), only what the blast
     radius has already counted is removed now; the rest waits for the inventory.
     """
-    marked = session.due(facts).marked
+    marked = session.planner(facts).due().marked
     if not host_counted:
         marked = until_counted(marked, facts)
         facts = replace(facts, partition_dirs=sys.maxsize, partition_bytes=sys.maxsize)

@@ -52,8 +52,7 @@ from logagent.cleanup.state.reserve import (
 )
 from logagent.kafka.identity import JournalHost
 from logagent.verdict.clock_doubt import ClockDoubt, ClockJump, Clocks
-from logagent.verdict.facts import RecentAction
-from logagent.verdict.serving import SeenHolder
+from logagent.verdict.facts import RecentAction, SeenHolder
 from logagent.verdict.sightings import Sighting
 
 __all__ = [

@@ -23,6 +23,7 @@ from logagent.base.config.settings import Settings
 from logagent.base.errors import Busy, LogAgentError
 from logagent.base.times import DAY_MS, instant, rfc3339
 from logagent.cleanup.plan.plan import Plan
+from logagent.cleanup.session.recall import restored_topics
 from logagent.cleanup.session.session import Session
 from logagent.cleanup.state.executor_lock import ExecutorLock
 from logagent.deletion.agent.directories import DirectoryRun, refuse_all, topic_answers, updated
@@ -281,10 +282,10 @@ class RequestBox:
             return []
         memory = self._memory()
         before = copy.deepcopy(memory)
-        is_sure = self._problem is None and session.clock_watch.doubt() is None
+        is_sure = self._problem is None and session.recalled.doubt is None
         memory.meet(filed, self.clock.now_ms(), is_sure=is_sure)
-        memory.end_restored(session.restored_topics())
-        if session.whole and facts.not_seen() is None:
+        memory.end_restored(restored_topics(session.journal))
+        if session.inventory.whole and facts.not_seen() is None:
             memory.forget_words((d.topic_id for d in session.dirs), filed)
         if memory != before:
             memory.save(self.state_dir)
@@ -361,8 +362,8 @@ class RequestBox:
         JournalError."""
         memory, filed = self._memory(), self._filed_before
         at, hidden = rfc3339(facts.now_ms), facts.not_seen()
-        offline = tuple(sorted(f.path for f in facts.log_dirs.values() if f.path not in session.inventories))
-        online = session.whole and hidden is None
+        offline = tuple(sorted(f.path for f in facts.log_dirs.values() if f.path not in session.inventory.by_log_dir))
+        online = session.inventory.whole and hidden is None
         since = self._log_dirs.since if self._log_dirs is not None and self._log_dirs.all_online else at
         topics = topic_answers(memory, filed, session, facts, plan)
         rows = {

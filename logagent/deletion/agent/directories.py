@@ -22,7 +22,7 @@ from logagent.cleanup.plan.assemble import BlastRadius, within_limits
 from logagent.cleanup.plan.plan import Execution, Flags, Plan, Proposal, Refusal, action_id
 from logagent.cleanup.plan.proposals import rename_away
 from logagent.cleanup.plan.queue import RemovalIntents, full_topic, marked_at_ms, removal_has_started
-from logagent.cleanup.session.dir_history import actor_of
+from logagent.cleanup.session.recall import actor_of
 from logagent.cleanup.session.session import Session, new_uuid
 from logagent.cleanup.state.journal import Entry
 from logagent.deletion.agent.memory import APART_MS, Refused, RequestMemory, Row, Word, difference, is_final, row_key
@@ -85,9 +85,9 @@ class DirectoryRun:
 
     def __post_init__(self) -> None:
         self._places = Places.of(self.session.dirs)
-        self._marks = self.session.marks()
+        self._marks = self.session.recalled.marks
         self._restores = self.session.journal.restores()
-        self._intents = self.session.removal_intents()
+        self._intents = self.session.recalled.removal_intents
 
     def run(self, rows: Sequence[RequestedDirectory]) -> dict[str, Row]:
         """Carry out `rows`, those of this node. Raises JournalError."""
@@ -177,7 +177,7 @@ class DirectoryRun:
         hidden = self.facts.not_seen()
         if hidden is not None:
             return self._waits(row, hidden.fact, hidden.hint)
-        if not self.session.whole:
+        if not self.session.inventory.whole:
             return self._waits(row, "not every directory was looked at")
         ours = {posixpath.normpath(path) for path in (*self.facts.log_dirs, *self.facts.left_out)}
         if posixpath.normpath(row.log_dir) not in ours:
@@ -226,7 +226,7 @@ class DirectoryRun:
         if self.renames_only:
             return self._waits(row, "the daemon removes strays, not prestart")
         mark = self._marks.get(d.key)
-        due = marked_at_ms(d, mark, self.session.clock_watch.corrected) + self.session.settings.cleanup.stray_retention
+        due = marked_at_ms(d, mark, self.session.recalled.corrected) + self.session.settings.cleanup.stray_retention
         started = removal_has_started(d, self._intents)
         if due > self.facts.now_ms and not started:
             why = None if "no-retention" not in approvals or row.only_copy else self.why_not_at_once()
@@ -249,7 +249,7 @@ class DirectoryRun:
     ) -> dict[str, DirectoryAnswer]:
         if not proposals:
             return {}
-        doubt = self.session.clock_watch.doubt()
+        doubt = self.session.recalled.doubt
         if doubt is not None:
             return {key: self._waits(rows[key], doubt.why) for key in proposals}
         plan = self.plan = self.session.plan(list(proposals.values()), facts=self.facts)
@@ -280,7 +280,7 @@ class DirectoryRun:
     def _leaves_nothing(self, plan: Plan) -> Refusal | None:
         """No request, however approved, takes the last assigned directory of a host (or acts if none is known)."""
         taken = {p.dir.key for p in plan.actions if p.dir.kind in LIVE_KINDS}
-        if not taken or any(key not in taken for key in self.facts.assigned_dirs):
+        if not taken or any(key not in taken for key in self.facts.assigned_dirs()):
             return None
         fact = "it would leave this host without any assigned partition dir"
         return Refusal("", "", "blast-radius", fact, "delete these on the host: logagent cleanup --execute --approve")
@@ -337,7 +337,7 @@ def updated(rows: Mapping[str, Row], session: Session, facts: Facts, request: Re
             continue
         d = places.same(row.topic_id, row.partition, row.inode)
         if d is None:
-            if session.whole and facts.not_seen() is None:
+            if session.inventory.whole and facts.not_seen() is None:
                 now[key] = replace(row, answer=replace(row.answer, result="removed"))
             continue
         if d.name == row.answer.new_name:
@@ -410,7 +410,8 @@ def topic_answers(
             found[d.topic_id].append(d)
     freed = session.journal.removed_bytes(found)
     unseen = facts.not_seen()
-    hidden = unseen.fact if unseen is not None else None if session.whole else "not every directory was looked at"
+    whole = session.inventory.whole
+    hidden = unseen.fact if unseen is not None else None if whole else "not every directory was looked at"
     words, unread = memory.may_go(), _unread(session.dirs)
     return {
         number: tuple(

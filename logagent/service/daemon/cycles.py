@@ -26,6 +26,7 @@ from logagent.cleanup.plan.plan import Execution, Plan, Proposal, action_id
 from logagent.cleanup.plan.queue import QueueEntry
 from logagent.cleanup.session.open_session import Shared, forget_failures_of_removed, forget_old_actions, open_session
 from logagent.cleanup.session.plan_cleanup import plan_ahead, plan_cleanup, plan_queue
+from logagent.cleanup.session.recall import end_permissions, open_exchanges, restored_topics
 from logagent.cleanup.session.session import Session
 from logagent.cleanup.state.executor_lock import somebody_waits
 from logagent.disk.calls import DirectCalls, DiskCalls
@@ -66,16 +67,16 @@ class CycleNotes:
             "next_due_ms": min(later) if later else None,
             "assignments": _assignments(session),
             "kafka": _kafka(session, self.facts),
-            "clock_doubt": doubt.why if (doubt := session.clock_watch.doubt()) is not None else None,
+            "clock_doubt": doubt.why if (doubt := session.recalled.doubt) is not None else None,
         }
         if self.job != "queue":
             self.seen |= {
                 "ledgers": _ledgers(session, self.facts),
-                "sharing": sharing(self.facts.log_dirs, session.inventories),
+                "sharing": sharing(self.facts.log_dirs, session.inventory.by_log_dir),
                 "directories": dict(Counter((d.log_dir, d.kind.value) for d in session.dirs)),
                 "orphans": _orphans(session, self.facts),
                 "reclaimable": _reclaimable(session, self.plan, self.execution),
-                "open_exchanges": tuple(session.open_exchanges()),
+                "open_exchanges": tuple(open_exchanges(session.journal, session.dirs)),
             }
 
     def summary(self, clock: Clock) -> CycleSummary:
@@ -137,7 +138,7 @@ def _kafka(session: Session, facts: Facts) -> KafkaSummary:
 
 
 def _ledgers(session: Session, facts: Facts) -> dict[str, dict[str, int]]:
-    found = ledgers_of(facts.log_dirs, session.inventories)
+    found = ledgers_of(facts.log_dirs, session.inventory.by_log_dir)
     return {path: figures for path, figures in found.items() if path in session.log_dirs.online()}
 
 
@@ -326,6 +327,7 @@ class Cycles:
         session.read_assignments()
         session.take_inventory(self._progress(self._stop_or_yield(self.aborting)))
         cycle.facts = facts = session.facts()
+        session.remember(facts)
         self.totals = HostTotals(facts.partition_dirs, facts.partition_bytes)
         self.inventory_taken(session, facts)
 
@@ -342,7 +344,7 @@ class Cycles:
         self._take_inventory(cycle, session)
         assert cycle.facts is not None
         try:
-            in_doubt = session.clock_watch.doubt() is not None
+            in_doubt = session.recalled.doubt is not None
             cycle.plan = plan_cleanup(session, cycle.facts)
         except LogAgentError:
             self.planned(session, cycle.facts, None)
@@ -362,6 +364,7 @@ class Cycles:
             self._progress(self._stop_or_yield(self.aborting)), only=lambda name: name.endswith(DELETE_SUFFIX)
         )
         facts = session.facts()
+        session.remember(facts)
         if self.totals is not None:
             facts = replace(
                 facts,
@@ -401,9 +404,11 @@ class Cycles:
 
             with suppress(JournalError):  # a memory that cannot be read: the look for requests says so
                 memory = RequestMemory.load(self.state_dir, self.clock.now_ms())
-                memory.end_restored(session.restored_topics())
-                session.end_permissions(cycle.facts, memory.is_cancelled)
-                due = removals_by_request(cycle.plan, memory, session.marks(), cycle.facts, session.limits)
+                memory.end_restored(restored_topics(session.journal))
+                is_all = session.inventory.whole and cycle.facts.not_seen() is None
+                end_permissions(session.journal, session.dirs if is_all else None, memory.is_cancelled)
+                marks, limits = session.recall().marks, session.planner(cycle.facts).limits
+                due = removals_by_request(cycle.plan, memory, marks, cycle.facts, limits)
         return session.plan(due, facts=cycle.facts)
 
     def _stop_or_yield(self, stop: Callable[[], bool]) -> StopOrYield:

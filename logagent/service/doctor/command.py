@@ -30,7 +30,7 @@ from logagent.base.linux.child import Credentials, ask_as, real_path, unlistable
 from logagent.base.reason import Reason
 from logagent.base.records import Health, Holder, HolderState, PartitionDir
 from logagent.base.times import rfc3339, rfc3339_or_none
-from logagent.cleanup.session.left_log_dirs import MissingQuestion, inspect_missing
+from logagent.cleanup.session.left_log_dirs import inspect_missing
 from logagent.cleanup.session.opened_log_dirs import LogDirs, forgotten_log_dir
 from logagent.cleanup.state.peek import inspect_journal
 from logagent.disk.bounded_calls import BoundedCalls
@@ -357,8 +357,8 @@ def _inspect_missing(
         nowhere = Holder(HolderState.UNREADABLE)
         looked |= {path: LogDirFacts(path, None, Health.OFFLINE, None, nowhere) for path in silent}
         image, sure = (read.shown, read.shown_is_sure) if read is not None else (None, False)
-        asked = MissingQuestion(image, sure, dirs, inspect_journal(state_dir).log_dirs, state_dir)
-        return inspect_missing(opened, looked, asked)
+        known = inspect_journal(state_dir).log_dirs
+        return inspect_missing(opened, looked, image, sure, dirs, known, state_dir)
 
 
 def _named_dirs(log_dir: OpenLogDir) -> list[PartitionDir]:

@@ -287,6 +287,7 @@ class _Run:
                 self._read_assignments(session)
                 session.take_inventory()
                 facts = session.facts()
+                session.remember(facts)
                 say_where_they_end(session, self.call)
                 prestart = plan_prestart(session, facts)
                 self._check(session)
@@ -367,7 +368,7 @@ class _Run:
         used: the budget is spent, and `stop` says so."""
         try:
             with reading_at_most(self._left()):
-                return session.facts_to_act(dirs)
+                return session.again(dirs)
         except BudgetSpent:
             return last
 

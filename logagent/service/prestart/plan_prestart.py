@@ -17,10 +17,10 @@ from types import FrameType
 from logagent.base.records import ActionKind, DirKey
 from logagent.base.sizes import NOTHING, Space
 from logagent.cleanup.execute.log_manager import LogManager
-from logagent.cleanup.plan.due import what_is_due
 from logagent.cleanup.plan.plan import Execution, Plan, Proposal, Waiting
 from logagent.cleanup.plan.proposals import rename_away
 from logagent.cleanup.rescue.plan_rescue import free_room, room_given_back
+from logagent.cleanup.session.gather import reads_of
 from logagent.cleanup.session.session import Session, new_uuid
 from logagent.service.prestart.rules import StartRoom, room_to_start, still_lacking, to_make_room, until_it_starts
 from logagent.verdict.evidence.copy_reads import PRESTART_BYTES
@@ -75,9 +75,9 @@ class Prestart:
 def plan_prestart(session: Session, facts: Facts) -> Prestart:
     """What is due and can be renamed now; on a file system with too little space for a start, what is due is removed
     first."""
-    session.ask_leaders, session.reads.left = False, PRESTART_BYTES
-    known = session.candidates()
-    due = what_is_due(known, facts, new_uuid)
+    session.ask_leaders, reads_of(session).left = False, PRESTART_BYTES
+    planner = session.planner(facts)
+    due = planner.due()
     inside = [p for p in due.strays.due if not facts.log_dirs[p.dir.log_dir].quarantine]
     renames = [*due.orphans.due, *(as_mark(p, new_uuid) for p in inside)]
     waiting = [w for w in due.strays.waiting if not facts.log_dirs[w.log_dir].quarantine]
@@ -85,7 +85,7 @@ def plan_prestart(session: Session, facts: Facts) -> Prestart:
     lacking = lacks(session)
     if not lacking:
         return Prestart(_without_approval(session.plan(renames, waiting, facts=facts)))
-    whole = what_is_due(known, facts, new_uuid, waits_over=True).marked.due
+    whole = planner.due(waits_over=True).marked.due
     removals = [*due.marked.due, *due.strays.due]
     return _making_room(session, facts, removals, whole, renames, [*waiting, *due.marked.waiting], lacking)
 
@@ -103,10 +103,11 @@ def _making_room(
     due = [p for p in due if p.dir.device in lacking]
     removing = {p.key: p for p in (*marked, *due)}
     whole = session.plan([*removing.values(), *renames], facts=facts)
+    limits = session.planner(facts).limits
     passed = {p.key: p for p in whole.actions if p.action is ActionKind.REMOVE}
     renamed = [p for p in whole.actions if p.action is not ActionKind.REMOVE]
     gains = room_given_back(session, facts, [p.dir for p in passed.values()])
-    found = to_make_room([p for p in due if p.key in passed], renamed, lacking, gains, facts, session.limits)
+    found = to_make_room([p for p in due if p.key in passed], renamed, lacking, gains, facts, limits)
     refused = {p.key for p in due} - {p.key for p in renames}
     refusals = [r for r in whole.refusals if r.key in refused]
     if found.stop is not None:

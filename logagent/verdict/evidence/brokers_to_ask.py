@@ -8,7 +8,7 @@ on this host has for them. Whoever answers has to be proven ours first (`kafka.i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +200,7 @@ def brokers_to_ask(
     target: Target,
     settings: Settings,
     host: Host,
-    dirs: list[PartitionDir],
+    dirs: Sequence[PartitionDir],
     log_dirs: Mapping[str, LogDirFacts],
     now_ms: int,
 ) -> BrokersToAsk:

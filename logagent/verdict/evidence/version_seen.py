@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from typing import Any, TypeVar
 
 from logagent.base.errors import UnreadableError
 from logagent.base.files.safe_open import FileLimit, bounded, parse_json, read_regular
@@ -23,29 +24,45 @@ from logagent.kafka.identity import BrokerPlace, LogDirsSeen
 from logagent.kafka.lineage import NOTHING_REMEMBERED, LogPoint, Remembered
 
 BROKERS_FILE_NAME = "brokers-seen.json"
-_BROKERS_LIMIT = FileLimit(BROKERS_FILE_NAME, 1 << 20)
+LINEAGE_FILE_NAME = "metadata-seen.json"
+LOG_DIRS_FILE_NAME = "log-dirs-seen.json"
+FILE_NAME = "version-seen.json"
+_LARGEST = {BROKERS_FILE_NAME: 1 << 20, LINEAGE_FILE_NAME: 64 << 20, LOG_DIRS_FILE_NAME: 1 << 20, FILE_NAME: 1 << 16}
+T = TypeVar("T")
+
+
+def _read(path: str, parse: Callable[[Any], T]) -> tuple[T | None, str | None]:
+    """What `parse` makes of the file's document; None, with the reason, if it is there and counts for nothing."""
+    name = os.path.basename(path)
+    try:
+        return parse(parse_json(read_regular(path, FileLimit(name, _LARGEST[name])), integers=bounded)), None
+    except (FileNotFoundError, NotADirectoryError):
+        return None, None
+    except OSError as e:
+        return None, f"cannot be read: {e.strerror or e}"
+    except (UnreadableError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return None, "is damaged"
+
+
+def _write(state_dir: str, name: str, document: Mapping[str, Any]) -> None:
+    """Replace the whole file. If it cannot be written, what was known before counts; nothing else follows."""
+    with suppress(OSError), whole_file(os.path.join(state_dir, name), mode=0o640) as file:
+        file.write(json.dumps(document).encode())
 
 
 def read_brokers_seen(state_dir: str, cluster_id: str | None) -> frozenset[BrokerPlace]:
     """The brokers of `cluster_id`; empty if the file has none for it."""
-    try:
-        document = parse_json(read_regular(os.path.join(state_dir, BROKERS_FILE_NAME), _BROKERS_LIMIT))
+
+    def parse(document: Any) -> frozenset[BrokerPlace]:
         if cluster_id is None or document["cluster_id"] != cluster_id:
             return frozenset()
-        places = [(int(node_id), str(host), int(port)) for node_id, host, port in document["brokers"]]
-    except (OSError, UnreadableError, ValueError, TypeError, KeyError, OverflowError):
-        return frozenset()
-    return frozenset(BrokerPlace(*place) for place in places)
+        return frozenset(BrokerPlace(int(id_), str(host), int(port)) for id_, host, port in document["brokers"])
+
+    return _read(os.path.join(state_dir, BROKERS_FILE_NAME), parse)[0] or frozenset()
 
 
 def write_brokers_seen(state_dir: str, cluster_id: str, places: frozenset[BrokerPlace]) -> None:
-    """Replace the whole file. If it cannot be written, less can be proved later; nothing else follows."""
-    with suppress(OSError), whole_file(os.path.join(state_dir, BROKERS_FILE_NAME), mode=0o640) as file:
-        file.write(json.dumps({"cluster_id": cluster_id, "brokers": sorted(places)}).encode())
-
-
-LINEAGE_FILE_NAME = "metadata-seen.json"
-_LINEAGE_LIMIT = FileLimit(LINEAGE_FILE_NAME, 64 << 20)
+    _write(state_dir, BROKERS_FILE_NAME, {"cluster_id": cluster_id, "brokers": sorted(places)})
 
 
 def read_lineage(state_dir: str | None, cluster_id: str | None, node_id: int | None) -> Remembered:
@@ -53,36 +70,27 @@ def read_lineage(state_dir: str | None, cluster_id: str | None, node_id: int | N
     if state_dir is None:
         return NOTHING_REMEMBERED
     path = os.path.join(state_dir, LINEAGE_FILE_NAME)
-    try:
-        found = parse_json(read_regular(path, _LINEAGE_LIMIT), integers=bounded)
-        if (found["cluster_id"], found["node_id"]) != (cluster_id, node_id):
+
+    def parse(document: Any) -> Remembered:
+        if (document["cluster_id"], document["node_id"]) != (cluster_id, node_id):
             return Remembered(file=path)
-        crc = None if found["crc"] is None else int(found["crc"])
-        point = LogPoint(int(found["offset"]), int(found["epoch"]), crc)
-        other = found.get("other_history")
-        ids = frozenset(map(str, found["topic_ids"]))
+        crc = None if document["crc"] is None else int(document["crc"])
+        point = LogPoint(int(document["offset"]), int(document["epoch"]), crc)
+        other = document.get("other_history")
+        ids = frozenset(map(str, document["topic_ids"]))
         return Remembered(point, ids, file=path, other_history=None if other is None else str(other))
-    except (FileNotFoundError, NotADirectoryError):
-        return Remembered(file=path)
-    except OSError as e:
-        return Remembered(unread=f"{path}, which says what it was like, cannot be read: {e.strerror or e}", file=path)
-    except (UnreadableError, ValueError, TypeError, KeyError, OverflowError):
-        return Remembered(unread=f"{path}, which says what it was like, is damaged", file=path)
+
+    known, why = _read(path, parse)
+    unread = None if why is None else f"{path}, which says what it was like, {why}"
+    return known or Remembered(unread=unread, file=path)
 
 
 def write_lineage(state_dir: str, cluster_id: str, node_id: int, known: Remembered) -> None:
-    """Replace the whole file. If it cannot be written, an older record is compared with later; nothing else follows."""
-    if known.point is None:
-        return
-    point = known.point
-    document = {"cluster_id": cluster_id, "node_id": node_id, "offset": point.offset, "epoch": point.epoch}
-    document |= {"crc": point.crc, "topic_ids": sorted(known.topic_ids), "other_history": known.other_history}
-    with suppress(OSError), whole_file(os.path.join(state_dir, LINEAGE_FILE_NAME), mode=0o640) as file:
-        file.write(json.dumps(document).encode())
-
-
-LOG_DIRS_FILE_NAME = "log-dirs-seen.json"
-_LOG_DIRS_LIMIT = FileLimit(LOG_DIRS_FILE_NAME, 1 << 20)
+    if known.point is not None:
+        point = known.point
+        document = {"cluster_id": cluster_id, "node_id": node_id, "offset": point.offset, "epoch": point.epoch}
+        seen = {"crc": point.crc, "topic_ids": sorted(known.topic_ids), "other_history": known.other_history}
+        _write(state_dir, LINEAGE_FILE_NAME, document | seen)
 
 
 def read_log_dirs_seen(state_dir: str | None, cluster_id: str | None, node_id: int | None) -> LogDirsSeen:
@@ -91,26 +99,23 @@ def read_log_dirs_seen(state_dir: str | None, cluster_id: str | None, node_id: i
     if state_dir is None:
         return LogDirsSeen()
     path = os.path.join(state_dir, LOG_DIRS_FILE_NAME)
-    try:
-        document = parse_json(read_regular(path, _LOG_DIRS_LIMIT), integers=bounded)
-        remembered, node = str(document["cluster_id"]), int(document["node_id"])
+
+    def parse(document: Any) -> LogDirsSeen:
         dirs = {str(name): None if id_ is None else str(id_) for name, id_ in document["log_dirs"].items()}
-    except (FileNotFoundError, NotADirectoryError):
-        return LogDirsSeen(file=path)
-    except OSError as e:
-        return LogDirsSeen(file=path, unread=f"cannot be read: {e.strerror or e}")
-    except (UnreadableError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        return LogDirsSeen(file=path, unread="is damaged")
-    if (remembered and cluster_id not in (None, remembered)) or node_id not in (None, node):
-        return LogDirsSeen(file=path)
-    return LogDirsSeen(dirs, path)
+        return LogDirsSeen(dirs if _may_be_of(document, cluster_id, node_id) else {}, path)
+
+    known, why = _read(path, parse)
+    return known or LogDirsSeen(file=path, unread=why)
+
+
+def _may_be_of(document: Any, cluster_id: str | None, node_id: int | None) -> bool:
+    """Before 2.4 there was no cluster id to remember."""
+    remembered, node = str(document["cluster_id"]), int(document["node_id"])
+    return (not remembered or cluster_id in (None, remembered)) and node_id in (None, node)
 
 
 def write_log_dirs_seen(state_dir: str, cluster_id: str, node_id: int, dirs: Mapping[str, str | None]) -> None:
-    """Replace the whole file. If it cannot be written, what was known before counts; nothing else follows."""
-    document = {"cluster_id": cluster_id, "node_id": node_id, "log_dirs": dict(dirs)}
-    with suppress(OSError), whole_file(os.path.join(state_dir, LOG_DIRS_FILE_NAME), mode=0o640) as file:
-        file.write(json.dumps(document).encode())
+    _write(state_dir, LOG_DIRS_FILE_NAME, {"cluster_id": cluster_id, "node_id": node_id, "log_dirs": dict(dirs)})
 
 
 def forget_other_log_dirs(state_dir: str, named: Collection[str]) -> list[str]:
@@ -122,7 +127,7 @@ def forget_other_log_dirs(state_dir: str, named: Collection[str]) -> list[str]:
         return []
     path = os.path.join(state_dir, LOG_DIRS_FILE_NAME)
     try:
-        document = parse_json(read_regular(path, _LOG_DIRS_LIMIT), integers=bounded)
+        document = parse_json(read_regular(path, FileLimit(LOG_DIRS_FILE_NAME, 1 << 20)), integers=bounded)
         kept = {name: id_ for name, id_ in seen.dirs.items() if name not in gone}
         with whole_file(path, mode=0o640) as file:
             file.write(json.dumps(document | {"log_dirs": kept}).encode())
@@ -131,32 +136,23 @@ def forget_other_log_dirs(state_dir: str, named: Collection[str]) -> list[str]:
     return gone
 
 
-FILE_NAME = "version-seen.json"
-_LIMIT = FileLimit(FILE_NAME, 1 << 16)
-
-
 def read_version_seen(state_dir: str | None, cluster_id: str | None, node_id: int | None) -> LastRun:
     """What this broker last ran as. While its cluster or node is unknown, the memory counts all the same: it can only
     forbid."""
     if state_dir is None:
         return LastRun()
     path = os.path.join(state_dir, FILE_NAME)
-    try:
-        document = parse_json(read_regular(path, _LIMIT), integers=bounded)
-        remembered, node = str(document["cluster_id"]), int(document["node_id"])
+
+    def parse(document: Any) -> LastRun:
         version = tuple(map(int, document["version"]))
-    except (FileNotFoundError, NotADirectoryError):
-        return LastRun(file=path)
-    except OSError as e:
-        return LastRun(unread=f"{path}, which says what ran last, cannot be read: {e.strerror or e}", file=path)
-    except (UnreadableError, ValueError, TypeError, KeyError, OverflowError):
-        return LastRun(unread=f"{path}, which says what ran last, is damaged", file=path)
-    # Before 2.4 there was no cluster id to remember; what ran then counts until a newer version has served.
-    if (remembered and cluster_id not in (None, remembered)) or node_id not in (None, node):
-        return LastRun(file=path)
-    if len(version) != 3 or min(version) < 0:
-        return LastRun(unread=f"{path}, which says what ran last, is damaged", file=path)
-    return LastRun(version, file=path)
+        if not _may_be_of(document, cluster_id, node_id):
+            return LastRun(file=path)
+        if len(version) != 3 or min(version) < 0:
+            raise ValueError(version)
+        return LastRun(version, file=path)
+
+    known, why = _read(path, parse)
+    return known or LastRun(unread=None if why is None else f"{path}, which says what ran last, {why}", file=path)
 
 
 def write_version_seen(state_dir: str, cluster_id: str, node_id: int, version: Version) -> None:

@@ -173,7 +173,7 @@ def test_the_rows_say_what_the_plan_would_do(publishing: Publishing, store: Path
     assigned = [r for r in rows.values() if r.get("verdict") == "assigned"]
     assert {(r.get("window"), r.get("obstacle")) for r in assigned} == {(None, None)}
     with looked_at(publishing.host, publishing.clock) as (session, _):
-        assert session.sightings() == {}
+        assert session.recalled.sightings == {}
 
 
 def test_the_assignments_arrive_beside_it(publishing: Publishing, store: Path) -> None:

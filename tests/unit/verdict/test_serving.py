@@ -10,8 +10,8 @@ import pytest
 from logagent.base.claims import Witness
 from logagent.base.records import Health, Holder, HolderState, Identity
 from logagent.kafka.image import BrokerRegistration
-from logagent.verdict.facts import LogDirFacts
-from logagent.verdict.serving import SAME_START_MS, NotServing, SeenHolder, mark_serving, registered_by
+from logagent.verdict.facts import SAME_START_MS, LogDirFacts, SeenHolder
+from logagent.verdict.serving import mark_serving, registered_by
 from tests.hosts import HEX, LOG_DIR, NOW
 
 PID, STARTED = 4711, NOW - 3_600_000
@@ -23,12 +23,12 @@ def held(*, open_dirs: tuple[str, ...] = (), pid: int | None = PID) -> LogDirFac
     return LogDirFacts(LOG_DIR, Identity(1, 2), Health.ONLINE, None, holder, open_by=dict.fromkeys(open_dirs, (PID,)))
 
 
-def serves(_: LogDirFacts) -> Witness | NotServing:
+def serves(_: LogDirFacts) -> Witness | str:
     return Witness.DESCRIBE_LOG_DIRS
 
 
-def silent(_: LogDirFacts) -> Witness | NotServing:
-    return NotServing("it does not answer")
+def silent(_: LogDirFacts) -> Witness | str:
+    return "it does not answer"
 
 
 def test_a_broker_that_has_everything_open_may_still_be_recovering() -> None:
@@ -49,7 +49,7 @@ def test_an_answer_is_of_a_process_that_is_known() -> None:
 def test_what_is_known_is_not_asked_again() -> None:
     asked: list[LogDirFacts] = []
 
-    def ask(where: LogDirFacts) -> Witness | NotServing:
+    def ask(where: LogDirFacts) -> Witness | str:
         asked.append(where)
         return Witness.REGISTRATION
 

@@ -86,7 +86,7 @@ def test_log_dirs_of_one_file_system_share_what_is_unexplained_there(
     bulk_partition(log_dirs[1], "orders-1", size=16 * MIB)
     with FailingHost(tmp_path / "state", *log_dirs).session() as session:
         session.take_inventory()
-        rows = log_dir_rows(session.facts().log_dirs, session.inventories)
+        rows = log_dir_rows(session.facts().log_dirs, session.inventory.by_log_dir)
     assert {row["device"] for row in rows} == {mount.stat().st_dev}
     first, second = (row["ledger"] for row in rows)
     assert first["unexplained"] == second["unexplained"] < 4 * MIB

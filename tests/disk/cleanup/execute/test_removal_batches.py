@@ -154,7 +154,7 @@ def test_after_a_kill_only_what_was_begun_counts_as_begun(host: FailingHost) -> 
     killed(host, 1)
     with host.session() as session:
         session.take_inventory()
-        assert {name for _, name in session.removal_intents()} == {NAMES[1]}
+        assert {name for _, name in session.recall().removal_intents} == {NAMES[1]}
         assert [d.name for d in session.dirs if d.removal_started] == [NAMES[1]]
         assert outcomes(session.journal) == [(NAMES[0], Outcome.DONE), (NAMES[1], Outcome.YIELDED)]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logagent.base.times import DAY_MS
-from logagent.cleanup.session import clock_watch
+from logagent.cleanup.session import recall
 from logagent.cleanup.session.plan_cleanup import plan_cleanup
 from logagent.service.prestart.plan_prestart import plan_prestart
 from tests.disk.sessions import SETTINGS, FailingHost
@@ -21,7 +21,7 @@ from tests.needs import need_command
 
 STRAY = "gone-0.0123456789abcdef0123456789abcdef-stray"
 KEEP = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, stray_retention=7 * DAY_MS))
-ASK_KERNEL = "from logagent.cleanup.session.clock_watch import is_synchronised; print(is_synchronised())"
+ASK_KERNEL = "from logagent.cleanup.session.recall import is_synchronised; print(is_synchronised())"
 
 
 class JustBooted(SetClock):
@@ -37,7 +37,7 @@ def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
 ) -> None:
     """A stray of seconds looked eight days old, and `prestart` marked it at once. (Where the kernel vouches for the
     clock, the host was off for eight days.)"""
-    monkeypatch.setattr(clock_watch, "is_synchronised", lambda: synchronised)
+    monkeypatch.setattr(recall, "is_synchronised", lambda: synchronised)
     log_dir = format_log_dir(tmp_path / "d1")
     bulk_partition(log_dir, STRAY)
     host = FailingHost(tmp_path / "state", log_dir, settings=KEEP)
@@ -54,7 +54,7 @@ def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
 
 
 def test_a_clock_behind_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock_watch, "is_synchronised", lambda: None)
+    monkeypatch.setattr(recall, "is_synchronised", lambda: None)
     log_dir = format_log_dir(tmp_path / "d1")
     host = FailingHost(tmp_path / "state", log_dir, settings=KEEP)
     with host.session(clock=JustBooted(-DAY_MS), inventory=True) as opened:

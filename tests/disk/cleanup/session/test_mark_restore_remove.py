@@ -389,7 +389,7 @@ def test_a_whole_directory_whose_removal_yielded_comes_back(root: Path) -> None:
         (found,) = (d for d in session.dirs if d.name == marked)
         journal = PlanJournal(session.journal, session.clock.now_ms, "removal", "test")
         journal.finish([(n, Outcome.YIELDED, "a broker came") for n in journal.begin([removing(found)])])
-        assert session.removal_intents().keys() == {(found.log_dir, marked)} and not found.removal_started
+        assert session.recall().removal_intents.keys() == {(found.log_dir, marked)} and not found.removal_started
     status, document = in_process(
         root, ["restore", "--retention-will-delete", "--plan", document["plan_id"], "--execute"]
     )
@@ -399,4 +399,4 @@ def test_a_whole_directory_whose_removal_yielded_comes_back(root: Path) -> None:
     status, document = in_process(root, [*deleting("orders"), "--quarantine"])
     assert status == 0, document
     with session_of(root) as session:
-        assert session.removal_intents() == {}
+        assert session.recall().removal_intents == {}

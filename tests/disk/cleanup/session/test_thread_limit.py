@@ -122,7 +122,7 @@ def test_log_dirs_are_closed_where_no_thread_can_be_had_to_close_them(folder: Pa
         nothing_open(folder)
         with host.session() as session:
             session.take_inventory()
-            assert len(session.inventories) == 2
+            assert len(session.inventory.by_log_dir) == 2
 
     as_user(folder, work)
 

@@ -21,7 +21,7 @@ from logagent.kafka.files.meta_properties import parse_meta_properties
 from logagent.kafka.files.server_properties import parse_server_properties
 from logagent.kafka.processes.target import Target
 from logagent.verdict.evidence.version_seen import FILE_NAME, read_version_seen, write_version_seen
-from logagent.verdict.serving import SeenHolder
+from logagent.verdict.facts import SeenHolder
 from tests.host import FREELY, NO_LIMITS, Host
 from tests.host_files import CLUSTER_ID, format_log_dir
 
@@ -63,7 +63,9 @@ def look(tmp_path: Path, *, act: bool, configured: Version | None = None, servin
             seen = SeenHolder(serving, process_start_time_ms(serving), 0)
             session.journal.note_serving({str(tmp_path / "log-dir"): seen})
         session.take_inventory()
-        return session.facts().known_version
+        facts = session.facts()
+        session.remember(facts)
+        return facts.known_version
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from logagent.base.errors import JournalError
 from logagent.base.records import ActionKind, DirKey, Identity, Outcome
 from logagent.cleanup.state.journal import FILE_NAME, SCHEMA_VERSION, CheckpointEntry, Intent, Journal
 from logagent.verdict.clock_doubt import ClockDoubt, ClockJump, Clocks
-from logagent.verdict.serving import SeenHolder
+from logagent.verdict.facts import SeenHolder
 from logagent.verdict.sightings import Sighting
 from tests.needs import need_command, need_root
 

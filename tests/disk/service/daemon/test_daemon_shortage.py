@@ -119,7 +119,7 @@ def test_where_no_thread_can_be_had_the_others_are_waited_for_and_closed(
     monkeypatch.setattr(bounded_calls._Call, "start", no_thread)
     with host.session() as session:
         session.take_inventory()
-        assert list(session.inventories) == [str(first)]
+        assert list(session.inventory.by_log_dir) == [str(first)]
         facts = session.facts().log_dirs[str(second)]
         assert facts.health is Health.OFFLINE and "cannot start a thread" in (facts.health_reason or "")
     wait_until(lambda: not open_below(first), "it is closed")
@@ -127,7 +127,7 @@ def test_where_no_thread_can_be_had_the_others_are_waited_for_and_closed(
     assert not host.failures.offline(), "that is no fault of the disk"
     with host.session() as session:
         session.take_inventory()
-        assert len(session.inventories) == 2
+        assert len(session.inventory.by_log_dir) == 2
 
 
 def test_a_shortage_of_descriptors_takes_no_log_dir_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

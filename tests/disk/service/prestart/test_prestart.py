@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logagent.base.clock import SystemClock
-from logagent.cleanup.session.clock_watch import clocks_now
+from logagent.cleanup.session.recall import clocks_now
 from logagent.cleanup.state.journal import Journal
 from tests.disk.doctor_host import STATE, doctor_host
 from tests.disk.failing import hanging_fs

@@ -15,7 +15,7 @@ import pytest
 
 from logagent.base.clock import SystemClock
 from logagent.base.errors import Exit
-from logagent.cleanup.session.clock_watch import clocks_now
+from logagent.cleanup.session.recall import clocks_now
 from logagent.cleanup.state.journal import Journal
 from tests.command_line import Ran
 from tests.disk.cleanup.rescue.test_rescue import HOLD_OPEN, rescue

@@ -16,6 +16,7 @@ import pytest
 from logagent.base.records import Kind
 from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.rescue.plan_rescue import plan_rescue
+from logagent.cleanup.session.gather import reads_of, rule_on_strays
 from logagent.cleanup.session.session import Session
 from logagent.disk.bounded_calls import BoundedCalls
 from logagent.kafka.extents import EpochEnd
@@ -134,7 +135,7 @@ def test_a_copy_is_read_as_far_as_there_is_time(tmp_path: Path, sort: Sort) -> N
         plan = planned(session)
         refused = []
         for left in (first - 1, first):
-            session.reads.left = left
+            reads_of(session).left = left
             refused += [r.fact for r in session.log_manager().execute(plan).refusals]
     (fact,) = refused
     assert fact.endswith(f"{other} does not count (not verified: {first} bytes to read)")
@@ -145,9 +146,9 @@ def test_reading_ends_when_it_is_told_to(tmp_path: Path) -> None:
     mess = make(tmp_path, [Thing("stray-covered"), Thing("assigned"), Thing("assigned")])
     with session_on(mess) as session:
         (stray,) = (p.dir for p in planned(session).actions)
-        facts = session.facts_to_act([stray], lambda: True)
+        facts = session.again([stray], lambda: True)
         assert "bytes to read" in facts.strays[stray.key].detail
-        assert session.facts_to_act([stray]).strays[stray.key].may_go
+        assert session.again([stray]).strays[stray.key].may_go
 
 
 def test_a_later_cycle_remembers_what_was_read(tmp_path: Path) -> None:
@@ -177,8 +178,8 @@ def test_where_a_leader_covers_it_no_copy_here_is_read(tmp_path: Path) -> None:
         (stray,) = session.of_kind(Kind.STRAY)
         session.facts()
         asking(session, Leader())
-        with session.reads.allowed(lambda: False) as has_read:
-            ruling = session.rule_on_strays([stray], session.clock.now_ms(), to_act=True)
+        with reads_of(session).allowed(lambda: False) as has_read:
+            ruling = rule_on_strays(session, [stray], session.clock.now_ms(), to_act=True)
         assert ruling[stray.key].may_go and not has_read()
 
 
@@ -195,7 +196,7 @@ def test_a_disk_that_hangs_while_a_copy_is_read_is_given_up(tmp_path: Path) -> N
             failures.mark_offline(str(mess.log_dirs[1]), "it hangs")
             return over.wait(60)
 
-        facts = session.facts_to_act([stray], hang)
+        facts = session.again([stray], hang)
         assert not over.is_set()
         assert not facts.strays[stray.key].may_go
         over.set()

@@ -1,15 +1,19 @@
-"""What the journal remembers of the directories that an inventory just saw."""
+"""Reads what the journal says of the directories that an inventory just saw, and ends what it permits no more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+import ctypes
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from logagent.base.clock import Clock
 from logagent.base.config.settings import CleanupSettings
 from logagent.base.dir_names import classify, is_unique
-from logagent.base.records import LIVE_KINDS, ActionKind, DirKey, PartitionDir
-from logagent.cleanup.plan.queue import NO_REMOVALS, RemovalIntent, RemovalIntents
+from logagent.base.records import LIVE_KINDS, ActionKind, DirKey, Kind, PartitionDir
+from logagent.cleanup.plan.queue import NO_REMOVALS, Recalled, RemovalIntent, RemovalIntents
 from logagent.cleanup.state.journal import Entry, Journal
+from logagent.verdict.clock_doubt import ClockDoubt, ClockJump, Clocks, accepted, clock_doubt, corrected
 from logagent.verdict.marks import Contents, Mark
 from logagent.verdict.rules import VerdictReason
 from logagent.verdict.sightings import Sighting
@@ -23,12 +27,38 @@ def actor_of(request_id: str) -> str:
     return f"{_BY_REQUEST[0]}{request_id}"
 
 
-def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[DirKey, Mark]:
+Renames = Mapping[tuple[str, int], Entry]
+
+
+def recall(journal: Journal, clocks: ClockWatch, dirs: Sequence[PartitionDir]) -> Recalled:
+    """What the journal says of `dirs` and of the clock, now. Raises JournalError.
+
+    Called after the moment to which ages are counted: then a clock that was set before it is seen."""
+    renames, jumps = journal.renames(), tuple(clocks.jumps())
+    return Recalled(
+        marks=marks(renames, dirs),
+        removal_intents=removal_intents(journal, renames, [d for d in dirs if d.kind in (Kind.STRAY, Kind.DELETE)]),
+        failures=journal.failures(),
+        sightings=by_todays_clock(journal.sightings(), jumps),
+        jumps=jumps,
+        doubt=clocks.doubt(),
+    )
+
+
+def by_todays_clock(known: Mapping[DirKey, Sighting], jumps: Sequence[ClockJump]) -> Mapping[DirKey, Sighting]:
+    if not jumps:
+        return known
+    return {
+        key: replace(s, first_ms=corrected(s.first_ms, jumps), last_ms=corrected(s.last_ms, jumps))
+        for key, s in known.items()
+    }
+
+
+def marks(renames: Renames, dirs: Iterable[PartitionDir]) -> dict[DirKey, Mark]:
     """What we know about the rename of each (log dir, present name), whatever path its log dir had then."""
     found: dict[DirKey, Mark] = {}
-    renames = journal.renames()
     by_name = _by_unique_name(renames)
-    for d in dirs:
+    for d in dirs if renames else ():
         entry = _rename_of(d, renames, by_name)
         if entry is not None:
             chain = list(_renames_back(entry, renames))
@@ -51,9 +81,6 @@ def marks(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[DirKey, Mark]:
                 intact=i.closed_cleanly is True and not any(e.intent.action is ActionKind.MARK for e in chain),
             )
     return found
-
-
-Renames = Mapping[tuple[str, int], Entry]
 
 
 def _by_unique_name(renames: Renames) -> dict[str, Entry]:
@@ -113,6 +140,11 @@ def note_restores(journal: Journal, dirs: Iterable[PartitionDir]) -> None:
         d.restored_by = entry.id if entry is not None else None
 
 
+def restored_topics(journal: Journal) -> list[tuple[str | None, int]]:
+    """The topic id of every directory that was restored on this host, and when (ms)."""
+    return [(e.intent.topic_id, e.at_ms) for e in journal.restores().values()]
+
+
 def renamed_by(journal: Journal, dirs: Iterable[PartitionDir], plan_id: str) -> list[DirKey]:
     """(log dir, present name) of what the plan renamed away and what is still there."""
     renames = {(e.intent.new_name or "", e.intent.identity.inode): e for e in journal.of_plan(plan_id)}
@@ -125,13 +157,11 @@ def _is_taken_name(name: str) -> bool:
     return classify(name).kind in LIVE_KINDS
 
 
-def removal_intents(journal: Journal, dirs: Iterable[PartitionDir]) -> RemovalIntents:
+def removal_intents(journal: Journal, renames: Renames, dirs: Sequence[PartitionDir]) -> RemovalIntents:
     """By (log dir, present name), every removal of those strays and marked `dirs` that we meant, under whatever name
     they had then."""
-    dirs = list(dirs)
     if not dirs:
         return NO_REMOVALS
-    renames = journal.renames()
     by_name = _by_unique_name(renames)
     names_of: dict[DirKey, set[tuple[str, int]]] = {}
     for d in dirs:
@@ -163,14 +193,14 @@ def removal_intents(journal: Journal, dirs: Iterable[PartitionDir]) -> RemovalIn
 
 
 def open_exchanges(journal: Journal, dirs: Iterable[PartitionDir]) -> dict[str, str]:
-    """The path of every directory that a `restore --replace` displaced and that still has the name of the one that
-    replaced it, because the restore was cut short (`execute.replacements`), with its former name."""
+    """The path of every stray of `dirs` that a `restore --replace` displaced and that still has the name of its
+    replacement, because the restore was cut short (`execute.renames.Replacement`), with its former name."""
     waiting = {
         (i.through[1], i.identity.inode): i.name
         for i in (e.intent for e in journal.unsettled())
         if i.through is not None
     }
-    keys = ((d, (d.name, d.inode)) for d in dirs)
+    keys = ((d, (d.name, d.inode)) for d in dirs if d.kind is Kind.STRAY)
     return {f"{d.log_dir}/{d.name}": waiting[key] for d, key in keys if key in waiting}
 
 
@@ -184,3 +214,87 @@ def proven_absent(sightings: Iterable[Sighting], cleanup: CleanupSettings) -> fr
         and s.count >= cleanup.sightings
         and s.last_ms - s.first_ms >= cleanup.min_age
     )
+
+
+# The clock
+
+_STA_UNSYNC = 0x0040
+# systemd-timesyncd creates it once it has set the clock; /run does not survive a reboot.
+_TIMESYNCD = "/run/systemd/timesync/synchronized"
+
+
+@dataclass(slots=True)
+class ClockWatch:
+    """Whether ages can be trusted, and how old things are after an accepted jump. Only a session that acts writes.
+
+    `changed_ms`: when files and directories of the log dirs were last changed, as far as they were looked at.
+    """
+
+    journal: Journal
+    clock: Clock
+    acting: bool
+    changed_ms: Callable[[], Iterable[int]] = tuple
+    _read: list[ClockJump] | None = None
+    _trusted: bool = False
+
+    def doubt(self) -> ClockDoubt | None:
+        """Raises JournalError."""
+        if self._trusted:
+            return None
+        last, known = self.journal.last_clocks(), self.journal.clock_doubt()
+        now = clocks_now(self.clock)
+        return clock_doubt(last, known, now, synchronised=is_synchronised(), changed_ms=self.changed_ms)
+
+    def note(self) -> None:
+        """Remember the current clocks if they can be trusted; else the doubt, which survives a restart."""
+        doubt = self.doubt()
+        if doubt is None:
+            self.journal.note_clocks(clocks_now(self.clock))
+        elif doubt.drift_ms:
+            self.journal.note_clock_doubt(doubt)
+
+    def trust(self) -> None:
+        """The operator confirms that the wall clock is right now. In a session that does not act this counts only for
+        that session."""
+        doubt = self.doubt()
+        jump = accepted(doubt) if doubt is not None else None
+        self._read = [*self.jumps(), *([jump] if jump is not None else [])]
+        if self.acting:
+            self.journal.trust_clocks(clocks_now(self.clock), jump)
+        self._trusted = True
+
+    def jumps(self) -> list[ClockJump]:
+        """Those that an operator has accepted, oldest first."""
+        if self._read is None:
+            self._read = self.journal.clock_jumps()
+        return self._read
+
+
+def clocks_now(clock: Clock) -> Clocks:
+    return Clocks(boot_id() or "unknown", clock.now_ms(), int(clock.boottime() * 1000))
+
+
+def is_synchronised() -> bool | None:
+    """What the kernel says of the wall clock (`adjtimex`, used only for reading).
+
+    If that is not permitted (EPERM in a container, ENOSYS), the mark of systemd-timesyncd counts; else None.
+    """
+    timex = ctypes.create_string_buffer(512)
+    try:
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(timex)
+    except (OSError, AttributeError):
+        state = -1
+    if state < 0:
+        return True if os.path.exists(_TIMESYNCD) else None
+    # struct timex: modes (int), offset, freq, maxerror, esterror (long), status (int).
+    status = ctypes.c_int.from_buffer(timex, 5 * ctypes.sizeof(ctypes.c_long)).value
+    return not status & _STA_UNSYNC
+
+
+def boot_id() -> str | None:
+    """The kernel's id of this boot: across a reboot, ages depend on the wall clock alone."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return None
