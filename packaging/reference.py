@@ -3,7 +3,7 @@
     python packaging/reference.py
 
 commands.md from `--help`, settings.md from config/logagent.toml, findings.md from the table in
-advice/check/rules/linter.py, report.md from fleet/report/meanings.py, fidelity.md from
+advice/check/rules/linter.py, report.md from fleet/report/columns.py, fidelity.md from
 tests/fixtures/kafka-suites.tsv, exit-statuses.md, documents.md and store.md. They are in the repository, so that
 they can be read there; a test compares them with what this makes.
 """
@@ -29,10 +29,9 @@ from logagent.cli import COMMANDS, cli  # noqa: E402
 from logagent.deletion.store.answers import ANSWER_SCHEMA, SEEN_SCHEMA  # noqa: E402
 from logagent.deletion.store.requests import DECISION_SCHEMA, OUTCOME_SCHEMA, REQUEST_SCHEMA  # noqa: E402
 from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET  # noqa: E402
-from logagent.fleet.report.meanings import UNITS, columns  # noqa: E402
+from logagent.fleet.report.columns import NO_CSV, STAMP, UNITS  # noqa: E402
+from logagent.fleet.report.columns import TABLES as REPORT  # noqa: E402
 from logagent.schemas import SCHEMAS as OF_A_HOST  # noqa: E402
-from logagent.store.contract import NO_CSV  # noqa: E402
-from logagent.store.contract import TABLES as REPORT  # noqa: E402
 
 REFERENCE = ROOT / "docs/reference"
 MADE = "<!-- Made by packaging/reference.py. -->"
@@ -231,7 +230,8 @@ def _report() -> str:
     for name, table in REPORT.items():
         only = " Parquet only, with `--with-partitions`." if name in NO_CSV else ""
         order = ", ".join(f"`{column}`" for column in table.order)
-        rows = [f"| `{c.name}` | {UNITS[c.unit][0]} | {UNITS[c.unit][1]} | {meaning} |" for c, meaning in columns(name)]
+        columns = (*table.columns, *STAMP)
+        rows = [f"| `{c.name}` | {UNITS[c.unit][0]} | {UNITS[c.unit][1]} | {c.meaning} |" for c in columns]
         head = "| column | type | unit | meaning |\n| --- | --- | --- | --- |\n"
         blocks += [f"## {name}", f"{table.title}.{only} Order: {order}.", head + "\n".join(rows)]
     return _page("Tables of a fleet report", *blocks)

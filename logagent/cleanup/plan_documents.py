@@ -8,15 +8,25 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from logagent.base.claims import Proof, since_when
-from logagent.base.records import ActionKind
+from logagent.base.console.render import human_bytes
+from logagent.base.records import ActionKind, HolderState
 from logagent.base.times import rfc3339, rfc3339_or_none
 from logagent.cleanup.plan.plan import Execution, Plan, Proposal, Refusal, Waiting, action_id
 from logagent.cleanup.plan.queue import QueueEntry
 from logagent.cleanup.state.journal import CheckpointEntry, Entry
 from logagent.verdict.facts import StrayRuling
+from logagent.verdict.moves import Move
 
 if TYPE_CHECKING:
-    from logagent.cleanup.commands.documents import ActionDoc, HistoryEntry, PlanDoc, QueueDoc, RefusalDoc, WaitingDoc
+    from logagent.cleanup.commands.documents import (
+        ActionDoc,
+        HistoryEntry,
+        MoveDoc,
+        PlanDoc,
+        QueueDoc,
+        RefusalDoc,
+        WaitingDoc,
+    )
     from logagent.cleanup.session.session import Session
 
 
@@ -137,7 +147,31 @@ def _refusal_row(r: Refusal) -> RefusalDoc:
     return row
 
 
-def queue_document(queue: Sequence[QueueEntry], now_ms: int, delay_ms: int) -> QueueDoc:
+def move_row(move: Move) -> MoveDoc:
+    return {
+        "name": move.future.name,
+        "partition": move.partition,
+        "source": move.source.log_dir if move.source is not None else None,
+        "to": move.future.log_dir,
+        "copied_bytes": move.future.segment_bytes,
+        "bytes": move.source.segment_bytes if move.source is not None else None,
+    }
+
+
+def move_in_words(move: Move, holder: HolderState) -> str:
+    """`holder`: of the log dir that it goes to."""
+    copied, to = human_bytes(move.future.segment_bytes), move.future.log_dir
+    if move.source is None:
+        return f"{move.partition} moves to {to}: {copied} copied, and the directory that it is copied from was not seen"
+    of = human_bytes(move.source.segment_bytes)
+    says = (
+        f"{move.partition} moves from {move.source.log_dir} to {to}: {copied} of {of} copied. At the end the copy takes"
+    )
+    says += f" its name, and the broker removes {move.source.log_dir}/{move.source.name}"
+    return f"{says}; it goes on when the broker runs" if holder is HolderState.FREE else says
+
+
+def queue_document(queue: Sequence[QueueEntry], moves: Sequence[Move], now_ms: int, delay_ms: int) -> QueueDoc:
     """`logagent.queue/1`. An entry that is already due has a positive `overdue_seconds`, the others a negative one."""
     return {
         "schema": "logagent.queue/1",
@@ -162,6 +196,7 @@ def queue_document(queue: Sequence[QueueEntry], now_ms: int, delay_ms: int) -> Q
             }
             for e in queue
         ],
+        "moves": [move_row(move) for move in moves],
     }
 
 

@@ -16,6 +16,7 @@ from logagent.base.times import rfc3339_or_none
 from logagent.fleet.page import render
 from logagent.fleet.report import answers, growth, replicas, usage, verdicts
 from logagent.fleet.report.answers import Reclaimable, reclaim
+from logagent.fleet.report.columns import TABLES, UNITS
 from logagent.fleet.report.growth import MOST_LOST, changes
 from logagent.fleet.report.output import Output, run_name
 from logagent.fleet.report.replicas import leftovers, undecided
@@ -25,7 +26,6 @@ from logagent.fleet.report.usage import usage_partitions, usage_topics
 from logagent.fleet.tables.choice import Row
 from logagent.fleet.tables.frames import Scratch, local_frame, tune
 from logagent.fleet.tables.store import Commit, Store
-from logagent.store.contract import TABLES
 
 Say = Callable[[str], None]
 
@@ -298,12 +298,9 @@ def _growth(chosen: Scope, output: Output, commits: Mapping[date, Commit], ledge
     if of_topics is None:
         output.rows("growth", rows)
     else:
-        names = TABLES["growth"].names
-        types = {c.name: c.unit for c in TABLES["growth"].columns}
-        kinds = {"int": "bigint", "bytes": "bigint", "days": "double", "date": "date", "text": "string"}
-        ddl = ", ".join(f"`{name}` {kinds[types[name]]}" for name in names)
-        mine = local_frame(output.spark, rows, ddl)
-        theirs = of_topics.select(*(fn.col(name).cast(kinds[types[name]]).alias(name) for name in names))
+        types = {name: UNITS[unit][0] for name, unit in TABLES["growth"].units.items()}
+        mine = local_frame(output.spark, rows, ", ".join(f"`{name}` {kind}" for name, kind in types.items()))
+        theirs = of_topics.select(*(fn.col(name).cast(kind).alias(name) for name, kind in types.items()))
         output.table("growth", mine.unionByName(theirs))
     output.chart("chart_growth", ledgers.by_date())
     return rows

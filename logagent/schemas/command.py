@@ -13,7 +13,7 @@ from logagent.base.console.completion import items
 from logagent.base.console.render import did_you_mean, dump
 from logagent.base.errors import UsageError
 from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET
-from logagent.fleet.report.meanings import json_schema
+from logagent.fleet.report.columns import json_schema
 from logagent.schemas import SCHEMAS as OF_A_HOST
 
 if TYPE_CHECKING:

@@ -37,6 +37,19 @@ NUMBERS = (
 )  # fmt: skip
 """The fields of a directory that writing to it changes, the most often changed first: last in its line, and all that
 `changes` can change."""
+FIELDS = {
+    "row": "word", "log_dir": "path", "name": "name", "kind": "word", "topic": "name", "topic_truncated": "bool",
+    "full_topic": "name", "partition": "int", "uuid": "word", "topic_id": "word", "bytes": "long", "allocated": "long",
+    "files": "long", "segments": "long", "newest_mtime": "time", "marked_at": "time", "first_offset": "long",
+    "last_segment_offset": "long", "sightings": "long", "first_seen": "time", "in_use": "bool", "verdict": "word",
+    "reason": "word", "window": "word", "due_at": "time", "covered": "word", "obstacle": "word",
+    "obstacle_detail": "sentence", "claim": "word", "witness": "word", "inode": "long", "end_offset": "long",
+    "error": "message",
+}  # fmt: skip
+"""The fields of a directory: what each is, from which what the fleet job reads, bounds and stores of it is made
+(`fleet/tables/frames.py`). `SnapshotDir` says what they mean."""
+TIMES = tuple(name for name, kind in FIELDS.items() if kind == "time")
+"""In milliseconds since 1970."""
 _BEFORE = ("logagent.snapshot/1", "logagent.snapshot/2")
 MAX_LINE = MIB
 """The most bytes of a line of a snapshot. The longest names and paths that there are take a fraction of it."""
@@ -45,7 +58,6 @@ MAX_NEW_SHARE = 0.25
 """With a larger share of new directories a snapshot becomes the next base: it would hardly be smaller as a delta."""
 _CHANGES_A_LINE = 256
 _LINES_HELD = 4096
-_TIMES = ("newest_mtime", "marked_at", "first_seen")
 _DIR, _CHANGES, _FIRST_NUMBER = b'{"row":"dir",', b'{"row":"changes",', b',"bytes":'
 
 
@@ -64,7 +76,7 @@ def line_of(kind: str, row: Mapping[str, Any]) -> bytes:
 def dir_line(row: Mapping[str, Any], planned: Mapping[str, object]) -> bytes:
     """The line of a directory: its row as `logagent scan` has it, with times in milliseconds since 1970, and `planned`,
     what the agent's plan says about it. Fields without a value are left out."""
-    found = {**row, **{name: _millis(row.get(name)) for name in _TIMES}, **planned}
+    found = {**row, **{name: _millis(row.get(name)) for name in TIMES if name in row}, **planned}
     first = {name: value for name, value in found.items() if value is not None and name not in NUMBERS}
     return line_of("dir", first | {name: found[name] for name in NUMBERS if found.get(name) is not None})
 

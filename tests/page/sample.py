@@ -8,8 +8,9 @@ from typing import Any
 
 from logagent.fleet.report import answers
 from logagent.fleet.report.answers import SUMS
+from logagent.fleet.report.columns import CHARTS, TABLES
 from logagent.fleet.tables.choice import Choice
-from logagent.store.contract import CHARTS, PAGE_ROWS, REPLICA_COUNTS, TABLES, WINDOWS, PageTable
+from logagent.store.contract import PAGE_ROWS, REPLICA_COUNTS, WINDOWS, PageTable
 from tests.page import findings
 from tests.page.fleet import AS_OF, GIB, TIB, Fleet, Row
 

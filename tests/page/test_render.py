@@ -25,7 +25,8 @@ from logagent.fleet.page.document import path_html
 from logagent.fleet.page.first_screen import command_of_topic, regex
 from logagent.fleet.page.text import link, visible
 from logagent.fleet.page.words import NAVIGATION, WORDS
-from logagent.store.contract import CHARTS, TABLES, PageTable
+from logagent.fleet.report.columns import TABLES
+from logagent.store.contract import PageTable
 from tests.long_form import FULL
 from tests.page.markup import Page, read, unpacked
 from tests.page.sample import empty, sample
@@ -207,7 +208,7 @@ def test_rows_come_out_as_they_went_in() -> None:
     report, tables = sample()
     found = unpacked(render(report, tables))
     for name in ("usage_hosts", "usage_log_dirs", "usage_topics", "missing_replicas"):
-        units = {column.name: column.unit for column in (TABLES.get(name) or CHARTS[name]).columns}
+        units = TABLES[name].units
         for went, came in zip(tables[name]["rows"], found[name].rows, strict=True):
             for key, value in came.items():
                 if isinstance(went[key], float):
@@ -293,7 +294,7 @@ def test_every_table_of_the_contract_has_its_place() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(LAYOUT) - {"directories"}))
 def test_columns_are_those_of_the_contract(name: str) -> None:
-    units = {column.name: column.unit for column in (TABLES.get(name) or CHARTS[name]).columns}
+    units = TABLES[name].units
     made_by_the_page = {"verdicts", "assignments_age", "what", "used_share", "full_on"}
     for column in LAYOUT[name]:
         if column.key in made_by_the_page and column.key not in units:

@@ -20,9 +20,9 @@ from logagent.fleet.demo import Fleet
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.ingest.ingest import Ingested
 from logagent.fleet.job import Job, report
+from logagent.fleet.report.columns import STAMP
 from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.store import Store
-from logagent.store.contract import STAMP
 from logagent.store.signing import PrivateKey
 from tests.fleets.planted import Truth, generate
 from tests.long_form import FULL

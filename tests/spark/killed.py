@@ -36,11 +36,11 @@ from pyspark.sql import SparkSession
 from logagent.base.errors import LogAgentError
 from logagent.fleet.ingest.dates import KEEP_RUNS, ingest_dates, sweep, trim_landing
 from logagent.fleet.job import Job, report
+from logagent.fleet.report.columns import TABLES
 from logagent.fleet.report.output import Output, run_name
 from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Commit, Store
-from logagent.store.contract import TABLES
 from tests.spark.hand_made import AT, NOW, Kafka, dir_row, small_cluster
 
 DAY = AT.date()

@@ -25,10 +25,10 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from logagent.fleet.report.columns import NO_CSV, TABLES
 from logagent.fleet.submit import write_archive
 from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Store
-from logagent.store.contract import NO_CSV, TABLES
 from tests.long_form import long_form
 from tests.spark.conftest import C1, FEW_ROWS, Plain
 from tests.spark.hand_made import AT

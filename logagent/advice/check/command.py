@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,13 @@ from logagent.base.kafka_version import parse_version, version_text, version_tex
 from logagent.base.linux.access import User, user_named
 from logagent.base.records import Health, HolderState
 from logagent.base.times import rfc3339, rfc3339_or_none
+from logagent.cleanup.plan_documents import move_in_words, move_row
 from logagent.cleanup.session.of_command import Progress, read_assignments, session_of, take_inventory
 from logagent.cleanup.session.session import Session
 from logagent.disk.wrong_user import needs_log_dirs
 from logagent.kafka.retention.settings import CORDONED_LOG_DIRS
 from logagent.verdict.facts import Facts
+from logagent.verdict.moves import Move, moves_of
 
 if TYPE_CHECKING:
     from logagent.advice.check.documents import CheckDoc, LeaveDirDoc, LeaveDoc
@@ -165,8 +167,10 @@ def check_leave(call: Call, log_dir: str, file: str | None) -> None:
         read_assignments(session, call)
         take_inventory(session, call)
         answer = ask_leave(session, log_dir)
+        moves = [move for move in moves_of(session.dirs) if move.concerns(answer.log_dir)]
+        holders = {path: log_dir.holder.state for path, log_dir in session.facts(to_plan=False).log_dirs.items()}
         as_of_ms = max((image.at_ms for image in session.assignments.usable), default=None)
-        document = _leave_document(call, answer, session.clock.now_ms(), as_of_ms)
+        document = _leave_document(call, answer, moves, session.clock.now_ms(), as_of_ms)
         config = session.target.config
     if not answer.may_leave:
         call.record_status(Exit.REFUSED)
@@ -175,6 +179,10 @@ def check_leave(call: Call, log_dir: str, file: str | None) -> None:
             dump(document)
         else:
             _show_leave(call, answer)
+            for move in moves[:_SHOWN]:
+                call.say(move_in_words(move, holders[move.future.log_dir]))
+            if len(moves) > _SHOWN:
+                call.say(f"{len(moves) - _SHOWN} more moves between log dirs; --json has all")
     if answer.cordon is not None and not call.json:
         call.say(f"first, so that no new partition comes: {answer.cordon}")
     if file is not None:
@@ -250,7 +258,7 @@ def _whose(each: RemainingDir) -> str:
     return f"{words}, only copy" if each.only_copy else words
 
 
-def _leave_document(call: Call, answer: Leave, now_ms: int, as_of_ms: int | None) -> LeaveDoc:
+def _leave_document(call: Call, answer: Leave, moves: Iterable[Move], now_ms: int, as_of_ms: int | None) -> LeaveDoc:
     return {
         "schema": "logagent.leave/1",
         "at": rfc3339(now_ms),
@@ -260,6 +268,7 @@ def _leave_document(call: Call, answer: Leave, now_ms: int, as_of_ms: int | None
         "assignments_as_of": rfc3339_or_none(as_of_ms),
         "obstacles": [{"code": o.code, "says": o.fact, "hint": o.hint} for o in answer.obstacles],
         "dirs": [_left_row(each) for each in answer.left],
+        "moves": [move_row(move) for move in moves],
         "reassignment": answer.reassignment,
         "cordon": answer.cordon,
         "uncordon": answer.uncordon,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from logagent.base.documents import Size, Time, TypedDict, strict
 from logagent.base.records import Health, Kind, Verdict
+from logagent.cleanup.commands.documents import MoveDoc
 
 
 @strict
@@ -64,7 +65,7 @@ class LeaveDoc(TypedDict):
     """Whether `log_dir` may be taken out of `log.dirs`: only without `obstacles`. `reassignment`: the JSON for
     `kafka-reassign-partitions.sh`, with the replicas as of `assignments_as_of`. `cordon`: the command that cordons the
     log dir, where the broker knows such a thing; `uncordon`: the one that takes that back. `line`: of
-    server.properties, without the log dir."""
+    server.properties, without the log dir. `moves`: into it and out of it."""
 
     schema: Literal["logagent.leave/1"]
     at: Time
@@ -74,6 +75,7 @@ class LeaveDoc(TypedDict):
     assignments_as_of: Time | None
     obstacles: list[ObstacleDoc]
     dirs: list[LeaveDirDoc]
+    moves: list[MoveDoc]
     reassignment: dict[str, Any] | None
     cordon: str | None
     uncordon: str | None

@@ -255,12 +255,27 @@ class QueueEntryDoc(TypedDict):
 
 
 @strict
+class MoveDoc(TypedDict):
+    """A move between log dirs: `name` in the log dir `to` becomes `partition` once it has all that `source`, the log
+    dir of the current directory, has; null where that was not seen. The broker then removes the source. `copied_bytes`:
+    in the segments of the copy, of `bytes`."""
+
+    name: str
+    partition: str
+    source: str | None
+    to: str
+    copied_bytes: Size
+    bytes: Size | None
+
+
+@strict
 class QueueDoc(TypedDict):
     schema: Literal["logagent.queue/1"]
     at: Time
     delay_ms: int
     next_due_at: Time | None
     entries: list[QueueEntryDoc]
+    moves: list[MoveDoc]
 
 
 @strict

@@ -8,12 +8,17 @@ import click
 
 from logagent.base.console.options import Call, common
 from logagent.base.console.render import dump, human_bytes, human_ms, human_time, table
-from logagent.base.dir_names import DELETE_SUFFIX
+from logagent.base.dir_names import DELETE_SUFFIX, FUTURE_SUFFIX
+from logagent.base.records import Kind
 from logagent.cleanup.plan.queue import QueueEntry
-from logagent.cleanup.plan_documents import queue_document
+from logagent.cleanup.plan_documents import move_in_words, queue_document
 from logagent.cleanup.run_plan import nothing_is_due
 from logagent.cleanup.session.of_command import note_health, session_of
 from logagent.disk.wrong_user import needs_log_dirs
+from logagent.verdict.moves import moves_of
+
+MOST_MOVES = 25
+_SUFFIXES = (DELETE_SUFFIX, FUTURE_SUFFIX)
 
 
 @click.command()
@@ -21,10 +26,13 @@ from logagent.disk.wrong_user import needs_log_dirs
 @needs_log_dirs
 def queue(call: Call) -> None:
     """Show what is marked for deletion and when it is due: file.delete.delay.ms after it was marked; what the broker
-    marked, cleanup.leftover_grace later."""
+    marked, cleanup.leftover_grace later. Moves between log dirs are shown, too: each ends with one that is marked."""
     with session_of(call) as session:
         session.read_delete_delay()
-        session.take_inventory(only=lambda name: name.endswith(DELETE_SUFFIX))
+        session.take_inventory(only=lambda name: name.endswith(_SUFFIXES))
+        if moved := {f"{d.topic}-{d.partition}" for d in session.of_kind(Kind.FUTURE)}:
+            session.take_inventory(only=lambda name: name.endswith(_SUFFIXES) or name in moved)
+        moves = moves_of(session.dirs)
         facts = session.log_dirs.facts(session.log_dirs.log_dir_facts("no"))
         note_health(call, facts)
         if session.journal_problem is not None:
@@ -34,8 +42,12 @@ def queue(call: Call) -> None:
         grace = session.settings.cleanup.leftover_grace
         now = session.clock.now_ms()
     if call.json:
-        dump(queue_document(entries, now, delay))
+        dump(queue_document(entries, moves, now, delay))
         return
+    for move in moves[:MOST_MOVES]:
+        call.say(move_in_words(move, facts.log_dirs[move.future.log_dir].holder.state))
+    if len(moves) > MOST_MOVES:
+        call.say(f"{len(moves) - MOST_MOVES} more moves between log dirs; --json has all")
     if not entries:
         call.say("nothing is marked for deletion")
         return

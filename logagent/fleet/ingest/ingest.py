@@ -49,9 +49,9 @@ from logagent.fleet.tables.frames import (
     ABSENT_LINE,
     CORRUPT,
     DIR_LINE,
+    LONGEST,
     PARTITION_LINE,
     STORE,
-    TIMES,
     at_most,
     local_frame,
     real_id,
@@ -63,6 +63,7 @@ from logagent.fleet.tables.frames import (
 from logagent.fleet.tables.parts import KEY, parts, seen, topics
 from logagent.fleet.tables.store import Commit, Run, Store
 from logagent.store.contract import ASSIGNMENTS, DATA, publisher_of
+from logagent.store.snapshots import TIMES
 
 MOST_TWICE = 10_000
 """Partitions with two directories on one host that are looked up fast."""
@@ -285,16 +286,7 @@ def placed(frame: DataFrame) -> DataFrame:
     return frame.withColumns({"cluster_id": part[0], "node_id": part[2].try_cast("int")}).drop("file_path")
 
 
-_PATH, _NAME, _WORD, _NODES = 6 * 4096, 6 * 255, 1000, 1000
-_LONGEST = {
-    "log_dir": _PATH,
-    **dict.fromkeys(("name", "topic", "full_topic"), _NAME),
-    **dict.fromkeys(("kind", "uuid", "topic_id", "verdict", "reason", "window", "covered", "obstacle"), _WORD),
-    **dict.fromkeys(("claim", "witness"), _WORD),
-    "obstacle_detail": 6 * _WORD,
-}
-"""The longest texts, in bytes: Spark keeps thousands of rows in memory, and a line may have a megabyte. A path has
-at most 4,096 bytes, a name 255, and one that is not UTF-8 is six here."""
+_NAME, _WORD, _NODES = LONGEST["name"], LONGEST["kind"], 1000
 
 
 def is_good_dir() -> Column:
@@ -312,7 +304,7 @@ def is_good_dir() -> Column:
     for name in TIMES:
         known = fn.col(name) >= FIRST_MS if name == "due_at" else fn.col(name).between(FIRST_MS, LAST_MS)
         good = good & fn.coalesce(known, fn.lit(True))
-    for name, longest in _LONGEST.items():
+    for name, longest in LONGEST.items():
         good = good & _is_short(name, longest)
     return (fn.col("row") == "dir") & fn.coalesce(good, fn.lit(False))
 

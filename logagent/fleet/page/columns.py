@@ -24,7 +24,8 @@ from typing import Any
 from logagent.base.dir_names import why_spared
 from logagent.fleet.page.text import LONG_AHEAD, parse_time, visible
 from logagent.fleet.page.words import MEANT
-from logagent.store.contract import PageTable
+from logagent.fleet.report.columns import COLUMNS
+from logagent.store.contract import WINDOWS, PageTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,254 +50,249 @@ class Show:
     hidden: bool = False
 
 
+def _show(key: str, help: str = "", *, label: str = "", unit: str = "", **more: Any) -> Show:
+    """A column with the label and unit that it has in the tables of a report, unless it has its own here."""
+    known = COLUMNS.get(key)
+    if known is not None:
+        label, unit = label or known.label, unit or known.unit
+    return Show(key, label, unit or "text", help, **more)
+
+
 _HOST_KEY = ("cluster_id", "node_id")
 _LOG_DIR_KEY = (*_HOST_KEY, "log_dir")
 _ORPHANS = (("list", "orphan"),)
-_CLUSTER = Show("cluster_id", "Cluster", pick=True, mono=True)
-_NODE = Show("node_id", "Node", "id", "node.id of the broker")
-_HOST = Show("host", "Host", to="usage_log_dirs", by=_HOST_KEY, mono=True)
-_LOG_DIR = Show("log_dir", "Log dir", to="places", by=_LOG_DIR_KEY, mono=True)
-_NAME = Show("name", "Directory", help="name of the directory on disk", mono=True)
-_TOPIC = Show("topic", "Topic", to="directories", by=("cluster_id", "topic"), mono=True)
-_PARTITION = Show("partition", "Part.", "id", "partition number")
-_ALLOCATED = Show(
-    "allocated", "Allocated", "bytes", "what the file system gave the files, and removing them gives back"
-)
-_SIZES = Show("bytes", "File sizes", "bytes", "their sum; a preallocated index counts whole")
-_WINDOWS = (
-    ("now", "Now"),
-    ("restart", "At restart"),
-    ("approval", "Approval"),
-    ("later", "Not yet due"),
-)
+_CLUSTER = _show("cluster_id", pick=True, mono=True)
+_NODE = _show("node_id", "node.id of the broker", unit="id")
+_HOST = _show("host", to="usage_log_dirs", by=_HOST_KEY, mono=True)
+_LOG_DIR = _show("log_dir", to="places", by=_LOG_DIR_KEY, mono=True)
+_NAME = _show("name", "name of the directory on disk", mono=True)
+_TOPIC = _show("topic", to="directories", by=("cluster_id", "topic"), mono=True)
+_PARTITION = _show("partition", "partition number", unit="id")
+_ALLOCATED = _show("allocated", "what the file system gave the files, and removing them gives back")
+_SIZES = _show("bytes", "their sum; a preallocated index counts whole")
 
 
 def _reclaim(by: tuple[str, ...]) -> tuple[Show, ...]:
     """What can be reclaimed, by window: each figure leads to its directories."""
     return tuple(
-        Show(f"reclaim_{window}", label, "bytes", MEANT[window], to="directories", by=by, only=(("window", window),))
-        for window, label in _WINDOWS
+        _show(f"reclaim_{window}", MEANT[window], to="directories", by=by, only=(("window", window),))
+        for window in WINDOWS
     )
 
 
 _FULLNESS = (
-    Show("used_share", "Full", "share", "used of size"),
-    Show("used", "Used", "bytes", "of the file system, as statvfs gives it"),
-    Show("free", "Free", "bytes", "of the file system, as statvfs gives it"),
+    _show("used_share", "used of size"),
+    _show("used", "of the file system, as statvfs gives it"),
+    _show("free", "of the file system, as statvfs gives it"),
 )
 _LEDGER = (
-    Show("current", "Current", "bytes", "partitions that the broker serves"),
-    Show("future", "Future", "bytes", "copies being moved between log dirs"),
-    Show("stray", "Stray", "bytes", "set aside, never removed by the broker"),
-    Show("delete", "Delete", "bytes", "marked for deletion, not yet removed"),
-    Show("other", "Other", "bytes", "indexes, metadata and foreign files"),
-    Show(
-        "open_removed",
-        "Removed, open",
-        "bytes",
-        "removed, but held open; before ending the process: logagent rescue",
-    ),
-    Show("unexplained", "Unexplained", "bytes", "used by nothing that could be seen"),
+    _show("current", "partitions that the broker serves"),
+    _show("future", "copies being moved between log dirs"),
+    _show("stray", "set aside, never removed by the broker"),
+    _show("delete", "marked for deletion, not yet removed"),
+    _show("other", "indexes, metadata and foreign files"),
+    _show("open_removed", "removed, but held open; before ending the process: logagent rescue"),
+    _show("unexplained", "used by nothing that could be seen"),
 )
-_DIRS = Show("dirs", "Dirs", "int", "partition dirs of every kind")
-_TOPIC_ID = Show("topic_id", "Topic id", mono=True)
+_DIRS = _show("dirs", "partition dirs of every kind")
+_TOPIC_ID = _show("topic_id", mono=True)
 
 LAYOUT: dict[str, tuple[Show, ...]] = {
     "usage_clusters": (
-        Show("cluster_id", "Cluster", mono=True, to="usage_hosts", by=("cluster_id",)),
-        Show("hosts", "Hosts", "int"),
-        Show("unknown_hosts", "Unknown", "int", "hosts without a usable snapshot"),
-        Show("verdicts", "Verdicts", "badge", "whether orphans could be decided"),
-        Show("assignments_age", "Assignments", "seconds", "age of the newest complete assignment file"),
+        _show("cluster_id", mono=True, to="usage_hosts", by=("cluster_id",)),
+        _show("hosts"),
+        _show("unknown_hosts", "hosts without a usable snapshot"),
+        _show("verdicts", "whether orphans could be decided", label="Verdicts", unit="badge"),
+        _show("assignments_age", "age of the newest complete assignment file", label="Assignments", unit="seconds"),
         _ALLOCATED,
         _SIZES,
         *_FULLNESS,
         *_reclaim(("cluster_id",)),
         *_LEDGER,
-        Show("orphans", "Orphans", "int", to="directories", by=("cluster_id",), only=_ORPHANS),
-        Show("log_dirs", "Log dirs", "int"),
+        _show("orphans", to="directories", by=("cluster_id",), only=_ORPHANS),
+        _show("log_dirs"),
         _DIRS,
-        Show("expected", "Replicas", "int", "that are assigned: all those of the next columns together"),
-        Show("found", "Found", "int", "on the disks of their host"),
-        Show("missing", "Missing", "int", to="missing_replicas", by=("cluster_id",)),
+        _show("expected", "that are assigned: all those of the next columns together"),
+        _show("found", "on the disks of their host"),
+        _show("missing", to="missing_replicas", by=("cluster_id",)),
         *(
-            Show(state, label, "int", meant, to="undecided_replicas", by=("cluster_id",), only=(("state", state),))
-            for state, label, meant in (
-                ("not_yet", "Not yet", "only assignments that are younger than the snapshot have them"),
-                ("unproven", "Unproven", "not found, and nothing shows whether they had to be there"),
-                ("not_read", "Not read", "perhaps in a log dir that could not be read"),
+            _show(state, meant, to="undecided_replicas", by=("cluster_id",), only=(("state", state),))
+            for state, meant in (
+                ("not_yet", "only assignments that are younger than the snapshot have them"),
+                ("unproven", "not found, and nothing shows whether they had to be there"),
+                ("not_read", "perhaps in a log dir that could not be read"),
             )
         ),
-        Show("gone", "Gone", "int", "not assigned any more when their host looked"),
-        Show("not_heard", "Not heard", "int", "replicas on unknown hosts"),
-        Show("host_skew", "Skew", "ratio", "fullest host: largest against the mean; 1.00× is even"),
+        _show("gone", "not assigned any more when their host looked"),
+        _show("not_heard", "replicas on unknown hosts"),
+        _show("host_skew", "fullest host: largest against the mean; 1.00× is even"),
     ),
     "usage_hosts": (
-        Show("host", "Host", mono=True, to="usage_log_dirs", by=_HOST_KEY),
+        _show("host", mono=True, to="usage_log_dirs", by=_HOST_KEY),
         _ALLOCATED,
         _SIZES,
         *_FULLNESS,
         *_reclaim(_HOST_KEY),
         *_LEDGER,
-        Show("orphans", "Orphans", "int", to="directories", by=_HOST_KEY, only=_ORPHANS),
-        Show("log_dirs", "Log dirs", "int", to="usage_log_dirs", by=_HOST_KEY),
-        Show("offline_log_dirs", "Offline", "int", "log dirs that are offline"),
+        _show("orphans", to="directories", by=_HOST_KEY, only=_ORPHANS),
+        _show("log_dirs", to="usage_log_dirs", by=_HOST_KEY),
+        _show("offline_log_dirs", "log dirs that are offline"),
         _DIRS,
-        Show("skew", "Skew", "ratio", "allocated on this host against the mean of its cluster; 1.00× is even"),
-        Show("log_dir_skew", "Dir skew", "ratio", "its fullest log dir against the mean; 1.00× is even"),
-        Show("snapshot_age_seconds", "Snapshot", "seconds", "age of the snapshot that counts"),
-        Show("agent_version", "Agent", pick=True),
-        Show("kafka_version", "Kafka", pick=True),
+        _show("skew", "allocated on this host against the mean of its cluster; 1.00× is even"),
+        _show("log_dir_skew", "its fullest log dir against the mean; 1.00× is even"),
+        _show("snapshot_age_seconds", "age of the snapshot that counts"),
+        _show("agent_version", pick=True),
+        _show("kafka_version", pick=True),
         _NODE,
         _CLUSTER,
     ),
     "usage_log_dirs": (
         # Log dirs are called the same on every host: the row is known by its host.
-        Show("host", "Host", mono=True, to="places", by=_LOG_DIR_KEY),
+        _show("host", mono=True, to="places", by=_LOG_DIR_KEY),
         _LOG_DIR,
-        Show("health", "Health", "badge", pick=True),
+        _show("health", unit="badge", pick=True),
         _ALLOCATED,
         _SIZES,
         *_FULLNESS,
         *_reclaim(_LOG_DIR_KEY),
         *_LEDGER,
-        Show("size", "Size", "bytes", "of the file system"),
-        Show("orphans", "Orphans", "int", to="directories", by=_LOG_DIR_KEY, only=_ORPHANS),
+        _show("size", "of the file system"),
+        _show("orphans", to="directories", by=_LOG_DIR_KEY, only=_ORPHANS),
         _DIRS,
-        Show("skew", "Skew", "ratio", "against the mean of the log dirs of its host; 1.00× is even"),
+        _show("skew", "against the mean of the log dirs of its host; 1.00× is even"),
         _NODE,
         _CLUSTER,
-        Show("reason", "Reason", help="why it is not online"),
-        Show(
-            "shares_with", "Shares with", mono=True, help="the log dir on the same file system: its size counts there"
-        ),
+        _show("reason", "why it is not online"),
+        _show("shares_with", "the log dir on the same file system: its size counts there", mono=True),
     ),
     "usage_topics": (
-        Show("topic", "Topic", mono=True, to="directories", by=("cluster_id", "topic")),
+        _show("topic", mono=True, to="directories", by=("cluster_id", "topic")),
         _ALLOCATED,
         _SIZES,
-        Show("partitions", "Partitions", "int"),
-        Show("copies", "Copies", "int", "partition dirs over all hosts"),
+        _show("partitions"),
+        _show("copies", "partition dirs over all hosts"),
         *_reclaim(("cluster_id", "topic", "topic_id")),
         *(column for column in _LEDGER if column.key in ("current", "future", "stray", "delete")),
-        Show("largest_partition", "Largest part.", "bytes", "allocated by its largest copy"),
-        Show("skew", "Skew", "ratio", "largest partition against the mean; 1.00× is even"),
-        Show("orphans", "Orphans", "int"),
+        _show("largest_partition", "allocated by its largest copy"),
+        _show("skew", "largest partition against the mean; 1.00× is even"),
+        _show("orphans"),
         _CLUSTER,
         _TOPIC_ID,
     ),
     "directories": (
         _NAME,
         _ALLOCATED,
-        Show("window", "When", "badge", "when its bytes can come back", pick=True),
-        Show("standing", "This copy", "badge", "among all copies of this topic id and partition", pick=True),
-        Show("copies_elsewhere", "Elsewhere", "int", "other copies of this topic id and partition in the fleet"),
-        Show("list", "Is", pick=True, help="orphan, leftover, or undecided"),
-        Show("reason", "Why", pick=True),
-        Show("age_seconds", "Age", "seconds", "since first seen as an orphan, or set aside; by its host's clock"),
+        _show("window", "when its bytes can come back", unit="badge", pick=True),
+        _show(
+            "standing", "among all copies of this topic id and partition", label="This copy", unit="badge", pick=True
+        ),
+        _show("copies_elsewhere", "other copies of this topic id and partition in the fleet"),
+        _show("list", "orphan, leftover, or undecided", label="Is", pick=True),
+        _show("reason", label="Why", pick=True),
+        _show("age_seconds", "since first seen as an orphan, or set aside; by its host's clock"),
         _HOST,
         _LOG_DIR,
-        Show("due_at", "Due", "time"),
-        Show("obstacle", "In the way", help="the guard or rule that prevents it", pick=True),
-        Show("obstacle_detail", "In words", help="what is in the way, as its host's agent says it"),
-        Show("sightings", "Seen", "int", "in how many inventories it was an orphan"),
+        _show("due_at"),
+        _show("obstacle", "the guard or rule that prevents it", pick=True),
+        _show("obstacle_detail", "what is in the way, as its host's agent says it"),
+        _show("sightings", "in how many inventories it was an orphan"),
         _SIZES,
-        Show("newest_mtime", "Last write", "time"),
-        Show("agent_verdict", "The agent", help="verdict of the host's own agent"),
-        Show("kind", "Kind", pick=True),
+        _show("newest_mtime"),
+        _show("agent_verdict", "verdict of the host's own agent"),
+        _show("kind", pick=True),
         _TOPIC,
         _PARTITION,
         _NODE,
         _CLUSTER,
         _TOPIC_ID,
-        Show("id", "Id", hidden=True),
+        _show("id", hidden=True),
     ),
     "growth": (
-        Show("what", "What grows", mono=True, help="the host of a log dir, or a topic"),
+        _show("what", "the host of a log dir, or a topic", label="What grows", mono=True),
         _LOG_DIR,
-        Show("days_to_full", "Full in", "days", "free bytes at this pace; no number where growth is 0 or less"),
-        Show("full_on", "Full on", "date", "the last date, and as many days"),
-        Show("bytes_per_day", "Per day", "bytes"),
-        Show("bytes", "Bytes", "bytes", "on the last date"),
-        Show("free", "Free", "bytes"),
-        Show("scope", "Scope", pick=True),
-        Show("dates", "Dates", "int", "how many dates the pace is taken from"),
-        Show("first_date", "From", "date"),
-        Show("last_date", "To", "date"),
+        _show("days_to_full", "free bytes at this pace; no number where growth is 0 or less"),
+        _show("full_on", "the last date, and as many days", label="Full on", unit="date"),
+        _show("bytes_per_day"),
+        _show("bytes", "on the last date", label="Bytes"),
+        _show("free"),
+        _show("scope", pick=True),
+        _show("dates", "how many dates the pace is taken from"),
+        _show("first_date"),
+        _show("last_date"),
         _NODE,
         _CLUSTER,
-        Show("host", "Host", hidden=True),
-        Show("topic", "Topic", hidden=True),
+        _show("host", hidden=True),
+        _show("topic", hidden=True),
     ),
     "log_dir_health": (
-        Show("finding", "Finding", "badge", pick=True),
+        _show("finding", unit="badge", pick=True),
         _HOST,
         _NODE,
         _LOG_DIR,
-        Show("since", "Since", "date", "first stored date on which it was so, and on every one since; may be older"),
-        Show("cause", "Cause", help="why nothing is known of the host", pick=True),
-        Show("detail", "Detail"),
+        _show("since", "first stored date on which it was so, and on every one since; may be older"),
+        _show("cause", "why nothing is known of the host", pick=True),
+        _show("detail"),
         _CLUSTER,
-        Show("snapshot_at", "Snapshot", "time"),
+        _show("snapshot_at"),
     ),
     "missing_replicas": (
         _TOPIC,
         _PARTITION,
-        Show("copies_elsewhere", "Elsewhere", "int", "copies on other brokers that report"),
+        _show("copies_elsewhere", "copies on other brokers that report"),
         _HOST,
         _NODE,
-        Show("in_isr", "In sync", "bool", "the controller counts this replica as in sync", pick=True),
-        Show("adding", "Adding", "bool", "being added by a reassignment", pick=True),
-        Show("left", "Left", help="stray: one that was set aside is still there", pick=True),
+        _show("in_isr", "the controller counts this replica as in sync", pick=True),
+        _show("adding", "being added by a reassignment", pick=True),
+        _show("left", "stray: one that was set aside is still there", pick=True),
         _CLUSTER,
         _TOPIC_ID,
-        Show("snapshot_at", "Snapshot", "time"),
+        _show("snapshot_at"),
     ),
     "undecided_replicas": (
         _TOPIC,
         _PARTITION,
-        Show("copies_elsewhere", "Elsewhere", "int", "copies on other brokers that report"),
-        Show("state", "State", "badge", "not_yet, unproven or not_read", pick=True),
-        Show("reason", "Why", pick=True),
+        _show("copies_elsewhere", "copies on other brokers that report"),
+        _show("state", "not_yet, unproven or not_read", unit="badge", pick=True),
+        _show("reason", label="Why", pick=True),
         _HOST,
         _NODE,
-        Show("in_isr", "In sync", "bool", "the controller counts this replica as in sync", pick=True),
-        Show("adding", "Adding", "bool", "being added by a reassignment", pick=True),
+        _show("in_isr", "the controller counts this replica as in sync", pick=True),
+        _show("adding", "being added by a reassignment", pick=True),
         _CLUSTER,
         _TOPIC_ID,
-        Show("snapshot_at", "Snapshot", "time"),
+        _show("snapshot_at"),
     ),
     "duplicates": (
         _TOPIC,
         _PARTITION,
         _ALLOCATED,
         _SIZES,
-        Show("copies", "Copies", "int"),
+        _show("copies"),
         _HOST,
-        Show("log_dirs", "Log dirs", mono=True),
+        _show("log_dirs", mono=True, unit="text"),
         _NODE,
         _CLUSTER,
     ),
     "deletion_progress": (
         _TOPIC,
-        Show("done_share", "Done", "share", "copies done of copies asked for"),
-        Show("marked", "Asked for", "int", "copies that the requests ask for"),
-        Show("removed", "Done copies", "int", "set aside, removed or absent"),
-        Show("remaining", "Left", "int"),
-        Show("marked_bytes", "Asked bytes", "bytes"),
-        Show("removed_bytes", "Freed", "bytes"),
-        Show("hosts", "Hosts", "int"),
-        Show("hosts_done", "Hosts done", "int"),
-        Show("since", "Since", "date"),
+        _show("done_share", "copies done of copies asked for"),
+        _show("marked", "copies that the requests ask for"),
+        _show("removed", "set aside, removed or absent"),
+        _show("remaining"),
+        _show("marked_bytes"),
+        _show("removed_bytes"),
+        _show("hosts"),
+        _show("hosts_done"),
+        _show("since"),
         _CLUSTER,
     ),
     "quarantined_input": (
-        Show("file", "File", mono=True),
-        Show("reason", "Reason", pick=True),
-        Show("detail", "Detail"),
-        Show("kind", "Kind", pick=True),
-        Show("record", "Record", mono=True),
-        Show("landing_date", "Date", "date", "its date in landing"),
+        _show("file", mono=True),
+        _show("reason", pick=True),
+        _show("detail"),
+        _show("kind", pick=True),
+        _show("record", mono=True),
+        _show("landing_date", "its date in landing"),
         _NODE,
         _CLUSTER,
     ),

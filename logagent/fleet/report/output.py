@@ -24,10 +24,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from logagent.base.times import rfc3339_or_none
-from logagent.fleet.report.meanings import UNITS
+from logagent.fleet.report.columns import CHARTS, NO_CSV, STAMP, TABLES, UNITS, Table
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import local_frame, rfc3339
-from logagent.store.contract import CHARTS, DRIVER_ROWS, NO_CSV, PAGE_ROWS, STAMP, TABLES, PageTable, Table
+from logagent.store.contract import DRIVER_ROWS, PAGE_ROWS, PageTable
 
 _TYPES = {name: parquet for name, (parquet, _) in UNITS.items()}
 LATEST = "latest"
@@ -249,12 +249,11 @@ def ordered(table: Table, rows: list[Row]) -> list[Row]:
 
 
 def _typed(table: Table, name: str) -> Column:
-    unit = next(column.unit for column in table.columns if column.name == name)
-    return fn.col(name).cast(_TYPES[unit]).alias(name)
+    return fn.col(name).cast(_TYPES[table.units[name]]).alias(name)
 
 
 def _plain(table: Table, name: str) -> Column:
-    unit = next(column.unit for column in table.columns if column.name == name)
+    unit = table.units[name]
     if unit == "time":
         return rfc3339(name).alias(name)
     return fn.col(name).cast("string").alias(name) if unit == "date" else fn.col(name)

@@ -27,6 +27,7 @@ from pyspark.sql import functions as fn
 
 from logagent.base.topic_ids import SHAPE, ZERO_ID
 from logagent.fleet.tables.files import Files, literal
+from logagent.store.snapshots import FIELDS
 
 
 def at_most(value: Column, most: float) -> Column:
@@ -122,31 +123,25 @@ def is_removal(topic_id: object, partition: object) -> bool:
 
 
 CORRUPT = "_corrupt_record"
-TIMES = ("newest_mtime", "marked_at", "first_seen", "due_at")
-
-DIR_LINE = """
-    row string, log_dir string, name string, kind string, topic string, topic_truncated boolean, full_topic string,
-    partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
-    newest_mtime bigint, marked_at bigint, first_offset bigint, last_segment_offset bigint, sightings bigint,
-    first_seen bigint, in_use boolean, verdict string, reason string, window string, due_at bigint, covered string,
-    obstacle string, obstacle_detail string, claim string, witness string, inode bigint, end_offset bigint,
-    error string, _corrupt_record string
-"""
+_TYPES = {"bool": "boolean", "int": "int", "long": "bigint", "time": "bigint"}
+DIR_LINE = ", ".join([*(f"{name} {_TYPES.get(kind, 'string')}" for name, kind in FIELDS.items()), f"{CORRUPT} string"])
 """Times are milliseconds since 1970."""
+_TEXTS = {"path": 6 * 4096, "name": 6 * 255, "word": 1000, "sentence": 6000}
+LONGEST = {name: _TEXTS[kind] for name, kind in FIELDS.items() if kind in _TEXTS}
+"""The longest texts, in bytes: Spark keeps thousands of rows in memory, and a line may have a megabyte. A path has
+at most 4,096 bytes, a name 255, and one that is not UTF-8 is six here."""
 
 PARTITION_LINE = f"""
     row string, topic string, topic_id string, partition int, replicas array<int>, adding array<int>,
     removing array<int>, isr array<int>, directories array<string>, {CORRUPT} string
 """
 
-DIRS = """
-    cluster_id string, node_id int, log_dir string, name string, kind string, topic string, topic_truncated boolean,
-    partition int, uuid string, topic_id string, bytes bigint, allocated bigint, files bigint, segments bigint,
-    newest_mtime timestamp, marked_at timestamp, first_offset bigint, last_segment_offset bigint, sightings bigint,
-    first_seen timestamp, in_use boolean, verdict string, reason string, window string, due_at timestamp,
-    covered string, obstacle string, obstacle_detail string, claim string, witness string, inode bigint,
-    end_offset bigint, error string
-"""
+DIRS = "cluster_id string, node_id int, " + ", ".join(
+    f"{name} {'timestamp' if kind == 'time' else _TYPES.get(kind, 'string')}"
+    for name, kind in FIELDS.items()
+    if name not in ("row", "full_topic")
+)
+"""`topic` is the full name, where the directory's own is cut."""
 
 ASSIGNMENTS = """
     cluster_id string, topic string, topic_id string, partition int, replicas array<int>, adding array<int>,

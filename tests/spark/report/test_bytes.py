@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from logagent.fleet.page.document import brief
 from logagent.fleet.page.text import size
-from logagent.store.contract import CHARTS, TABLES
+from logagent.fleet.report.columns import CHARTS, TABLES
 from tests.spark.conftest import Told, tell
 from tests.spark.hand_made import AT, GIB, Kafka, dir_row, log_dir_row
 

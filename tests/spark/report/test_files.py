@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
+from logagent.fleet.report.columns import NO_CSV, TABLES
 from logagent.fleet.report.output import Output, run_name
 from logagent.fleet.tables.files import Files
 from logagent.fleet.tables.frames import local_frame
-from logagent.store.contract import NO_CSV, TABLES
 from tests.documents import assert_promised
 from tests.spark.conftest import DAY, Zoo
 

@@ -16,9 +16,9 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
+from logagent.fleet.report.columns import TABLES
 from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import SMALL
-from logagent.store.contract import TABLES
 from tests.long_form import FULL
 from tests.spark.conftest import AFTERWARDS, Plain, Told, Zoo
 
