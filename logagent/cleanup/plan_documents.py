@@ -14,8 +14,8 @@ from logagent.base.times import rfc3339, rfc3339_or_none
 from logagent.cleanup.plan.plan import Execution, Plan, Proposal, Refusal, Waiting, action_id
 from logagent.cleanup.plan.queue import QueueEntry
 from logagent.cleanup.state.journal import CheckpointEntry, Entry
+from logagent.verdict.duplicates import Move
 from logagent.verdict.facts import StrayRuling
-from logagent.verdict.moves import Move
 
 if TYPE_CHECKING:
     from logagent.cleanup.commands.documents import (

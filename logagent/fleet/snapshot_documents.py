@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NotRequired, Required
 
 from pydantic import Field
 
-from logagent.advice.scan.documents import LogDirDoc
+from logagent.advice.documents import LogDirDoc
 from logagent.base.documents import Size, Time, TypedDict, strict
 from logagent.base.records import Kind, Verdict
 from logagent.verdict.evidence.documents import AssignmentsUsed

@@ -6,17 +6,23 @@ The number is a sign: `metadata.version` 12 (3.6-IV0) changed what a shrunken IS
 says once and for all is proven: that a topic id was removed. Who is a replica, where, since when and in sync with whom
 is then asked of a broker by id. So it is if only some of the records are of such a level (it was lowered since), and if
 the level is not known.
+
+And what a start reads in a metadata log dir: the levels in its files, and which of these Kafka cannot read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
+from logagent.base.dir_names import PARTITION_METADATA
 from logagent.base.records import LogDoubt
 
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
+BOOTSTRAP: Final = "bootstrap.checkpoint"
 NEWEST_METADATA_VERSION: Final = 34
 """4.5-IV0, the newest `metadata.version` that Kafka 4.4.0 knows (it formats with 33, 4.4-IV2)."""
 
@@ -74,3 +80,50 @@ def _in_words(name: str, level: int) -> str:
     if newest is None:
         return f"the feature {name} is not known"
     return f"its {name} is {level}, the newest tested one is {newest}"
+
+
+class MetadataFile(StrEnum):
+    """A file in a metadata log dir that a KRaft node reads when it starts."""
+
+    QUORUM_STATE = "quorum-state"
+    EPOCHS = "leader-epoch-checkpoint"
+    TOPIC_ID = PARTITION_METADATA
+    SNAPSHOT = "snapshot"
+    FIRST_SNAPSHOT = "first-snapshot"
+    LOST_SNAPSHOT = "lost-snapshot"
+    BOOTSTRAP = "bootstrap.checkpoint"
+    SNAPSHOT_END = "end-of-snapshot"
+    ODD_NAME = "odd-name"
+    VOTERS = "voters"
+    DYNAMIC = "dynamic-quorum"
+    DIRECTORY_ID = "directory-id"
+
+
+class MetadataFault(NamedTuple):
+    """One of these that Kafka cannot read. `name`: its path below the metadata log dir. `refused`: Kafka waits,
+    or raises something else than an `IOException`. `spare`: a start does without the file, if it is not there."""
+
+    file: MetadataFile
+    name: str
+    error: str
+    refused: bool = False
+    spare: bool = True
+
+
+FeatureLevels = Mapping[str, tuple[int, ...]]
+"""By feature, each level that records give it, the one that is finalised now last."""
+
+
+class StartLevels(NamedTuple):
+    """The features in the files that a KRaft node reads when it starts.
+
+    log: of the newest metadata snapshot and the log after it. bootstrap: of `bootstrap.checkpoint`. formatted: of the
+    snapshot that `kafka-storage format` of 4.4 and later writes instead, while that is all there is. unread: why not
+    all of it could be read. empty: no metadata record has been written yet.
+    """
+
+    log: FeatureLevels = MappingProxyType({})
+    bootstrap: FeatureLevels = MappingProxyType({})
+    formatted: FeatureLevels = MappingProxyType({})
+    unread: str | None = None
+    empty: bool = False

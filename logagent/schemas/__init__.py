@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from logagent.advice.check.documents import CheckDoc, LeaveDoc
+from logagent.advice.documents import CheckDoc, LeaveDoc, Scan
 from logagent.advice.explain.documents import ExplainDoc, NameDoc
-from logagent.advice.scan.documents import Scan
 from logagent.cleanup.commands.documents import HistoryDoc, PlanDoc, QueueDoc
 from logagent.deletion.documents import SCHEMAS as TOPICS
 from logagent.service.doctor.documents import DoctorDoc

@@ -3,6 +3,10 @@
 A broker does not start with them, unless it knows the directory id that the partition is assigned to. A directory id
 proves nothing about records, and the longer copy can be the one that diverged: so a copy may be deleted only if the
 other one covers it (`covered`), begins no later and is no smaller (what is lost inside a segment leaves no gap).
+
+A move that is under way has two sides. A `-future` directory is the copy: while the broker runs,
+`ReplicaAlterLogDirsThread` fills it from the current one in another log dir. Once it has all of that, it takes the
+partition's name, and the other is marked for deletion.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from logagent.base.claims import Claim, Held, Witness
 from logagent.base.dir_names import current_name
@@ -162,3 +167,38 @@ def _is_known(d: PartitionDir, facts: Facts) -> bool:
 def _rank(d: PartitionDir, facts: Facts, log: LogExtent, free: Mapping[str, int]) -> tuple[bool, int, int, DirKey]:
     rightly_here = facts.ruling(d).reason != VerdictReason.WRONG_DIRECTORY
     return rightly_here, free.get(d.log_dir, 0), log.log_end or 0, d.key
+
+
+class Move(NamedTuple):
+    """future: the copy. source: the current directory that it is made from; None where none was seen. How far it is:
+    `segment_bytes` of the one of those of the other, which go on growing."""
+
+    future: PartitionDir
+    source: PartitionDir | None
+
+    @property
+    def partition(self) -> str:
+        """The name that the copy takes."""
+        return f"{self.future.topic}-{self.future.partition}"
+
+    def concerns(self, log_dir: str) -> bool:
+        return log_dir == self.future.log_dir or (self.source is not None and log_dir == self.source.log_dir)
+
+
+def moves_of(dirs: Iterable[PartitionDir]) -> list[Move]:
+    """Every move, in the order of the copies. A current directory in the copy's own log dir is not its source, nor is
+    one that is known to be of another topic: an id that was not read may be the same."""
+    futures: list[PartitionDir] = []
+    currents: dict[tuple[str | None, int | None], list[PartitionDir]] = {}
+    for d in dirs:
+        if d.kind is Kind.FUTURE:
+            futures.append(d)
+        elif d.kind is Kind.CURRENT:
+            currents.setdefault((d.topic, d.partition), []).append(d)
+    return [Move(f, _source(f, currents.get((f.topic, f.partition), []))) for f in sorted(futures, key=lambda f: f.key)]
+
+
+def _source(future: PartitionDir, currents: Iterable[PartitionDir]) -> PartitionDir | None:
+    others = [d for d in currents if d.log_dir != future.log_dir]
+    same = [d for d in others if d.topic_id == future.topic_id or id_unread(d) or id_unread(future)]
+    return same[0] if len(same) == 1 else None

@@ -14,8 +14,6 @@ from logagent.advice.check.rules.start_facts import (
     FreeSpace,
     LoadFault,
     LoadFile,
-    MetadataFault,
-    MetadataFile,
     MetaFile,
     MetaState,
     Mode,
@@ -27,6 +25,7 @@ from logagent.advice.check.rules.start_facts import (
 from logagent.base.dir_names import METADATA_DIR, classify
 from logagent.base.records import Denied, DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
 from logagent.base.topic_ids import to_text
+from logagent.kafka.levels import MetadataFault, MetadataFile
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.without_directory import LeftLogDir, Missing, WithoutDirectory
 from tests.damages.directories import NAMES_OF_NOTHING
@@ -110,7 +109,7 @@ def load(file: LoadFile, name: str) -> StartFacts:
 
 
 def metadata(file: MetadataFile, name: str = METADATA_DIR, **changes: object) -> StartFacts:
-    fault = replace(MetadataFault(file, name, "it is damaged"), **changes)  # type: ignore[arg-type]
+    fault = MetadataFault(file, name, "it is damaged")._replace(**changes)  # type: ignore[arg-type]
     return having(holds_metadata=True, metadata_log=True, metadata_faults=(fault,))
 
 

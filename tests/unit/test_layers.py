@@ -43,7 +43,7 @@ FLEET_WORDS = {
     "kafka.levels": "the newest metadata.version that was tested",
     "verdict.rules": "the reasons for verdicts",
     "verdict.evidence.documents": "the head of a snapshot names the assignments that were used",
-    "advice.scan.documents": "a log dir in a snapshot is that of a scan",
+    "advice.documents": "a log dir in a snapshot is that of a scan",
     "deletion.store.answers": "a report shows how far requests are",
 }
 

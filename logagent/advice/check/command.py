@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from logagent.advice.check.rules.leave import Leave, Leaving, RemainingDir, TargetLogDir, may_leave
 from logagent.advice.check.run_check import CheckReport, finding_row, run_check
 from logagent.advice.finding import Finding, Severity, any_fatal
 from logagent.base.console.options import Call, common, reads_assignments
@@ -28,11 +27,12 @@ from logagent.cleanup.session.of_command import Progress, read_assignments, sess
 from logagent.cleanup.session.session import Session
 from logagent.disk.wrong_user import needs_log_dirs
 from logagent.kafka.retention.settings import CORDONED_LOG_DIRS
+from logagent.verdict.duplicates import Move, moves_of
 from logagent.verdict.facts import Facts
-from logagent.verdict.moves import Move, moves_of
+from logagent.verdict.leaving import Leave, Leaving, RemainingDir, TargetLogDir, may_leave
 
 if TYPE_CHECKING:
-    from logagent.advice.check.documents import CheckDoc, LeaveDirDoc, LeaveDoc
+    from logagent.advice.documents import CheckDoc, LeaveDirDoc, LeaveDoc
 
 _COUNTED = ((Severity.FATAL, "fatal"), (Severity.WARNING, "warnings"), (Severity.INFO, "notes"))
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from logagent.advice.check.metadata_dir import metadata_faults, read_start_levels
-from logagent.advice.check.rules.leave import set_cordoned, stale_cordons
 from logagent.advice.check.rules.linter import check
 from logagent.advice.check.rules.log_dirs import FIT, check_disk
 from logagent.advice.check.rules.releases import CUTS_SINCE
@@ -25,7 +23,6 @@ from logagent.advice.check.rules.start_facts import (
     Override,
     PathProblem,
     StartFacts,
-    StartLevels,
     StartLogDirFacts,
     StartServerFacts,
     concerns_us,
@@ -77,17 +74,20 @@ from logagent.disk.probe import Prober, broken_steps, probe
 from logagent.disk.scan import SYMLINK_ERROR
 from logagent.kafka.config_in_force import in_force
 from logagent.kafka.files.checkpoint_files import read_checkpoint
+from logagent.kafka.files.metadata_dir import metadata_faults, read_start_levels
+from logagent.kafka.levels import StartLevels
 from logagent.kafka.processes.discovery import newest_change_ms, same_file, start_scripts
 from logagent.kafka.processes.systemd_units import broker_units
 from logagent.kafka.processes.version import launch_of_process
 from logagent.kafka.retention.settings import CORDONED_LOG_DIRS
 from logagent.verdict.evidence.stray_questions import read_log
 from logagent.verdict.facts import Facts, LogDirFacts
+from logagent.verdict.leaving import set_cordoned, stale_cordons
 from logagent.verdict.rules import VerdictReason
 from logagent.verdict.without_directory import Missing
 
 if TYPE_CHECKING:
-    from logagent.advice.check.documents import FindingDoc
+    from logagent.advice.documents import FindingDoc
 
 # A broker locks its log dirs one after the other: only an older broker has left one out.
 STATES = {

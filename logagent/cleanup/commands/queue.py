@@ -15,7 +15,7 @@ from logagent.cleanup.plan_documents import move_in_words, queue_document
 from logagent.cleanup.run_plan import nothing_is_due
 from logagent.cleanup.session.of_command import note_health, session_of
 from logagent.disk.wrong_user import needs_log_dirs
-from logagent.verdict.moves import moves_of
+from logagent.verdict.duplicates import moves_of
 
 MOST_MOVES = 25
 _SUFFIXES = (DELETE_SUFFIX, FUTURE_SUFFIX)

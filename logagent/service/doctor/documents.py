@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from logagent.advice.documents import HolderDoc
 from logagent.advice.finding import Area
-from logagent.advice.scan.documents import HolderDoc
 from logagent.base.documents import Time, TypedDict, strict
 from logagent.base.records import Health
 from logagent.kafka.image import Source

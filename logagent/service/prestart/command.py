@@ -40,7 +40,7 @@ from logagent.service.prestart.rules import StartRoom
 from logagent.verdict.facts import Facts
 
 if TYPE_CHECKING:
-    from logagent.advice.check.documents import FindingDoc
+    from logagent.advice.documents import FindingDoc
 
 
 def room_after(rooms: Mapping[int, StartRoom], prestart: Prestart, done: Done) -> dict[int, StartRoom]:

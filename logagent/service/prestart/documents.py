@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from logagent.advice.check.documents import FindingDoc
+from logagent.advice.documents import FindingDoc
 from logagent.base.documents import Time, TypedDict, strict
 from logagent.cleanup.commands.documents import PlanDoc
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.advice.check.metadata_dir import read_start_levels
+from logagent.kafka.files.metadata_dir import read_start_levels
 from tests.broker.check.test_other_release import OFTEN, format_node, wait_for_snapshot
 from tests.broker.rig.jars import QUICK_FLAGS, kafka_jars
 from tests.broker.rig.kafka import KraftNode

@@ -8,7 +8,7 @@ import pytest
 
 from logagent.base.records import HolderState, PartitionDir
 from logagent.cleanup.plan_documents import move_in_words
-from logagent.verdict.moves import moves_of
+from logagent.verdict.duplicates import moves_of
 from tests.damages.disk import UUID
 from tests.damages.facts import OTHER_ID, directory
 

@@ -27,23 +27,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from logagent.advice.check.rules.start_facts import (
-    BOOTSTRAP,
-    FeatureLevels,
-    LoadFault,
-    LoadFile,
-    MetadataFault,
-    MetadataFile,
-    Mode,
-    StartFacts,
-    StartLevels,
-    StartLogDirFacts,
-)
+from logagent.advice.check.rules.start_facts import LoadFault, LoadFile, Mode, StartFacts, StartLogDirFacts
 from logagent.advice.finding import ALL, Finding, Releases, Severity, fatal, info, warning
 from logagent.base.dir_names import DELETE_SUFFIX, MAX_NAME, METADATA_DIR
 from logagent.base.kafka_version import Version, version_text
 from logagent.base.records import DirKey, HolderState, Kind
-from logagent.kafka.levels import KRAFT_VERSION, METADATA_VERSION
+from logagent.kafka.levels import (
+    BOOTSTRAP,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    FeatureLevels,
+    MetadataFault,
+    MetadataFile,
+    StartLevels,
+)
 from logagent.kafka.metadata_versions import level_name
 from logagent.kafka.release_table import METADATA_VERSIONS, RELEASES, Limits, Release
 from logagent.kafka.retention.settings import parsed_ms

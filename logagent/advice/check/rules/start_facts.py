@@ -8,14 +8,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from logagent.base.dir_names import PARTITION_METADATA
 from logagent.base.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.base.records import Denied, DirKey, Health, Holder, HolderState, Identity, PartitionDir, TopicPartition
 from logagent.kafka.identity import DEFAULT_RESERVED_MAX_ID
+from logagent.kafka.levels import MetadataFault, StartLevels
 from logagent.kafka.retention.settings import NOTHING_SET, Layers
 from logagent.verdict.without_directory import NOTHING_MISSING, Missing
-
-BOOTSTRAP = "bootstrap.checkpoint"
 
 
 class MetaState(StrEnum):
@@ -47,55 +45,6 @@ class MetaFile:
 
 
 NO_META = MetaFile(MetaState.MISSING)
-
-
-class MetadataFile(StrEnum):
-    """A file in a metadata log dir that a KRaft node reads when it starts."""
-
-    QUORUM_STATE = "quorum-state"
-    EPOCHS = "leader-epoch-checkpoint"
-    TOPIC_ID = PARTITION_METADATA
-    SNAPSHOT = "snapshot"
-    FIRST_SNAPSHOT = "first-snapshot"
-    LOST_SNAPSHOT = "lost-snapshot"
-    BOOTSTRAP = "bootstrap.checkpoint"
-    SNAPSHOT_END = "end-of-snapshot"
-    ODD_NAME = "odd-name"
-    VOTERS = "voters"
-    DYNAMIC = "dynamic-quorum"
-    DIRECTORY_ID = "directory-id"
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataFault:
-    """One of these that Kafka cannot read. `name`: its path below the metadata log dir. `refused`: Kafka waits,
-    or raises something else than an `IOException`. `spare`: a start does without the file, if it is not there."""
-
-    file: MetadataFile
-    name: str
-    error: str
-    refused: bool = False
-    spare: bool = True
-
-
-FeatureLevels = Mapping[str, tuple[int, ...]]
-"""By feature, each level that records give it, the one that is finalised now last."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartLevels:
-    """The features in the files that a KRaft node reads when it starts.
-
-    log: of the newest metadata snapshot and the log after it. bootstrap: of `bootstrap.checkpoint`. formatted: of the
-    snapshot that `kafka-storage format` of 4.4 and later writes instead, while that is all there is. unread: why not
-    all of it could be read. empty: no metadata record has been written yet.
-    """
-
-    log: FeatureLevels = field(default_factory=dict)
-    bootstrap: FeatureLevels = field(default_factory=dict)
-    formatted: FeatureLevels = field(default_factory=dict)
-    unread: str | None = None
-    empty: bool = False
 
 
 class LoadFile(StrEnum):

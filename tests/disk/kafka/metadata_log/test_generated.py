@@ -14,9 +14,9 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logagent.advice.check.metadata_dir import read_start_levels
 from logagent.base.errors import NotUnderstood, UnreadableError
 from logagent.base.topic_ids import to_text
+from logagent.kafka.files.metadata_dir import read_start_levels
 from logagent.kafka.levels import NEWEST_METADATA_VERSION
 from logagent.kafka.lineage import LogPoint
 from logagent.kafka.metadata_log.log import MetadataImage, read_metadata_log

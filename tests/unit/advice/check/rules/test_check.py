@@ -18,8 +18,6 @@ from logagent.advice.check.rules.start_facts import (
     FreeSpace,
     LoadFault,
     LoadFile,
-    MetadataFault,
-    MetadataFile,
     MetaFile,
     MetaState,
     Mode,
@@ -45,6 +43,7 @@ from logagent.base.records import (
 )
 from logagent.base.topic_ids import to_text
 from logagent.disk.health import REMOVE_OPEN, SYNC_FOLDER
+from logagent.kafka.levels import MetadataFault, MetadataFile
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.without_directory import LeftLogDir, Missing, WithoutDirectory
 from tests.damages.disk import OTHER_UUID, UUID
@@ -401,8 +400,8 @@ LOST, OWN = MetaFile(MetaState.MISSING), MetaFile(MetaState.READ, 0, "cluster", 
 IN_USE = (directory("orders-0"),)
 HERE = seen(holds_metadata=True, metadata_log=True)
 FAULT = MetadataFault(MetadataFile.QUORUM_STATE, "__cluster_metadata-0/quorum-state", "quorum-state: it is empty")
-LATER = replace(FAULT, refused=True)
-DYNAMIC = replace(FAULT, file=MetadataFile.DYNAMIC)
+LATER = FAULT._replace(refused=True)
+DYNAMIC = FAULT._replace(file=MetadataFile.DYNAMIC)
 OLD: Version = (3, 5, 2)
 OUTSIDE = ("fatal", "stray-metadata-log", "/d1/__cluster_metadata-0")
 BROKEN = ("fatal", "broken-metadata-log", "/d1/__cluster_metadata-0/quorum-state")
@@ -477,7 +476,7 @@ def test_no_hint_removes_a_snapshot_that_the_log_needs(controller: bool, advice:
     server = replace(KRAFT, runs_controller=controller)
     (needed,) = check(facts(replace(HERE, metadata_faults=(fault,)), server=server), NEW)
     assert advice in needed.hint and "move the file" not in needed.hint
-    (spare,) = check(facts(replace(HERE, metadata_faults=(replace(fault, spare=True),)), server=server), NEW)
+    (spare,) = check(facts(replace(HERE, metadata_faults=(fault._replace(spare=True),)), server=server), NEW)
     assert "move the file" in spare.hint
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from logagent.advice.check.rules.linter import check
 from logagent.advice.check.rules.releases import UNSTABLE
-from logagent.advice.check.rules.start_facts import Mode, StartFacts, StartLevels, StartLogDirFacts, StartServerFacts
+from logagent.advice.check.rules.start_facts import Mode, StartFacts, StartLogDirFacts, StartServerFacts
 from logagent.advice.finding import Finding, Severity
 from logagent.base.kafka_version import Version
+from logagent.kafka.levels import StartLevels
 from logagent.kafka.release_table import RELEASES
 from logagent.kafka.retention.settings import TOPIC_SETTINGS, Layers
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from logagent.advice.check.rules.linter import check
 from logagent.advice.check.rules.releases import QUORUM_STATE_COUNTS
-from logagent.advice.check.rules.start_facts import Mode, StartFacts, StartLevels, StartLogDirFacts, StartServerFacts
+from logagent.advice.check.rules.start_facts import Mode, StartFacts, StartLogDirFacts, StartServerFacts
 from logagent.advice.finding import Finding, Severity
 from logagent.base.kafka_version import Version
+from logagent.kafka.levels import StartLevels
 from logagent.kafka.metadata_versions import oldest_release
 from logagent.kafka.release_table import METADATA_VERSIONS, RELEASES
 
@@ -131,17 +132,17 @@ def test_one_finding_for_a_feature_however_often_it_was_changed() -> None:
 
 
 def test_the_bootstrap_checkpoint_counts_where_a_release_has_no_name_for_its_level() -> None:
-    levels = replace(log(metadata=19), bootstrap={"metadata.version": (21,), "group.version": (1,)})
+    levels = log(metadata=19)._replace(bootstrap={"metadata.version": (21,), "group.version": (1,)})
     (finding,) = findings(levels, (3, 7, 0))
     assert (finding.severity, finding.path) == (Severity.FATAL, BOOTSTRAP) and "move the file" in finding.hint
     assert findings(levels, (3, 7, 0), BROKER)[-1].path == BOOTSTRAP
     assert findings(levels, (3, 8, 1)) == []  # it has a name for 21, if not a stable one
     assert findings(levels, (3, 9, 1)) == []
-    newer = replace(log(metadata=21), bootstrap={"metadata.version": (30,)})
+    newer = log(metadata=21)._replace(bootstrap={"metadata.version": (30,)})
     assert said(newer, (3, 9, 1)) == [("fatal", "feature-unsupported", BOOTSTRAP)]
     for version in ((4, 0, 2), (4, 1, 0), (4, 4, 0)):
         assert findings(newer, version) == []
-    older = replace(log(metadata=21), bootstrap={"metadata.version": (6,)})
+    older = log(metadata=21)._replace(bootstrap={"metadata.version": (6,)})
     assert findings(older, (3, 9, 1)) == findings(older, (4, 3, 1)) == []
 
 
@@ -150,7 +151,7 @@ def test_of_a_host_that_was_only_formatted_all_that_the_format_asked_for_counts(
     (finding,) = findings(levels, (3, 9, 1))
     assert finding.path == BOOTSTRAP and "group.version" in finding.says and "format" in finding.hint
     assert said(levels, (3, 9, 1), BROKER) == [("info", "features-not-compared", LOG)]
-    newest = replace(levels, bootstrap={"metadata.version": (30,)})
+    newest = levels._replace(bootstrap={"metadata.version": (30,)})
     assert said(newest, (4, 1, 0)) == [("fatal", "feature-unsupported", BOOTSTRAP)]
     newer = StartLevels(formatted={"metadata.version": (33,)}, empty=True)
     assert said(newer, (4, 3, 1)) == [("warning", "format-ignored", LOG)]

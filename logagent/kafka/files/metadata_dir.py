@@ -16,11 +16,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from logagent.advice.check.rules.start_facts import BOOTSTRAP, MetadataFault, MetadataFile, StartLevels
 from logagent.base.dir_names import METADATA_DIR, PARTITION_METADATA
 from logagent.base.errors import UnreadableError
 from logagent.base.files import safe_open as limits
@@ -30,7 +28,7 @@ from logagent.kafka.files.log_extent import LEADER_EPOCH_CHECKPOINT
 from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_partition_metadata, read_meta_file
 from logagent.kafka.files.segment_files import segment_bases
 from logagent.kafka.identity import MetaRead
-from logagent.kafka.levels import KRAFT_VERSION
+from logagent.kafka.levels import BOOTSTRAP, KRAFT_VERSION, MetadataFault, MetadataFile, StartLevels
 from logagent.kafka.metadata_log.batches import (
     HEADER_SIZE_UP_TO_MAGIC,
     LOG_OVERHEAD,
@@ -316,9 +314,9 @@ def read_start_levels(dir_fd: int) -> StartLevels:
     try:
         log_fd = os.open(METADATA_DIR, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     except FileNotFoundError:
-        return replace(levels, empty=True)
+        return levels._replace(empty=True)
     except (NotADirectoryError, PermissionError) as error:
-        return replace(levels, unread=f"{METADATA_DIR}: {error.strerror}")
+        return levels._replace(unread=f"{METADATA_DIR}: {error.strerror}")
     try:
         for _ in range(ATTEMPTS):
             try:
@@ -326,10 +324,10 @@ def read_start_levels(dir_fd: int) -> StartLevels:
             except (FileNotFoundError, FileShrank):
                 continue
             except (UnreadableError, BatchDefect, PermissionError) as error:
-                return replace(levels, unread=f"{METADATA_DIR}: {error}")
+                return levels._replace(unread=f"{METADATA_DIR}: {error}")
     finally:
         os.close(log_fd)
-    return replace(levels, unread=f"{METADATA_DIR} kept changing during {ATTEMPTS} attempts to read it")
+    return levels._replace(unread=f"{METADATA_DIR} kept changing during {ATTEMPTS} attempts to read it")
 
 
 def _of_bootstrap(dir_fd: int) -> tuple[_Levels, str | None]:
@@ -365,7 +363,7 @@ def _of_log(log_fd: int, levels: StartLevels) -> StartLevels:
         empty = False
         _add(in_log, batch, end)
     formatted = in_snapshot if empty and in_snapshot != in_log else {}
-    return replace(levels, log=in_log, formatted=formatted, empty=empty)
+    return levels._replace(log=in_log, formatted=formatted, empty=empty)
 
 
 def _batches_after(log_fd: int, bases: list[str], end: int) -> Iterator[Batch]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from logagent.advice.check.metadata_dir import metadata_faults
-from logagent.advice.check.rules.start_facts import MetadataFault, MetadataFile
+from logagent.kafka.files.metadata_dir import metadata_faults
+from logagent.kafka.levels import MetadataFault, MetadataFile
 from tests.metadata_writer import feature_level, snapshot, write_quorum_state, write_segment, write_snapshot
 
 LOG = "__cluster_metadata-0"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logagent.advice.check.metadata_dir import read_start_levels
-from logagent.advice.check.rules.start_facts import StartLevels
+from logagent.kafka.files.metadata_dir import read_start_levels
+from logagent.kafka.levels import StartLevels
 from tests.kafka_disks import KRAFT, extract, metadata_dir
 from tests.metadata_writer import (
     NO_OP,

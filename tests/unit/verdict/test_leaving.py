@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.advice.check.rules.leave import KEPT_FREE, Leaving, TargetLogDir, may_leave, stale_cordons
 from logagent.base.records import DirKey, Kind, PartitionDir, Verdict
 from logagent.kafka.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.verdict.facts import Ruling
+from logagent.verdict.leaving import KEPT_FREE, Leaving, TargetLogDir, may_leave, stale_cordons
 
 HERE, THERE, NODE = "/data/d1", "/data/d2", 3
 ASSIGNED = Ruling(Verdict.ASSIGNED)
