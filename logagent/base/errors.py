@@ -19,7 +19,7 @@ class Exit(IntEnum):
     meaning: str
 
     OK = 0, "success; for a dry run, the plan was made"
-    FAILED = 1, "something failed, or topics: a topic is dropped: the message says what, and what was done before it"
+    FAILED = 1, "something failed, or a topic was dropped (topics); the message says what, and what was already done"
     USAGE = 2, "usage error"
     REFUSED = (
         3,

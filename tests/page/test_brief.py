@@ -48,7 +48,7 @@ def test_every_figure_has_its_remainder() -> None:
         (("answers", "replicas", "no_copy"), 3, "0 partitions with no copy anywhere (3 more could not be compared)"),
         (("answers", "replicas", "not_compared"), [UNSEEN], "9 replicas on 3 hosts (their snapshots are younger"),
         (("tables", "duplicates", "rows"), 1, "; 1 partition in two log dirs of a host"),
-        (("warnings",), ["1 files or rows were not taken"], "3 clusters; 1 warning, see the page"),
+        (("warnings",), ["rejected files or rows: 1"], "3 clusters; 1 warning, see the page"),
     ):
         short = deepcopy(document)
         *above, last = path

@@ -174,7 +174,7 @@ def test_what_could_not_be_compared_is_no_all_clear() -> None:
         (("tables", "undecided", "rows"), 1),
         (("hosts", "unknown_total"), 1),
         (("clusters", 0, "verdicts"), "unknown"),
-        (("warnings",), ["1 files or rows were not taken"]),
+        (("warnings",), ["rejected files or rows: 1"]),
         (("tables", "log_dir_health", "rows"), 1),
         (("tables", "duplicates", "rows"), 1),
         (("answers", "reclaim", "approval", "dirs"), 1),

@@ -198,7 +198,7 @@ class _Search:
             for entry in entries:
                 self.ticks += 1
                 if self.ticks % _TICK == 0 and self.monotonic() > self.ends:
-                    raise _OverError("its time was over")
+                    raise _OverError("stopped at the time limit")
                 yield entry
 
     def _count(self, tree: DiskUsage, entry: os.DirEntry[str]) -> None:
@@ -352,7 +352,7 @@ def show_outside(call: Call, session: Session, outside: Outside) -> None:
         table(f"Outside the log dirs, below {outside.root}", columns, rows, color=call.color)
     if outside.unfinished is not None:
         where = f" (below {outside.root})" if outside.root else ""
-        call.say(f"not everything outside the log dirs was counted{where}: {outside.unfinished}")
+        call.say(f"files outside the log dirs{where}: totals are partial ({outside.unfinished})")
     if outside.unread:
         call.say(f"not counted, because they could not be read, below {outside.root}: {outside.unread} folders")
 

@@ -51,7 +51,9 @@ _BEGINNING = re.compile(r".+-[0-9]+\.[0-9a-f]{1,32}", re.ASCII | re.DOTALL)
     help="One partition, or one stray by the name of its directory, as printed too (repeatable).",
 )
 @includes_internal
-@click.option("--future", is_flag=True, help="The future logs (moves between log dirs), not the current ones.")
+@click.option(
+    "--future", is_flag=True, help="Delete -future directories (moves between log dirs) instead of current ones."
+)
 @click.option("--quarantine", is_flag=True, help="Rename to -stray, which the broker keeps, not to -delete.")
 @click.option("--allow-assigned", is_flag=True, help="Even if it is not proven to be an orphan.")
 @click.option("--even-last-copy", is_flag=True, help="Even if no other live copy is known.")

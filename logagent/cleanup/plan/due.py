@@ -123,7 +123,7 @@ def removals(queue: Iterable[QueueEntry], now_ms: int) -> DuePart:
     for entry in queue:
         ready_at = max(entry.due_at_ms, entry.marked_at_ms)
         if ready_at <= now_ms:
-            reason = "removal begun" if entry.removal_started else f"marked by {entry.owner}"
+            reason = "removal started" if entry.removal_started else f"marked by {entry.owner}"
             proposals.append(
                 Proposal(
                     ActionKind.REMOVE,
@@ -187,7 +187,7 @@ def strays(known: Candidates, retention_ms: int, now_ms: int) -> DuePart:
                 Proposal(
                     ActionKind.REMOVE,
                     d,
-                    "removal begun" if started else "stray-retention",
+                    "removal started" if started else "stray-retention",
                     full_topic=full_topic(d, mark),
                     due_at_ms=due_at,
                     approved=mark is not None and mark.approved,

@@ -68,7 +68,7 @@ def inside(p: Proposal, facts: Facts) -> Refusal | None:
             p, "inside", f"{p.action.value} does not apply to a {d.kind.value} dir", "this is a bug: report it"
         )
     if d.error is not None:
-        return _refuse(p, "inside", f"it cannot be trusted: {d.error}", "look at it by hand; logagent leaves it alone")
+        return _refuse(p, "inside", f"it cannot be trusted: {d.error}", "inspect it; logagent will not touch it")
     if where.identity is not None and d.device != where.identity.device:
         return _refuse(p, "inside", "it is on another file system than its log dir", "unmount what is mounted there")
     return _misread(p) or _unless_seen(p, facts, Claim.SAME_DIRECTORY, Witness.INVENTORY, "inside")
@@ -297,8 +297,9 @@ def version(p: Proposal, facts: Facts) -> Refusal | None:
         return _unless_seen(p, facts, Claim.VERSION, Witness.QUARANTINE_DIR, "version")
     if known is not None and known >= STRAY_SINCE:
         return _unless_seen(p, facts, Claim.VERSION, Witness.VERSION_SOURCES, "version")
-    which = "of unknown version" if known is None else version_text(known)
-    fact, hint = f"a broker {which} may not start with a -stray dir", "set kafka.version if it is 3.6.1 or later"
+    which = "Kafka's version is unknown" if known is None else f"this is Kafka {version_text(known)}"
+    fact = f"{which}; brokers before 3.6.1 fail to start with a -stray directory"
+    hint = "set kafka.version if it is 3.6.1 or later"
     doubt = facts.known_version.doubt()
     if doubt is not None:
         fact, hint = f"{fact} ({doubt.fact})", doubt.hint
@@ -322,7 +323,7 @@ def policy(p: Proposal, facts: Facts) -> Refusal | None:
     if why is not None:
         # `prestart` runs unattended and has no such option: strays of internal topics wait for `cleanup`.
         which = "logagent cleanup --include-internal" if p.dir.kind is Kind.STRAY else "add --include-internal"
-        return _refuse(p, "policy", why, f"{which} if it really should go")
+        return _refuse(p, "policy", why, f"{which} to delete it anyway")
     return None
 
 

@@ -132,7 +132,7 @@ def _as_of(
     if log is None or not session.assignments.topic_configs.complete:
         return {}
     topics = (full_topic(d, marks.get(d.key)) or options.topic for d in chosen)
-    as_of = f"; its retention is that of {rfc3339(log.at_ms)}, when the metadata log here ends"
+    as_of = f"; retention settings as of {rfc3339(log.at_ms)}, where the metadata log ends"
     return {topic: as_of for topic in topics if topic is not None and topic not in answered}
 
 

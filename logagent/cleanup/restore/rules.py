@@ -69,7 +69,7 @@ def _cannot_restore(d: PartitionDir, name: str | None, mark: Mark | None, intent
 def _incomplete(d: PartitionDir, copy: CopyRead | None) -> Refusal | None:
     if d.error is not None or copy is None:
         fact = f"it cannot be trusted: {d.error or 'it cannot be read'}"
-        return Refusal.of(d, "inside", fact, "look at it by hand; logagent leaves it alone")
+        return Refusal.of(d, "inside", fact, "inspect it; logagent will not touch it")
     if copy.without_log:
         fact = f"{copy.without_log[0]} is there, and its .log is not: its removal had started"
         return Refusal.of(d, "journal", fact, _COPY_IT)
@@ -171,12 +171,12 @@ class Owner:
 
     def _owner_unsure(self, back: Back) -> str:
         if self.image is None:
-            return " (no assignments, so its owner is unknown)"
+            return "; there are no assignments, so its owner is unknown"
         if self._assigned(back) is not None:
             return ""
         if not self.image.complete and back.topic not in self.image.by_name:
-            return " (the assignments do not list its topic, and may not list every topic)"
-        return " (it is not assigned to this broker: from 3.7 on, the broker sets it aside again under a new name)"
+            return "; its topic is not in the assignments, which may be incomplete"
+        return "; it is not assigned to this broker, which sets it aside again at its start (since 3.7)"
 
     def expires(self, back: Back) -> FirstCheck | None:
         """What retention deletes, or may delete, of it once it is restored; None if nothing."""
@@ -386,7 +386,7 @@ def _restore(back: Back, owner: Owner) -> Proposal:
     return Proposal(
         ActionKind.RESTORE,
         d,
-        f"asked for{owner.says(back)}; {cost}{_start_unknown(d, back.mark)}{expires}",
+        f"requested{owner.says(back)}; {cost}{_start_unknown(d, back.mark)}{expires}",
         new_name=back.target,
         new_dir=back.home if back.home != d.log_dir else None,
         full_topic=back.topic,

@@ -42,7 +42,7 @@ def async_delete(
         rename_away(
             d,
             is_stray=is_stray,
-            reason="asked for",
+            reason="requested",
             new_uuid=new_uuid,
             quarantine_dir=facts.quarantine_dirs.get(d.log_dir),
             flags=flags,
@@ -52,7 +52,7 @@ def async_delete(
     marks = session.recalled.marks
     named = [d for d in session.of_kind(Kind.STRAY) if d.name in strays]
     for d in sorted(named, key=lambda d: d.key):
-        mark = rename_away(d, is_stray=False, reason="asked for", new_uuid=new_uuid, flags=flags)
+        mark = rename_away(d, is_stray=False, reason="requested", new_uuid=new_uuid, flags=flags)
         proposals.append(replace(mark, full_topic=full_topic(d, marks.get(d.key))))
     absent: list[TopicPartition | str] = [*missing, *sorted({*strays} - {d.name for d in named})]
     return session.plan(proposals, facts=facts, approve=approve), absent

@@ -219,7 +219,7 @@ class DirectoryRun:
         flags = Flags(include_internal=why_spared(row.topic, include_internal=False) is not None)
         if d.kind is not Kind.STRAY:
             away = rename_away(
-                d, is_stray=True, reason="asked for", new_uuid=new_uuid, flags=flags,
+                d, is_stray=True, reason="requested", new_uuid=new_uuid, flags=flags,
                 quarantine_dir=self.facts.quarantine_dirs.get(d.log_dir),
             )  # fmt: skip
             return replace(away, approved="limit" in approvals)
@@ -236,7 +236,7 @@ class DirectoryRun:
         return Proposal(
             ActionKind.REMOVE,
             d,
-            "asked for",
+            "requested",
             full_topic=full_topic(d, mark) or (row.topic if row.topic.startswith(d.topic or "\0") else None),
             due_at_ms=due,
             approved="limit" in approvals,

@@ -146,7 +146,7 @@ def _refused_name(name: str, *, include_internal: bool) -> Reason | None:
     why = why_spared(name, include_internal=include_internal)
     if why is None:
         return None
-    return Reason(why, "" if name in NEVER_DELETED else "add --include-internal if it really should go")
+    return Reason(why, "" if name in NEVER_DELETED else "add --include-internal to delete it anyway")
 
 
 def asked_lately(requests: Iterable[Request], now: datetime) -> list[Request]:

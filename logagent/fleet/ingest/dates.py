@@ -200,7 +200,7 @@ def _late(store: Store, day: date, landed: list[Landed], say: Say) -> None:
         for each in sorted(landed, key=lambda one: one.file)[:MOST_LATE]
     ]
     if late and late != commit.late:
-        say(f"{day}: {len(landed)} files came after the date was removed from landing: not taken")
+        say(f"{day}: {len(landed)} files came after the date was removed from landing: rejected")
         store.add_commit(replace(commit, number=store.next_number(day), late=late))
 
 

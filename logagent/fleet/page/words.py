@@ -200,7 +200,7 @@ WORDS: dict[str, Words] = {
         "with orders.keys). Directories that brokers marked themselves are in Log dirs, column Delete.",
     ),
     "quarantined_input": Words(
-        "Input that was not taken",
+        "Rejected input",
         "Files and rows of the landing area that were set aside at ingest, and why. A host with such input "
         "counts as unknown until it delivers a whole snapshot.",
         "by cluster and node",

@@ -59,7 +59,7 @@ _COLUMNS = {
         "scope": "what grows: log_dir or topic",
         "file": "path in landing",
         "reason": "why; see the table",
-        "record": "the beginning of the row that was not taken",
+        "record": "the beginning of the rejected row",
         "run_id": "the report, as its folder is named",
     },
     "int": {
@@ -328,10 +328,10 @@ TABLES: dict[str, Table] = {
         since="date of the oldest request",
     ),
     "quarantined_input": _table(
-        "Input that was not taken",
+        "Rejected input",
         "cluster_id node_id landing_date kind file reason detail record",
         ("cluster_id", "node_id", "file", "reason", "record"),
-        reason="why it was not taken, such as truncated, bad-rows or late",
+        reason="why it was rejected, such as truncated, bad-rows or late",
         kind="snapshot, assignments or file",
     ),
 }

@@ -137,7 +137,7 @@ def warnings_of(
     reasons = Counter(row["reason"] for row in scope.quarantine)
     if reasons:
         counts = ", ".join(f"{reason}: {count}" for reason, count in sorted(reasons.items()))
-        found.append(f"{sum(reasons.values())} files or rows were not taken ({counts}): see quarantined_input")
+        found.append(f"rejected files or rows: {sum(reasons.values())} ({counts}): see quarantined_input")
     if not tables["growth"]["rows"]:
         found.append("growth needs two dates on which the same hosts reported")
     return found

@@ -51,11 +51,11 @@ def named_target(settings: Settings, log_dirs: Sequence[str] = ()) -> Target:
             found = find_server_properties(None)
         except ConfigError as e:  # none, or more than one, each named
             raise UnnamedBroker(str(e), problems=e.problems, hint=e.hint) from e
-        problem = f"kafka.config: not set, and only commands that change nothing use what was found: {found}"
+        problem = "kafka.config: not set, and commands that change data never guess the broker"
         raise UnnamedBroker(
             problem,
             problems=(problem,),
-            hint=f"name it: --kafka-config {shlex.quote(found)}, or kafka.config in logagent.toml; "
+            hint=f"if it is {found}: --kafka-config {shlex.quote(found)}, or kafka.config in logagent.toml; "
             "`logagent setup --execute` sets that",
         )
     return resolve_target(settings, log_dirs)

@@ -25,7 +25,7 @@ from logagent.service.setup.setup import Setup, plan_setup, start, verify, write
 @click.option("--prestart", is_flag=True, help="Let the broker's unit run logagent prestart before each start, too.")
 @click.option("-y", "--yes", is_flag=True, help="With --execute on a terminal: do not ask.")
 def setup(name: str | None, execute: bool, prestart: bool, yes: bool) -> None:
-    """Show, or write, what sets which broker logagent.service is for, its user, and where it may write; start it.
+    """Show (with --execute: write) the service's broker, user and writable paths, then start it.
 
     With NAME, the drop-in is for logagent@NAME.service and /etc/logagent/NAME.toml: one of several brokers on a host.
 

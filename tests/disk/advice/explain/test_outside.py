@@ -180,7 +180,7 @@ def test_its_time_has_an_end_and_what_was_counted_by_then_is_there(loop_fs: Loop
         (root / f"d{number % 3}" / str(number)).write_bytes(b"x")
     everything = search(root)
     found = search(root, seconds=5, monotonic=Clock())
-    assert everything.unfinished is None and found.unfinished == "its time was over"
+    assert everything.unfinished is None and found.unfinished == "stopped at the time limit"
     assert 0 < counted(found) < counted(everything)
 
 

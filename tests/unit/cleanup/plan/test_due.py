@@ -63,7 +63,7 @@ def test_marked_directories_due_or_waiting() -> None:
     ]
 
 
-@pytest.mark.parametrize(("files", "reason"), [(5, "removal begun"), (4, "marked by broker")])
+@pytest.mark.parametrize(("files", "reason"), [(5, "removal started"), (4, "marked by broker")])
 def test_what_is_half_removed_is_called_so(files: int, reason: str) -> None:
     found = directory(MARKED, removal_started=True, segments=0)
     begun = {found.key: [RemovalIntent(files=files, bytes=1000)]}

@@ -115,7 +115,7 @@ CASES = [
     Case(guards.in_use, "process 4711, 17", remove(STRAY), facts(IN_USE_STRAY)),
     Case(guards.in_use, "cannot be read", remove(), facts(UNSEEN)),
     Case(guards.version, "3.6.0", quarantine(), replace(ORPHAN, kafka_version=(3, 6, 0))),
-    Case(guards.version, "unknown version", quarantine(), replace(ORPHAN, kafka_version=None)),
+    Case(guards.version, "version is unknown", quarantine(), replace(ORPHAN, kafka_version=None)),
     Case(guards.policy, "delete.topic.enable", mark(flags=Flags(by_topic=True)),
          replace(ORPHAN, delete_topic_enable=False)),
     Case(guards.policy, "internal topic", mark(directory("__consumer_offsets-3")),

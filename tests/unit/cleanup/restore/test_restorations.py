@@ -424,7 +424,7 @@ def test_one_that_is_not_assigned_comes_back_with_a_word(owner: Owner) -> None:
 def test_what_the_assignments_need_not_list_is_not_called_unassigned() -> None:
     partial = Owner(replace(image(), source=Source.ADMIN, complete=False), 1)
     ((p,), _) = restored([directory(STRAY)], owner=partial)
-    assert "may not list every topic" in p.reason and "not assigned" not in p.reason
+    assert "may be incomplete" in p.reason and "not assigned" not in p.reason
 
 
 @pytest.mark.parametrize("complete", [False, True])
@@ -617,6 +617,6 @@ def test_retention_deletes_nothing_of_what_the_broker_sets_aside_again() -> None
 
 
 def test_a_restore_says_as_of_when_its_retention_is_known() -> None:
-    owner = replace(living(), settings_as_of={"orders": "; its retention is that of 14:02"})
+    owner = replace(living(), settings_as_of={"orders": "; retention settings as of 14:02"})
     ((p,), _) = restored([directory(STRAY)], owner=owner)
-    assert "its retention is that of 14:02" in p.reason
+    assert "retention settings as of 14:02" in p.reason
