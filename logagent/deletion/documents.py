@@ -137,7 +137,7 @@ class ApprovalDoc(TypedDict):
 
 @strict
 class TopicsPlanDoc(TypedDict):
-    """`topics delete` and `topics purge`: what was, or would be, requested."""
+    """`topics delete`, and each cluster of `topics purge`: what was, or would be, requested."""
 
     schema: Literal["logagent.topics-plan/2"]
     at: Time
@@ -155,6 +155,16 @@ class TopicsPlanDoc(TypedDict):
 
 
 @strict
+class TopicsPlansDoc(TypedDict):
+    """`topics purge`: a plan for each cluster that the selected rows are of, none where none was selected. After an
+    error it has those that were shown or carried out before."""
+
+    schema: Literal["logagent.topics-plans/1"]
+    at: Time
+    plans: list[TopicsPlanDoc]
+
+
+@strict
 class SignedDoc(TypedDict):
     """A file of the control folder, signed by a controller; `payload` and `signature` are base64."""
 
@@ -167,6 +177,7 @@ class SignedDoc(TypedDict):
 SCHEMAS: dict[str, Any] = {
     "topics": TopicsDoc,
     "topics-plan": TopicsPlanDoc,
+    "topics-plans": TopicsPlansDoc,
     "signed": SignedDoc,
     "request": Request,
     "decision": Decision,

@@ -153,6 +153,7 @@ def _asked(given: dict[str, Any]) -> dict[str, Any]:
     return {
         "max_age": value_of("--max-snapshot-age", given["max_snapshot_age"]),
         "names": value_of("--cluster-name", given["cluster_names"]) or {},
+        "bootstrap": value_of("--bootstrap-servers", given["bootstrap_servers"]) or {},
         "order_keys": value_of("--order-keys", given["order_keys"]) or _order_keys(),
         "with_partitions": given["with_partitions"],
         "keep": value_of("--keep", given["keep"]),

@@ -24,6 +24,7 @@ from logagent.fleet.job_options import (
     parse_keys,
     parse_names,
     parse_nodes,
+    parse_servers,
     parse_share,
 )
 
@@ -82,6 +83,7 @@ _READ: dict[str, tuple[Callable[[str], Any], str, str | None]] = {
     "--date": (date.fromisoformat, "{0!r} is not a date", "write it as YYYY-MM-DD"),
     "--assignments-from": (parse_nodes, "{0!r} is not a list of node ids", "write it as 1,2,3"),
     "--cluster-name": (parse_names, "{0!r} cannot be read", "write it as ID=NAME,ID=NAME"),
+    "--bootstrap-servers": (parse_servers, "{0!r} cannot be read", "write it as ID=HOST:PORT,HOST:PORT;ID=HOST:PORT"),
     "--commit": (_number, "{1!r} is not a number", "report.json of a report names its commit"),
     "--order-keys": (parse_keys, "{2}", None),
     "--keep-landing": (parse_keep, "{2}", "write 3d, or off"),

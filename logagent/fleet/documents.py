@@ -247,6 +247,17 @@ class ReportedRun(TypedDict):
 
 
 @strict
+class ReportCommands(TypedDict):
+    """What the page's commands are given. `host` made the report; `store`: as `topics` takes it, null for a file system
+    that it cannot reach; `key`: file of the private key that was configured there; `bootstrap`: by cluster id."""
+
+    host: str
+    store: str | None
+    key: str | None
+    bootstrap: dict[str, str]
+
+
+@strict
 class FleetReport(TypedDict):
     schema: Literal["logagent.fleet-report/1"]
     run_id: str
@@ -260,6 +271,7 @@ class FleetReport(TypedDict):
     tables: dict[str, ReportTable]
     warnings: list[str]
     place: str
+    commands: ReportCommands
     answers: ReportAnswers
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent import __version__
+from logagent.base.config.store_uri import problem_of
 from logagent.base.errors import LogAgentError, TooFewHosts
 from logagent.base.times import rfc3339_or_none
 from logagent.fleet.page import render
@@ -48,6 +52,8 @@ class Job:
     """`orders.keys`: without them no request is trusted, and no deletion is reported."""
     names: Mapping[str, str] = field(default_factory=dict)
     keep: timedelta | None = None
+    bootstrap: Mapping[str, str] = field(default_factory=dict)
+    """`bootstrap.servers` of clusters, by id, for the commands of the page."""
 
 
 def report(job: Job) -> dict[str, Any]:
@@ -173,7 +179,15 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
         "steps": answers.steps(by_log_dir, growing, waste.largest, risk),
         "changes": changed,
     }
-    return content | {"place": output.uri, "answers": answered}
+    key, named = os.environ.get("LOGAGENT_ORDERS_KEY_FILE"), job.store.uri.replace("s3a://", "s3://", 1)
+    local = job.store.files.local(job.store.uri)
+    ways = {
+        "host": socket.gethostname(),
+        "store": str(local) if local is not None else None if problem_of(named) else named,
+        "key": str(Path(key).absolute()) if key else None,
+        "bootstrap": dict(job.bootstrap),
+    }
+    return content | {"place": output.uri, "commands": ways, "answers": answered}
 
 
 def _directories(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> _Judged:

@@ -57,6 +57,12 @@ WITH_PARTITIONS = Option(
     "--with-partitions", "with_partitions", "", "Also write usage by partition, as Parquet.", is_flag=True
 )
 CLUSTER_NAME = Option("--cluster-name", "cluster_names", "NAMES", "Display names for clusters: ID=NAME,ID=NAME.")
+BOOTSTRAP = Option(
+    "--bootstrap-servers",
+    "bootstrap_servers",
+    "SERVERS",
+    "Where the page's commands reach each cluster: ID=HOST:PORT,HOST:PORT;ID=HOST:PORT.",
+)
 ORDER_KEYS = Option("--order-keys", "order_keys", "KEYS", "Public keys, as in orders.keys, whose requests to report.")
 
 OPTIONS: dict[str, tuple[Option, ...]] = {
@@ -69,6 +75,7 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
         MAX_AGE,
         WITH_PARTITIONS,
         CLUSTER_NAME,
+        BOOTSTRAP,
         ORDER_KEYS,
         KEEP,
         REQUIRE_HOSTS,
@@ -81,6 +88,7 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
         WITH_PARTITIONS,
         Option("--commit", "commit", "N", "An older ingest of the date, if it is still kept."),
         CLUSTER_NAME,
+        BOOTSTRAP,
         ORDER_KEYS,
         KEEP,
         REQUIRE_HOSTS,
@@ -134,3 +142,13 @@ def parse_names(text: str) -> dict[str, str]:
     if any(not cluster or not name for cluster, _, name in pairs):
         raise ValueError(text)
     return {cluster: name for cluster, _, name in pairs}
+
+
+def parse_servers(text: str) -> dict[str, str]:
+    """`ID=HOST:PORT,HOST:PORT;ID=HOST:PORT`. Raises ValueError."""
+    pairs = [word.strip().partition("=") for word in text.split(";")]
+    if any(
+        not cluster or re.fullmatch(r"[A-Za-z0-9._:\[\],-]+:[0-9]+", servers) is None for cluster, _, servers in pairs
+    ):
+        raise ValueError(text)
+    return {cluster: servers for cluster, _, servers in pairs}

@@ -28,6 +28,7 @@ from logagent.fleet.job_options import (
     parse_keys,
     parse_names,
     parse_nodes,
+    parse_servers,
     parse_share,
     parse_text,
 )
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         "N": int,
         "NAMES": parse_names,
         "KEYS": parse_keys,
+        "SERVERS": parse_servers,
         "SHARE": parse_share,
     }
     for name in OPTIONS:
@@ -98,7 +100,8 @@ def _run(options: argparse.Namespace) -> tuple[object, dict[str, Any] | None]:
             commit = options.commit if options.command == "report" else None
             asked = (options.day, options.max_snapshot_age, say, options.with_partitions, commit)
             names = options.cluster_names or {}
-            job = Job(store, options.out or "", now, *asked, options.order_keys or (), names, options.keep)
+            more = (options.order_keys or (), names, options.keep, options.bootstrap_servers or {})
+            job = Job(store, options.out or "", now, *asked, *more)
             if options.command == "report":
                 content = report(job)
                 return content, content

@@ -14,6 +14,8 @@ from logagent.store.contract import PAGE_ROWS, REPLICA_COUNTS, WINDOWS, PageTabl
 from tests.page import findings
 from tests.page.fleet import AS_OF, GIB, TIB, Fleet, Row
 
+WAYS: dict[str, Any] = {"host": "ops-1", "store": "/srv/fleet", "key": None, "bootstrap": {}}
+
 
 def table(name: str, rows: Sequence[Row], total: int | None = None) -> PageTable:
     """`rows` with the columns of the contract (absent ones null), cut as the job cuts them."""
@@ -141,6 +143,7 @@ def report(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
     return {
         "schema": "logagent.fleet-report/1",
         "place": "/srv/reports/2026-11-20-7f3a91",
+        "commands": dict(WAYS),
         "answers": answered(fleet, tables),
         "run_id": "2026-11-20-7f3a91",
         "at": "2026-11-20T06:02:44.310Z",
@@ -298,6 +301,7 @@ def empty() -> tuple[dict[str, Any], dict[str, PageTable]]:
         "tables": {},
         "warnings": [],
         "place": "/srv/reports/r",
+        "commands": dict(WAYS),
         "answers": {
             "disks": answers.disks([]),
             "reclaim": answers.reclaimable([], {}, None),

@@ -171,7 +171,8 @@ def test_picked_rows_become_one_command(open_page: Open, fleet_page: Path) -> No
     expect(page.locator(".picked")).to_contain_text("2 picked")
     page.get_by_role("button", name="Copy the command for them").click()
     words = shlex.split(page.get_by_role("textbox", name="The command").input_value())
-    assert words[:5] == ["logagent", "topics", "purge", "--report", "/srv/reports/2026-11-20-7f3a91"]
+    place = ["--report", "/srv/reports/2026-11-20-7f3a91", "--store", "/srv/fleet"]
+    assert words[:7] == ["logagent", "topics", "purge", *place]
     _, tables = sample()
     ids = {row["id"]: row for row in tables["orphans"]["rows"]}
     chosen = [ids[one] for one in words[words.index("--id") + 1].split(",")]

@@ -22,7 +22,7 @@ from playwright.sync_api import expect
 from logagent.cli import run
 from logagent.fleet.page import render
 from logagent.fleet.page import text as units
-from logagent.fleet.page.first_screen import place_of
+from logagent.fleet.page.first_screen import place_of, purge_words, where_signed
 from logagent.fleet.report import answers
 from logagent.store.shared import init_store
 from tests.long_form import one_in
@@ -68,6 +68,7 @@ class Reported:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True)
         self.report["place"] = f"file://{self.folder}"
+        self.report["commands"] |= {"store": str(self.root / "store"), "key": str(self.root / "key")}
         (self.folder / "report.json").write_text("{}")
         for name in ("orphans", "leftovers", "usage_hosts"):
             table = self.tables[name]
@@ -110,7 +111,6 @@ class Reported:
             cwd=self.root,
             env={
                 "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY),
-                "LOGAGENT_PUBLISH__STORE": str(self.root / "store"), "LOGAGENT_ORDERS_KEY_FILE": str(self.root / "key"),
             },
             capture_output=True,
             text=True,
@@ -118,8 +118,7 @@ class Reported:
             check=False,
         )  # fmt: skip
         assert done.returncode in (0, 4), (command, done.stderr)
-        plans = [json.loads(text + "}") for text in done.stdout.split("\n}\n") if text]  # one for each cluster
-        return [row for plan in plans for row in plan["directories"]]
+        return [row for plan in json.loads(done.stdout)["plans"] for row in plan["directories"]]
 
 
 def keys(rows: Iterable[Row]) -> list[KEY]:
@@ -224,6 +223,21 @@ def test_a_step_of_which_nothing_can_be_requested_has_no_command(reported: Repor
         reported.report["answers"]["reclaim"][window]["requestable"] = 0
     reported.page.write_text(render(reported.report, reported.tables), "utf-8")
     assert not [command for command in reported.codes() if "purge" in command]
+
+
+def test_each_cluster_is_reached_where_it_is(reported: Reported) -> None:
+    """One command for all clusters has an address for each; what is not known is said beside it."""
+    ids = [cluster["cluster_id"] for cluster in reported.report["clusters"]]
+    assert len(ids) > 1
+    said = where_signed(reported.report)
+    assert "on ops-1, with --bootstrap-server ID=HOST:PORT for " in said and "orders.accept = true" in said
+    reported.report["commands"]["bootstrap"] = {each: f"{n}.example:9092,b:9092" for n, each in enumerate(ids)}
+    words = purge_words(reported.report) or []
+    given = tuple(word for word, option in zip(words[1:], words, strict=False) if option == "--bootstrap-server")
+    assert given == tuple(f"{each}={n}.example:9092,b:9092" for n, each in enumerate(ids))
+    assert "on ops-1, as it is;" in where_signed(reported.report)
+    reported.report["commands"] |= {"key": None, "store": None}
+    assert "with --store STORE; --key FILE, where the order key is;" in where_signed(reported.report)
 
 
 def test_a_place_that_could_not_be_pasted_is_in_no_command(reported: Reported, open_page: Open) -> None:

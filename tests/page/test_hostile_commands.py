@@ -28,7 +28,7 @@ import json, sys
 with open({out!r}, "a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
 """
-OPTIONS = {"--report", "--cluster", "--window", "--kind", "--topic", "--id", "--host", "--reason"}
+OPTIONS = {"--store", "--report", "--cluster", "--window", "--kind", "--topic", "--id", "--host", "--reason"}
 
 
 def hostile(report: dict[str, Any], tables: dict[str, Any], cluster: str | None) -> str:
@@ -100,6 +100,7 @@ def test_no_name_runs_anything_in_the_shell(open_page: Open, tmp_path: Path) -> 
         assert words == ["cleanup"] or words[:2] == ["topics", "purge"], words
         assert set(words[2::2]) <= OPTIONS, words
         values = dict(zip(words[2::2], words[3::2], strict=True))
+        assert words == ["cleanup"] or values.pop("--store") == "/srv/fleet", words
         assert (
             values.pop("--report", "/srv/it's $(touch hacked) & more/reports")
             == "/srv/it's $(touch hacked) & more/reports"

@@ -29,7 +29,7 @@ from logagent.fleet.report.columns import TABLES
 from logagent.store.contract import PageTable
 from tests.long_form import FULL
 from tests.page.markup import Page, read, unpacked
-from tests.page.sample import empty, sample
+from tests.page.sample import WAYS, empty, sample
 from tests.syntax import syntax_tree
 
 Report = tuple[dict[str, Any], dict[str, PageTable]]
@@ -329,7 +329,7 @@ def test_no_command_has_a_name_that_kafka_would_not_allow(name: str) -> None:
 def test_the_expression_of_a_topic_matches_it_alone(name: str) -> None:
     assert re.fullmatch(regex(name), name)
     assert not re.fullmatch(regex(name), name.replace(".", "_") + ("" if "." in name else "x"))
-    command = command_of_topic({"place": "/r"}, "c", name, "now")
+    command = command_of_topic({"place": "/r", "commands": WAYS}, "c", name, "now")
     assert command is not None
     assert shlex.split(command)[-4:] == ["--topic", regex(name), "--window", "now"]
 

@@ -172,7 +172,7 @@ def test_each_copied_command_does_what_stands_beside_it(fleet: Fleet, page: Page
 def the_fleets_command_plans_what_the_page_counts(fleet: Fleet, page: Page) -> None:
     page.locator("#reclaim li", has=page.locator("[data-answer=now]")).get_by_role("button").click()
     # On the only host every stray is the last copy: the plan is shown, and says that it wants its approval.
-    plan = json.loads(fleet.paste(f"{clipboard(page)} --json", status=4))
+    (plan,) = json.loads(fleet.paste(f"{clipboard(page)} --json", status=4))["plans"]
     expected = {(row["log_dir"], row["name"]) for row in fleet.rows(window="now") if row["id"]}
     planned = {(one["log_dir"], one["name"]) for one in plan["directories"]}
     assert plan["mode"] == "dry-run" and expected and planned == expected
@@ -191,11 +191,12 @@ def picked_rows_are_set_aside_and_removed_on_the_host(fleet: Fleet, page: Page) 
     page.get_by_role("button", name="Copy the command for them").click()
     command = clipboard(page)
     assert f"--id {orphan['id']},{stray['id']}" in command
-    plan = json.loads(fleet.paste(f"{command} --json", status=4))
+    (plan,) = json.loads(fleet.paste(f"{command} --json", status=4))["plans"]
     assert {one["name"] for one in plan["directories"]} == {orphan["name"], stray["name"]}
     # Last copies want their approval.
     words = ",".join(dict.fromkeys(each["word"] for each in plan["approval"]["needed"]))
-    done = json.loads(fleet.paste(f"{command} --json --execute --approve {plan['plan_id']}:{words} --timeout 1m"))
+    pasted = fleet.paste(f"{command} --json --execute --approve {plan['plan_id']}:{words} --timeout 1m")
+    (done,) = json.loads(pasted)["plans"]
     assert done["mode"] == "execute", done
     names = os.listdir(orphan["log_dir"])
     assert orphan["name"] not in names
@@ -211,7 +212,7 @@ def the_hosts_command_removes_what_the_page_says_on_that_host(fleet: Fleet, page
     expect(page.locator(".commandbar")).to_contain_text(f"run it on {os.uname().nodename}")
     due = {row["name"] for row in fleet.rows(window="now", kind="stray")}
     kept = {row["name"] for row in fleet.rows(list="orphan", kind="current")}
-    planned = json.loads(fleet.paste(f"{command} --json"))
+    (planned,) = json.loads(fleet.paste(f"{command} --json"))["plans"]
     assert planned["mode"] == "dry-run"
     assert due <= {one["name"] for one in planned["actions"]} and due
     # Those that want another copy, which nobody can show here, are on the page's list of approvals, as the host has it.

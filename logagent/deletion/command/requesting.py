@@ -20,7 +20,7 @@ import click
 
 from logagent.base.config.store_uri import is_uri
 from logagent.base.console.options import Call
-from logagent.base.console.render import dump, human_bytes, table
+from logagent.base.console.render import human_bytes, table
 from logagent.base.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable, UnreadableError, UsageError
 from logagent.base.sizes import LARGEST_COUNT
 from logagent.base.times import instant
@@ -86,7 +86,12 @@ def place_options(command: F) -> F:
             click.option(
                 "--cluster", "cluster_id", metavar="ID", help="The cluster's id (default: the cluster is asked)."
             ),
-            click.option("--bootstrap-server", metavar="HOST:PORT", help="Default: kafka.bootstrap_servers."),
+            click.option(
+                "--bootstrap-server",
+                multiple=True,
+                metavar="[ID=]HOST:PORT",
+                help="Where the cluster (with that id) is reached; repeatable. Default: kafka.bootstrap_servers.",
+            ),
             click.option("--key", "key_file", metavar="FILE", help=f"The private key (default: ${KEY_VARIABLE})."),
         ]
     ):
@@ -101,7 +106,7 @@ class StoreAndCluster:
     call: Call
     store: str | None
     cluster_id: str | None
-    bootstrap_server: str | None
+    bootstrap_server: tuple[str, ...]
     key_file: str | None
 
     def __post_init__(self) -> None:
@@ -156,7 +161,10 @@ class StoreAndCluster:
             raise UsageError(f"the store {store} has nothing of a cluster {self.cluster_id}", hint=has)
 
     def servers(self) -> str | None:
-        return self.bootstrap_server or self.call.settings().kafka.bootstrap_servers
+        """The addresses that were given for this cluster, else for any."""
+        given = {cluster: servers for cluster, _, servers in (text.rpartition("=") for text in self.bootstrap_server)}
+        named = given.get(self.cluster_id) if self.cluster_id else None
+        return named or given.get("") or self.call.settings().kafka.bootstrap_servers
 
     def connection(self) -> tuple[str, dict[str, Any]]:
         servers = self.servers()
@@ -481,8 +489,9 @@ def topics_of_cluster(place: StoreAndCluster, deletions: Deletions) -> list[Exis
 
 def ask(
     call: Call, place: StoreAndCluster, plan: DeletionPlan, *, execute: bool, approve: Sequence[str], timeout: float
-) -> None:
-    """Show the plan; with `execute` (and the approvals it needs) make the request and carry it out."""
+) -> TopicsPlanDoc:
+    """Show the plan; with `execute` (and the approvals it needs) make the request and carry it out. Returns its
+    document, which the caller prints."""
     at = now()
     words, refused = plan.approved(approve, at)
     nothing = not plan.topics and not plan.directories
@@ -498,14 +507,14 @@ def ask(
         call.record_status(Exit.REFUSED)
     if not going:
         _show_plan(call, document)
-        return
+        return document
     deletions = place.deletions(signing=True)
     number = document["request_id"] = _make_request(call, deletions, plan, shown_id, words, at)
     call.say(f"topics: request {number} is in the store")
     if timeout <= 0 and plan.kind == "directories":
         call.say("topics: asked, not done: its hosts' agents carry it out, `logagent topics status` shows it")
         _show_plan(call, document)
-        return
+        return document
     try:
         state, seen = _until_over(deletions, number, timeout)
     except (LogAgentError, KeyboardInterrupt):
@@ -519,11 +528,10 @@ def ask(
         call.say("topics: decided, not done: `logagent topics run` goes on with it, `logagent topics status` shows it")
     else:
         say_how_it_ends(call, number, state, deletions)
-    if call.json:
-        dump(document)
-        return
     _show_plan(call, document)
-    show_progress(call, progress)
+    if not call.json:
+        show_progress(call, progress)
+    return document
 
 
 def say_how_it_ends(call: Call, number: str, state: RequestState, deletions: Deletions) -> None:
@@ -539,12 +547,6 @@ def say_how_it_ends(call: Call, number: str, state: RequestState, deletions: Del
     elif state.state != "done":
         call.record_status(Exit.REFUSED)
         call.say(f"topics: request {number} is {state.state}{': ' if state.why else ''}{state.why}")
-
-
-def ask_nothing(call: Call, cluster_id: str | None) -> None:
-    """Show an empty plan. Without a row of a report there may be no cluster to name."""
-    at, plan = now(), DeletionPlan("directories", cluster_id or "")
-    _show_plan(call, plan_document(plan, plan.plan_id(at), at, None, execute=False))
 
 
 def _make_request(
@@ -625,7 +627,6 @@ def plan_document(
 
 def _show_plan(call: Call, document: TopicsPlanDoc) -> None:
     if call.json:
-        dump(document)
         return
     asked = "requested" if document["mode"] == "execute" else "nothing was requested"
     title = f"Plan {document['plan_id']} ({asked})"

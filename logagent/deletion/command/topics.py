@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -30,11 +30,11 @@ from logagent.base.dir_names import classify
 from logagent.base.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable, UnreadableError, UsageError
 from logagent.base.files.safe_open import MARKER, REPORT_TABLE, open_regular, read_regular
 from logagent.base.reason import Reason
+from logagent.base.times import instant
 from logagent.cleanup.plan.proposals import compile_topics
 from logagent.deletion.command.requesting import (
     StoreAndCluster,
     ask,
-    ask_nothing,
     earlier_requests,
     place_options,
     progress_document,
@@ -46,6 +46,7 @@ from logagent.deletion.command.requesting import (
 from logagent.deletion.controller.deletion_plan import plan_directories, plan_topics
 from logagent.deletion.controller.deletions import Deletions
 from logagent.deletion.controller.topic_deletion_manager import Sightings
+from logagent.deletion.documents import TopicsPlanDoc
 from logagent.deletion.store.answers import Answer
 from logagent.deletion.store.requests import Filed, RequestedDirectory, checked
 from logagent.store.signing import generate
@@ -295,7 +296,9 @@ def delete(call: Call, topic: str, asked: Asked, **place: Any) -> None:
         lately=now.lately,
         named=topic,
     )
-    ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
+    document = ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
+    if call.json:
+        dump(document)
 
 
 def _ids(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -344,25 +347,29 @@ def purge(call: Call, report: str, choice: RowFilter, no_retention: bool, asked:
     for what, why in chosen.left_out:
         call.say(f"topics: {what} is left out: {why}")
     if not chosen.clusters:
-        call.say("no row of the report was selected")
-        ask_nothing(call, place["cluster_id"])
-        return
-    for cluster in sorted(chosen.clusters):
-        opened = StoreAndCluster(call, **{**place, "cluster_id": cluster})
-        deletions = opened.deletions(signing=asked.execute)
-        now, directories = earlier_requests(deletions), chosen.directories.get(cluster, [])
-        plan = plan_directories(
-            directories,
-            cluster,
-            _copies(call, deletions, {d.topic_id: d.topic for d in directories}),
-            dirs_on_host={node: count for (its, node), count in chosen.dirs_on_host.items() if its == cluster},
-            open_requests=now.open,
-            lately=now.lately,
-            include_internal=asked.include_internal,
-            no_retention=no_retention,
-            unusable=tuple((what, Reason(why)) for what, why in chosen.unusable.get(cluster, ())),
-        )
-        ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
+        call.say("no row of the report was selected: nothing to do")
+    plans: list[TopicsPlanDoc] = []
+    try:
+        for cluster in sorted(chosen.clusters):
+            opened = StoreAndCluster(call, **{**place, "cluster_id": cluster})
+            deletions = opened.deletions(signing=asked.execute)
+            now, directories = earlier_requests(deletions), chosen.directories.get(cluster, [])
+            plan = plan_directories(
+                directories,
+                cluster,
+                _copies(call, deletions, {d.topic_id: d.topic for d in directories}),
+                dirs_on_host={node: count for (its, node), count in chosen.dirs_on_host.items() if its == cluster},
+                open_requests=now.open,
+                lately=now.lately,
+                include_internal=asked.include_internal,
+                no_retention=no_retention,
+                unusable=tuple((what, Reason(why)) for what, why in chosen.unusable.get(cluster, ())),
+            )
+            shown = ask(call, opened, plan, execute=asked.execute, approve=asked.approve, timeout=asked.timeout)
+            plans.append(shown)
+    finally:
+        if call.json and (plans or not chosen.clusters):
+            dump({"schema": "logagent.topics-plans/1", "at": instant(datetime.now(UTC)), "plans": plans})
 
 
 def _copies(call: Call, deletions: Deletions, topics: dict[str, str]) -> Mapping[tuple[str, int], Collection[int]]:

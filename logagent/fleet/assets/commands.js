@@ -58,7 +58,7 @@ const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${wor
 // What needs approval is said before the command is run: a plan with only copies is refused without.
 const placeOf = (table, rows) => {
   const needs = rows.some((row) => table.value(row, "window") === "approval" || table.value(row, "standing") === "only copy");
-  return `where orders are signed${needs ? "; only copies are among them, so it asks for --approve with the plan's id and the word only-copy" : ""}`;
+  return `${told.where}${needs ? "; only copies are among them, so it asks for --approve with the plan's id and the word only-copy" : ""}`;
 };
 const picked = {
   rows: new Set(),
@@ -145,9 +145,9 @@ const picked = {
   },
 
   purge(cluster, words) {
-    if (told.place === null) return null;
+    if (told.purge === null) return null;
     const where = cluster === null ? [] : ["--cluster", cluster];
-    return ["logagent", "topics", "purge", "--report", told.place, ...where, ...words].map(quoted).join(" ");
+    return [...told.purge, ...where, ...words].map(quoted).join(" ");
   },
 
   // A window alone, in every cluster: the command of the first screen.

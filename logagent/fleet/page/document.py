@@ -19,7 +19,7 @@ from typing import Any
 
 from logagent.fleet.page import first_screen, growth_chart
 from logagent.fleet.page.columns import LAYOUT, Row, Show, packed, page_rows
-from logagent.fleet.page.first_screen import place_to_paste
+from logagent.fleet.page.first_screen import purge_words, where_signed
 from logagent.fleet.page.text import day, esc, exact, moment, name_html, percent, plural, size, visible
 from logagent.fleet.page.words import (
     NAVIGATION,
@@ -192,7 +192,8 @@ def _browse(report: Mapping[str, Any], made: Sequence[_Packed]) -> str:
     described = {one.name: _described(report, one, several=several) for one in made}
     data = {
         "tables": described,
-        "place": place_to_paste(report),
+        "purge": purge_words(report),
+        "where": where_signed(report),
         "clusters": {
             visible(str(c["cluster_id"])): visible(str(c["name"])) for c in report["clusters"] if c.get("name")
         },

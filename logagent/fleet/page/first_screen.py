@@ -61,19 +61,44 @@ def place_of(report: Mapping[str, Any]) -> str:
     return place.removeprefix("file://").removeprefix("file:") if place.startswith("file:") else place
 
 
-def place_to_paste(report: Mapping[str, Any]) -> str | None:
-    """The report's location for commands; None if it has a character that would be another one in a terminal."""
-    place = place_of(report)
-    return place if can_be_pasted(place) else None
+def purge_words(report: Mapping[str, Any]) -> list[str] | None:
+    """`topics purge` for this report with what it needs on the machine that made the page: store, key, and where each
+    cluster is reached. None if a path could not be pasted."""
+    ways = report["commands"]
+    named = (("--report", place_of(report)), ("--store", ways["store"]), ("--key", ways["key"]))
+    words = [word for option, value in named if value is not None for word in (option, value)]
+    words += [word for cluster, servers in ways["bootstrap"].items()
+              for word in ("--bootstrap-server", f"{cluster}={servers}")]  # fmt: skip
+    return ["logagent", "topics", "purge", *words] if all(map(can_be_pasted, words)) else None
 
 
 def purge(report: Mapping[str, Any], cluster_id: str | None, *options: str) -> str | None:
-    """`topics purge` for the rows of this report that `options` select, in one cluster or (None) in all."""
-    place = place_to_paste(report)
-    if place is None:
+    """That for the rows that `options` select, in one cluster or (None) in all."""
+    words = purge_words(report)
+    if words is None:
         return None
     cluster = () if cluster_id is None else ("--cluster", cluster_id)
-    return " ".join(map(shlex.quote, ("logagent", "topics", "purge", "--report", place, *cluster, *options)))
+    return " ".join(map(shlex.quote, (*words, *cluster, *options)))
+
+
+def where_signed(report: Mapping[str, Any]) -> str:
+    """Where these commands run as they are, else what they lack; and what has to be on for them to do anything."""
+    ways = report["commands"]
+    needs = (("store", "--store STORE"), ("key", "--key FILE, where the order key is"))
+    lacks = [words for name, words in needs if ways[name] is None]
+    unknown = [
+        cluster["cluster_id"] for cluster in report["clusters"] if cluster["cluster_id"] not in ways["bootstrap"]
+    ]
+    lost = [cluster_name(report, each) for each in unknown]
+    if lost:
+        some = f"{', '.join(lost[:3])}{' and others' if len(lost) > 3 else ''}"
+        lacks.append(f"--bootstrap-server ID=HOST:PORT for {some} (or kafka.bootstrap_servers is set; a cluster that is"
+                     " not asked makes each directory an only copy)")  # fmt: skip
+    where = f"on {ways['host']}" + (f", with {'; '.join(lacks)}" if lacks else ", as it is")
+    return (
+        f"{visible(where, MOST_WHERE)}; hosts carry it out that have orders.accept = true and this key in orders.keys;"
+        " the plan says what wants an approval"
+    )
 
 
 def command_by_window(report: Mapping[str, Any], window: str) -> str | None:
@@ -101,8 +126,7 @@ def regex(name: str) -> str:
 
 
 Report = Mapping[str, Any]
-# Of what no broker has in sync the plan wants it, so of every directory of a deleted topic.
-_SIGNED = "where orders are signed; the plan says what wants an approval"
+MOST_WHERE = 1000
 
 
 def copy_html(command: str | None, where: str = "") -> str:
@@ -110,7 +134,7 @@ def copy_html(command: str | None, where: str = "") -> str:
     text is the command, to the letter."""
     if command is None:
         return ""
-    attribute = f' data-where="{esc(where)}"' if where else ""
+    attribute = f' data-where="{esc(where, MOST_WHERE)}"' if where else ""
     return f'<code class="cmd"{attribute}>{escape(command)}</code>'
 
 
@@ -238,7 +262,7 @@ def _window(report: Report, window: str, label: str, found: Mapping[str, Any]) -
     act = ""
     if found["dirs"] and window in ("now", "restart"):
         command = command_by_window(report, window) if found["requestable"] else None
-        act = copy_html(command, _SIGNED)
+        act = copy_html(command, where_signed(report))
         act = act or link("usage_clusters", "By cluster", sort=f"-reclaim_{window}")
     elif found["dirs"] and window == "approval":
         act = link("directories", "Review", window=window, sort="-allocated")
@@ -375,7 +399,7 @@ def _topic_step(report: Report, step: Mapping[str, Any]) -> str:
     hosts = f", {plural(step['hosts'], 'host')}" if step["hosts"] else ""
     command = command_of_topic(report, cluster, topic, window) if step["requestable"] else None
     when = "now" if window == "now" else "at restart"
-    act = copy_html(command, _SIGNED)
+    act = copy_html(command, where_signed(report))
     return f"<span>topic {name}{hosts}, frees <b>{size(step['bytes'])}</b> {when}</span>{act}"
 
 

@@ -117,10 +117,14 @@ class OrderedCluster:
         process.wait(30)
 
     def topics(self, command: str, *words: str) -> tuple[int, Any, str]:
-        """Exit status, document and messages of `logagent topics …`, run on the operator's machine."""
+        """Exit status, document (of `purge` the plan of this cluster) and messages of `logagent topics …`, run on the
+        operator's machine."""
         arguments = ("topics", command, *words, "--json", *self._place())
         ran = run_forked(*arguments, prepare=partial(move_elsewhere, "operator"), environment=self._operator())
-        return ran.status, ran.json if ran.out else None, ran.err
+        document = ran.json if ran.out else None
+        if document is not None and "plans" in document:
+            document = document["plans"][0] if document["plans"] else None
+        return ran.status, document, ran.err
 
     def asked_and_killed(self, topic: str, behind: str) -> Any:
         """The request of a `topics delete` that was killed as soon as the call `behind` (module:name) returned."""

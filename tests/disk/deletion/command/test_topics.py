@@ -15,9 +15,12 @@ from typing import Any
 
 import pytest
 
+from logagent.base.config.config import Loaded
+from logagent.base.config.settings import Settings
+from logagent.base.console.options import Call
 from logagent.base.errors import ServiceUnreachable
 from logagent.cli import run
-from logagent.deletion.command.requesting import Admin, earlier_requests
+from logagent.deletion.command.requesting import Admin, StoreAndCluster, earlier_requests
 from logagent.deletion.command.topics import directory_id_of
 from logagent.deletion.store.answers import DirectoryAnswer
 from logagent.deletion.store.requests import Filed, RequestFolder
@@ -58,7 +61,7 @@ class Commands:
 
     def json(self, command: str, *words: str, status: int = 0) -> dict[str, Any]:
         read: dict[str, Any] = json.loads(self.run(command, *words, "--json", status=status))
-        assert_promised(read, "topics" if command == "status" else "topics-plan")
+        assert_promised(read, {"status": "topics", "purge": "topics-plans"}.get(command, "topics-plan"))
         return read
 
     def write_report(self, nodes: tuple[int, ...]) -> None:
@@ -82,7 +85,9 @@ class Commands:
         self.fleet.minute()
 
     def purge(self, *words: str, status: int = 0) -> dict[str, Any]:
-        return self.json("purge", "--report", str(self.report), *words, status=status)
+        """The plan of the only cluster; without directories if nothing was selected."""
+        plans = self.json("purge", "--report", str(self.report), *words, status=status)["plans"]
+        return dict(plans[0]) if plans else {"directories": []}
 
     def requests(self) -> dict[str, Filed]:
         keys = (public_key(load_private_key(self.key).public()),)
@@ -163,8 +168,32 @@ def test_several_clusters_are_one_command_and_a_plan_each(commands: Commands) ->
         csv.writer(file).writerow(["another", *ROW[1:]])
     shown = commands.run("purge", "--report", str(commands.report), "--json", place=False, status=4,
                          more=["--store", str(commands.store), "--key", str(commands.key)])  # fmt: skip
-    plans = [json.loads(text + "}") for text in shown.split("\n}\n") if text]
+    plans = json.loads(shown)["plans"]
     assert [(p["cluster_id"], len(p["directories"])) for p in plans] == [(CLUSTER, 1), ("another", 1)]
+
+
+def test_what_was_done_before_an_error_is_said(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One document, too, with the cluster that was asked before."""
+    commands.write_report((1,))
+    with (commands.report / "orphans.csv").open("a", newline="") as file:
+        csv.writer(file).writerow(["not/plain", *ROW[1:]])
+    shown = commands.run("purge", "--report", str(commands.report), "--json", place=False, status=78,
+                         more=["--store", str(commands.store), "--key", str(commands.key)])  # fmt: skip
+    assert [p["cluster_id"] for p in json.loads(shown)["plans"]] == [CLUSTER]
+
+
+@pytest.mark.parametrize(("given", "asked"), [
+    ((), None),
+    (("a:9092",), "a:9092"),
+    (("other=a:9092",), None),
+    (("other=a:9092", "it=b:9092,c:9092"), "b:9092,c:9092"),
+    (("it=b:9092", "a:9092"), "b:9092"),
+    (("other=b:9092", "a:9092"), "a:9092"),
+])  # fmt: skip
+def test_each_cluster_is_asked_where_it_is(given: tuple[str, ...], asked: str | None) -> None:
+    known = Loaded(Settings(), None, ())
+    call = Call(None, None, (), None, None, json=False, verbose=False, color=False, loaded_settings=known)
+    assert StoreAndCluster(call, None, "it", given, None).servers() == asked
 
 
 @pytest.mark.parametrize(("words", "nodes"), [
@@ -361,7 +390,8 @@ def test_a_row_that_cannot_be_requested_is_named_and_stops_no_other(commands: Co
     with (commands.report / "orphans.csv").open("a", newline="", encoding="utf-8", errors="surrogateescape") as file:
         csv.writer(file).writerow([bad[name] for name in ORPHAN])
     words = ("purge", "--report", str(commands.report), "--execute", "--timeout", "0", "--json")
-    plan = json.loads(commands.run(*words, status=3))  # with surrogates, which no reader of the schema takes
+    shown = commands.run(*words, status=3)  # with surrogates, which no reader of the schema takes
+    (plan,) = json.loads(shown)["plans"]
     assert [d["node_id"] for d in plan["directories"]] == [1]
     (left_out,) = plan["dropped"]
     assert left_out["what"] == f"{bad['log_dir']}/{bad['name']} of node {bad['node_id']}"
