@@ -381,6 +381,8 @@ def _host_lines(cluster: Cluster, node: int, day: int, claim: ManifestHead) -> I
             "cluster_id": claim.cluster_id,
             "node_id": node,
             "agent_version": "0.1.0",
+            "mode": "enforce" if node % 3 else "report",
+            "accepts": "demo" if node % 4 else "none",
             "kafka_version": "3.9.1",
             "assignments": {"source": "kraft-log", "cluster_id": claim.cluster_id, "at": instant(at)},
             "began": instant(began),

@@ -202,11 +202,16 @@ class UnknownHost(TypedDict):
 
 @strict
 class ReportHosts(TypedDict):
-    """`unknown` may be truncated; `unknown_total` is the full number, and the table `log_dir_health` lists them all."""
+    """`unknown` may be truncated; `unknown_total` is the full number, and the table `log_dir_health` lists them all.
+    Of the agents that report `enforcing` act by themselves, `accepting` carry out requests, `refusing` do not; the rest
+    do not say."""
 
     reporting: int
     unknown: list[UnknownHost]
     unknown_total: int
+    enforcing: int
+    accepting: int
+    refusing: int
 
 
 @strict

@@ -67,9 +67,11 @@ class ImagesUsed(TypedDict):
 class SnapshotHead(TypedDict):
     """The first line of a snapshot file: who saw what follows, and when.
 
-    `began`: when the inventory did. `images`: the assignments as they were read before it and after it, where both are
-    of one source and one lineage. `absent`: how many `absent` lines there are; null where no image or not every log dir
-    could be read, so that it is not known what is missing.
+    `mode`: cleanup.mode; `accepts`: ids of the keys whose requests the agent carries out, with commas between them;
+    none: orders.accept is false, or it has no key. `began`: when the inventory did. `images`: the assignments as
+    they were read before it and after it, where both are of one source and one lineage. `absent`: how many `absent`
+    lines there are; null where no image or not every log dir could be read, so that it is not known what is
+    missing.
     `as_of`: of each source that verdicts rest on, until when it is known. `seen`: ids of the deletion requests without
     an outcome that the agent knew before it looked at its disks. Of a delta, `dirs` and `dirs_sha256` are the number of
     the `dir` lines that its base and its changes give together, and the SHA-256 of their text in that order, without
@@ -89,6 +91,8 @@ class SnapshotHead(TypedDict):
     assignments: AssignmentsUsed | None
     as_of: dict[str, Time]
     seen: list[str]
+    mode: NotRequired[Literal["report", "enforce"]]
+    accepts: NotRequired[str]
     began: NotRequired[Time | None]
     images: NotRequired[ImagesUsed | None]
     absent: NotRequired[int | None]

@@ -291,6 +291,10 @@ class Publisher:
         of_host = {"snapshot_id": claim.snapshot_id, "boot_id": boot_id(), **whose, "seen": list(seen)}
         looked, absent = _images_and_absent(session, facts)
         looked["began"] = rfc3339_or_none(session.inventory.began_ms)
+        orders = session.settings.orders
+        looked["mode"] = session.settings.cleanup.mode
+        keys = [key.partition(":")[0] for key in orders.keys if orders.accept and not key.endswith(":retired")]
+        looked["accepts"] = ",".join(keys) or "none"
         return {**head, "schema": SNAPSHOT_SCHEMA, **of_host, **looked}, Rest(log_dirs, absent)
 
     def _ends_of(self, session: Session, facts: Facts) -> dict[DirKey, int | None]:

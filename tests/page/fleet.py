@@ -128,6 +128,8 @@ class Fleet:
             "log_dirs": len(mine),
             "offline_log_dirs": sum(row["health"] == "offline" for row in mine),
             "agent_version": "0.1.0",
+            "mode": "enforce" if number % 3 else "report",
+            "accepts": "ops" if number % 4 else "none",
             "kafka_version": self.random.choice(("3.9.1", "3.9.1", "4.0.0")),
             "snapshot_id": f"{number:08x}",
             "snapshot_at": "2026-11-20T05:31:12.408Z",

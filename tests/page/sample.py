@@ -172,6 +172,9 @@ def report(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
             "reporting": fleet.host_count,
             "unknown": fleet.unknown()[:1000],
             "unknown_total": fleet.unknown_count,
+            "enforcing": sum(host["mode"] == "enforce" for host in tables["usage_hosts"]["rows"]),
+            "accepting": sum(host["accepts"] != "none" for host in tables["usage_hosts"]["rows"]),
+            "refusing": sum(host["accepts"] == "none" for host in tables["usage_hosts"]["rows"]),
         },
         "totals": {
             **sums,
@@ -296,7 +299,7 @@ def empty() -> tuple[dict[str, Any], dict[str, PageTable]]:
         "as_of": AS_OF,
         "date": "2026-11-20",
         "clusters": [],
-        "hosts": {"reporting": 0, "unknown": [], "unknown_total": 0},
+        "hosts": {"reporting": 0, "unknown": [], "unknown_total": 0, "enforcing": 0, "accepting": 0, "refusing": 0},
         "totals": totals,
         "tables": {},
         "warnings": [],

@@ -78,7 +78,7 @@ class Fleet:
         known = {"PATH": path, "LANG": "C.UTF-8", "HOME": str(self.host.root), "PYTHONPATH": str(REPOSITORY)}
         done = subprocess.run(
             ["bash", "-c", text],
-            env={**known, "LOGAGENT_ORDERS_KEY_FILE": str(self.key)},
+            env=known,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -108,7 +108,9 @@ def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         wait_until(lambda: len(data_files(store)) == 2 or None, "what the daemon publishes")
         opened = Store.open(spark, str(store))
         ingest_dates(opened, None)
-        content = report(Job(opened, str(root / "reports"), datetime.now(UTC)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LOGAGENT_ORDERS_KEY_FILE", str(key))
+            content = report(Job(opened, str(root / "reports"), datetime.now(UTC)))
         yield Fleet(host, root / "reports" / content["run_id"], daemon, key)
 
 
@@ -136,6 +138,12 @@ def test_the_ids_of_the_page_are_those_that_purge_computes(fleet: Fleet) -> None
         for row in rows:
             computed = directory_id_of({**row, "id": ""})
             assert shown[row["log_dir"], row["name"]] == row["id"] == computed, row
+
+
+def test_the_page_says_what_the_agent_does_and_whose_requests_it_carries_out(fleet: Fleet, page: Page) -> None:
+    (host,) = unpacked(fleet.page.read_text())["usage_hosts"].rows
+    assert (host["mode"], host["accepts"]) == ("report", "ops")
+    expect(page.locator("#next")).to_contain_text("1 of 1 host carry out requests, 0 do not (orders.accept)")
 
 
 def test_what_purge_reads_of_a_report_is_what_lies_on_the_host(fleet: Fleet) -> None:

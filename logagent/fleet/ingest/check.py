@@ -58,7 +58,7 @@ _FIELDS = (
     "kind", "cluster_id", "node_id", "host", "snapshot_id", "file", "at", "received_at", "bytes", "rows", "sha256",
     "status", "reason", "detail", "agent_version", "kafka_version", "boot_id", "source", "offset", "image_at", "dirs",
     "log_dirs", "partitions", "topics", "received_manifest", "uncommitted", "metadata_version", "base", "began",
-    "images", "absent", "earlier", "booted_at", "directory_ids",
+    "images", "absent", "earlier", "booted_at", "directory_ids", "mode", "accepts",
 )  # fmt: skip
 """Fields of a row of `files`. `status` is taken, superseded, waiting (no manifest yet) or rejected; times are
 milliseconds since 1970. `earlier`: of superseded assignments, whether the table `earlier` has them."""
@@ -301,7 +301,7 @@ _HEADER = dict.fromkeys(("schema", "cluster_id", "at", "agent_version", "kafka_v
 _KEPT: dict[str, dict[str, Any]] = {
     "snapshot": _HEADER
     | {"node_id": None, "snapshot_id": None, "host": None, "assignments": {"at": None}}
-    | {"base": {"snapshot_id": None, "sha256": None}, "began": None, "absent": None}
+    | {"base": {"snapshot_id": None, "sha256": None}, "began": None, "absent": None, "mode": None, "accepts": None}
     | {"images": dict.fromkeys(("before", "after"), dict.fromkeys(("source", "at", "offset")))},
     "changes": {},
     "assignments": _HEADER | dict.fromkeys(("host", "known_until", "metadata_version")),
@@ -573,7 +573,8 @@ def header(seen: Unpacked) -> Row:
     head = next(row for row in seen.others if row["row"] in ("snapshot", "assignments"))
     image = head.get("assignments")
     image = image if isinstance(image, dict) else {}
-    texts = {name: _text(head.get(name)) for name in ("agent_version", "kafka_version", "source", "boot_id")}
+    named = ("agent_version", "kafka_version", "source", "boot_id", "mode", "accepts")
+    texts = {name: _text(head.get(name)) for name in named}
     numbers = {name: head.get(name) for name in ("offset", "metadata_version")}
     return {
         **texts,

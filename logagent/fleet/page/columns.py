@@ -142,6 +142,8 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         _show("log_dir_skew", "its fullest log dir against the mean; 1.00× is even"),
         _show("snapshot_age_seconds", "age of the snapshot that counts"),
         _show("agent_version", pick=True),
+        _show("mode", "report: the agent only looks; enforce: it acts by itself", pick=True),
+        _show("accepts", "keys whose requests it carries out; none: orders.accept is off", pick=True),
         _show("kafka_version", pick=True),
         _NODE,
         _CLUSTER,

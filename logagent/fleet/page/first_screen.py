@@ -347,11 +347,23 @@ def _next(report: Report) -> str:
             words = f"Nothing to reclaim by a command. See {', '.join(left)}."
         elif calm and is_all_compared(report):
             words = "Nothing needs you today."
-        return _panel("next", "What next", f'<p class="big">{words}</p><p>{ahead}</p>')
+        agents = f'<p class="dim">{agents_html(report)}</p>'
+        return _panel("next", "What next", f'<p class="big">{words}</p><p>{ahead}</p>{agents}')
     items = "".join(f"<li>{_step(report, step)}" for step in steps)
     return _panel(
-        "next", "What next", f'<ol class="steps">{items}</ol><p class="dim">Commands preview; add --execute.</p>'
+        "next",
+        "What next",
+        f'<ol class="steps">{items}</ol><p class="dim">Commands preview; add --execute. {agents_html(report)}</p>',
     )
+
+
+def agents_html(report: Report) -> str:
+    """What has to be on for anything to happen, and where it is."""
+    hosts = report["hosts"]
+    refuse = figure(hosts["refusing"], "usage_hosts", f"{exact(hosts['refusing'])} do not", accepts="none")
+    act = figure(hosts["enforcing"], "usage_hosts", plural(hosts["enforcing"], "cleans", "clean"), mode="enforce")
+    accept = f"{exact(hosts['accepting'])} of {plural(hosts['reporting'], 'host')} carry out requests"
+    return f"{accept}, {refuse} (orders.accept); {act} up without being asked (cleanup.mode = enforce)."
 
 
 def _for_a_person(report: Report) -> list[str]:

@@ -40,6 +40,8 @@ _COLUMNS = {
         "id": "what topics purge --id takes; null: no request can name it",
         "snapshot_id": "name of the snapshot that counts",
         "agent_version": "Agent | version of logagent there",
+        "mode": "Mode | cleanup.mode of its agent: report or enforce; null: it does not say",
+        "accepts": "Accepts | ids of the keys whose requests its agent carries out; none: orders.accept is off",
         "kafka_version": "Kafka | version of Kafka that counts there",
         "health": "online, offline, read-only, full or unformatted",
         "shares_with": "the log dir of this host at which their common file system counts; null: here",
@@ -228,7 +230,7 @@ TABLES: dict[str, Table] = {
     "usage_hosts": _table(
         "Disk usage by host",
         f"""
-        {_HOST} agent_version kafka_version snapshot_id snapshot_at snapshot_age_seconds clock_skew_seconds
+        {_HOST} agent_version mode accepts kafka_version snapshot_id snapshot_at snapshot_age_seconds clock_skew_seconds
         log_dirs offline_log_dirs dirs bytes allocated {_LEDGER} used_share orphans orphan_bytes skew
         log_dir_skew {_RECLAIM}
         """,

@@ -64,7 +64,8 @@ def hosts(choice: Choice, by_log_dir: list[Row]) -> list[Row]:
         rows = of_host.get((host["cluster_id"], host["node_id"]), [])
         made: Row = {name: total(rows, name) for name in LEDGER}
         made |= {name: total(rows, name) or 0 for name in ("dirs", "bytes", "allocated", *WASTE)}
-        made |= {name: host[name] for name in ("cluster_id", "node_id", "host", "agent_version", "kafka_version")}
+        named = ("cluster_id", "node_id", "host", "agent_version", "kafka_version")
+        made |= {name: host[name] for name in named} | {name: host.get(name) for name in ("mode", "accepts")}
         made |= {
             "snapshot_id": host["snapshot_id"],
             "snapshot_at": host["at"],

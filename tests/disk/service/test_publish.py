@@ -95,6 +95,7 @@ def test_the_rows_are_those_of_the_scan(publishing: Publishing, store: Path) -> 
     assert (first.pop("base"), first.pop("seen")) == (None, [])
     assert (first.pop("images"), first.pop("absent")) == (None, None), "a file that was exported encloses nothing"
     assert first.pop("began") <= first["at"]
+    assert (first.pop("mode"), first.pop("accepts")) == ("report", "none")
     document = {
         **first,
         "schema": "logagent.scan/2",
