@@ -82,6 +82,19 @@ def test_a_broker_that_was_down_is_named_and_waited_for(fleet: SmallFleet) -> No
     assert fleet.state(number).state == "done"
 
 
+def test_a_host_that_is_silent_for_days_says_since_when(fleet: SmallFleet) -> None:
+    """Its last snapshot is older than what is read each time."""
+    fleet.publish(3)
+    heard = instant(fleet.now)
+    fleet.now += timedelta(days=5)
+    number = fleet.request(topics=(fleet.topic(),))
+    fleet.process().round()
+    fleet.brokers_delete()
+    fleet.minute(1, 2)
+    (missing,) = (m for t in fleet.progress(number) for m in t.missing)
+    assert (missing.node_id, missing.reason.why) == (3, f"nothing heard of its host since {heard}")
+
+
 def test_disabled_deletion_is_final_whatever_is_enabled_later(fleet: SmallFleet) -> None:
     """It was "dropped", reopened, and the living topic was deleted with its records."""
     number = fleet.request(topics=(fleet.topic(),))
@@ -784,6 +797,21 @@ def test_a_decision_that_took_a_store_a_minute_is_too_late(fleet: SmallFleet) ->
     nothing_is_sent(fleet)
     state = fleet.state(number)
     assert state.state == "cancelled" and "more than a minute" in state.why, state
+
+
+def test_another_ones_decision_that_comes_too_late_is_none(fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that is wrong, beside the decision of whoever asked."""
+    number, listed = fleet.request(topics=(fleet.topic(),)), fleet.admin.topics_now
+    late = Decision(number, CLUSTER, "delete", "x", instant(fleet.now + timedelta(seconds=61)), topics=(fleet.topic(),))
+
+    def meanwhile(topics: Mapping[str, str]) -> Mapping[str, RequestedTopic]:
+        fleet.control.create(f"requests/{number}", "decision.json", KEY.sign(DECISION_SCHEMA, encode(late)))
+        return listed(topics)
+
+    monkeypatch.setattr(fleet.admin, "topics_now", meanwhile)
+    fleet.process().round()
+    assert fleet.place(number, "decision.json").exists() and fleet.state(number).state == "on-hold"
+    nothing_is_sent(fleet)
 
 
 def test_sizes_are_what_is_allocated_and_unknown_where_a_snapshot_does_not_say(fleet: SmallFleet) -> None:

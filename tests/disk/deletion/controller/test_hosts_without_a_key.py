@@ -26,6 +26,7 @@ from logagent.deletion.store.requests import (
     DECISION_SCHEMA,
     OUTCOME_SCHEMA,
     Decision,
+    NodeOwner,
     RequestOutcome,
     TopicOutcome,
     encode,
@@ -442,6 +443,17 @@ def test_where_the_store_has_owners_nobody_answers_for_another_node(
     with fleet.kind.operator.acting():
         process.round()
         assert fleet.state(number).state == "done"
+
+
+def test_a_host_that_is_down_for_days_keeps_its_owner(fleet_of: Callable[[str], SharedFleet]) -> None:
+    """Else a request would list nobody for it, and anybody could answer."""
+    fleet = fleet_of("1777")
+    with fleet.kind.agents[3].acting():
+        fleet.publish(3)
+    shutil.rmtree(fleet.store / "answers" / CLUSTER / "3")
+    fleet.now += timedelta(days=5)
+    with fleet.kind.operator.acting():
+        assert NodeOwner(3, fleet.kind.agents[3].uid) in (fleet.process().reader.owners(NODES) or ())
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not KINDS[kind].owned])
