@@ -212,6 +212,7 @@ class SmallFleet:
         host: str | None = None,
         *,
         offline: bool = False,
+        shows_log_dirs: bool = True,
         allocated: int | None = 200,
         more: Iterable[dict[str, Any]] = (),
     ) -> None:
@@ -219,7 +220,8 @@ class SmallFleet:
         self.snapshots += 1
         claim = ManifestHead(f"s{self.snapshots:04d}", "snapshot", CLUSTER, node, host or f"kafka-{node}", self.now)
         rows: list[dict[str, Any]] = [{"row": "snapshot", "schema": SNAPSHOT_SCHEMA}]
-        rows.append({"row": "log_dir", "path": "/d1", "health": "offline" if offline else "online"})
+        if shows_log_dirs:
+            rows.append({"row": "log_dir", "path": "/d1", "health": "offline" if offline else "online"})
         rows += [
             {"row": "dir", "kind": "current", "log_dir": "/d1", "name": f"{NAME}-{p}", "topic_id": i, "partition": p,
              "bytes": 100, "allocated": allocated}

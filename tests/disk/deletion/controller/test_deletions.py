@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 from logagent.base.errors import ConfigError, ServiceUnreachable
 from logagent.base.times import instant
 from logagent.deletion.controller.topic_deletion_manager import PartitionState, ReplicaState
-from logagent.deletion.store.answers import Answer, DirectoryAnswer, TopicAnswer
+from logagent.deletion.store.answers import Answer, Answers, DirectoryAnswer, TopicAnswer
 from logagent.deletion.store.requests import (
     DECISION_SCHEMA,
     Decision,
@@ -104,6 +104,8 @@ def test_disabled_deletion_is_final_whatever_is_enabled_later(fleet: SmallFleet)
     fleet.minute()
     process.round()
     assert fleet.state(number).state == "disabled" and len(fleet.admin.sent) == 1
+    (topic,) = fleet.progress(number)
+    assert (topic.result, topic.waits, topic.complete) == ("disabled", "TOPIC_DELETION_DISABLED", False)
     fleet.admin.enabled = True
     for node in NODES:
         fleet.publish(node)
@@ -127,6 +129,38 @@ def test_a_cancellation_counts_until_the_cluster_is_asked(fleet: SmallFleet, mon
     monkeypatch.setattr(fleet.admin, "clock", lambda: other.cancel(filed) and None)
     process.round()
     assert len(fleet.admin.sent) == 1 and fleet.state(number).state == "cancelled"
+
+
+@pytest.mark.parametrize("then", ["cancelled", "on-hold"])
+def test_what_becomes_of_it_while_the_fleet_is_read_counts(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """The cluster is asked for its brokers after the requests were read, and before anything is sent."""
+    number = fleet.request(topics=(fleet.topic(),))
+    fleet.admin.says = "REQUEST_TIMED_OUT"
+    process, other = fleet.process(), fleet.process("other")
+    process.round()
+    fleet.minute()
+    filed, live_brokers = other.reader.read().filed[number], fleet.admin.live_brokers
+
+    def meanwhile() -> Collection[int]:
+        if then == "cancelled":
+            other.cancel(filed)
+        else:
+            fleet.place(number, "decision.json").write_bytes(b"")
+        return live_brokers()
+
+    monkeypatch.setattr(fleet.admin, "live_brokers", meanwhile)
+    process.round()
+    assert len(fleet.admin.sent) == 1 and fleet.state(number).state == then
+
+
+def test_without_a_key_nothing_is_written(fleet: SmallFleet) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    process = fleet.process(key=None)
+    with pytest.raises(ConfigError, match="no private key"):
+        process.cancel(process.reader.read().filed[number])
+    assert fleet.state(number).state == "open"
 
 
 def test_the_last_topic_is_closed_by_whoever_carries_out(fleet: SmallFleet) -> None:
@@ -326,6 +360,51 @@ def test_a_directory_of_its_name_whose_id_a_snapshot_does_not_know_keeps_the_rep
     missing = [m for t in fleet.progress(number) for m in t.missing]
     assert [m.node_id for m in missing] == ([3] if holds else [])
     assert [m for m in missing if not ("topic id" in m.reason.why and "could not be read" in m.reason.why)] == []
+
+
+def test_a_snapshot_that_shows_no_log_dir_is_no_witness(fleet: SmallFleet) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    fleet.process().round()
+    fleet.disks[3].clear()
+    fleet.brokers_delete()
+    fleet.now += timedelta(minutes=10)
+    fleet.publish(3, shows_log_dirs=False)
+    fleet.minute(1, 2)
+    assert [m.node_id for t in fleet.progress(number) for m in t.missing] == [3]
+    fleet.now += timedelta(minutes=1)
+    fleet.publish(3)
+    assert [m for t in fleet.progress(number) for m in t.missing] == []
+
+
+def test_an_answer_that_is_taken_away_as_it_is_read_is_none(fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = fleet.request(topics=(fleet.topic(),))
+    fleet.process().round()
+    fleet.brokers_delete()
+    fleet.minute()
+    path, answer_by = fleet.store / "answers" / CLUSTER / "3" / f"{number}.json", Answers.answer_by
+
+    def gone(answers: Answers, node: int, number: str) -> tuple[Answer | None, frozenset[int]]:
+        if node == 3:
+            path.unlink()
+        return answer_by(answers, node, number)
+
+    monkeypatch.setattr(Answers, "answer_by", gone)
+    assert [m.node_id for t in fleet.progress(number) for m in t.missing] == [3]
+
+
+def test_what_is_not_in_the_decision_is_never_sent(fleet: SmallFleet) -> None:
+    """Its id belonged to another name when it was decided, whatever is listed later."""
+    first, second = fleet.topic(), fleet.topic(topic_id="B" * 22, name="views")
+    number = fleet.request(topics=(first, second))
+    fleet.admin.living["B" * 22] = replace(second, topic="renamed")
+    fleet.admin.says = "THROTTLING_QUOTA_EXCEEDED"
+    process = fleet.process()
+    process.round()
+    fleet.admin.living["B" * 22], fleet.admin.says = second, None
+    fleet.minute()
+    process.round()
+    assert fleet.admin.sent == [TOPIC_ID] * 2 and fleet.admin.living.keys() == {"B" * 22}
+    assert [t.result for t in fleet.progress(number)] == ["deleted", None]
 
 
 def test_a_reassignment_holds_it_up_and_says_so(fleet: SmallFleet) -> None:
@@ -550,6 +629,19 @@ def test_whoever_runs_it_is_named_and_nobody_is_said(fleet: SmallFleet) -> None:
     assert (state.next, state.carried_out_by) == ("", "ops on shell-1")
     process.stop()
     assert fleet.state(number).carried_out_by == ""
+
+
+def test_what_killed_runs_left_goes_after_a_day(fleet: SmallFleet) -> None:
+    runners = fleet.store / "control" / CLUSTER / "runners"
+    fleet.process("of today").round()
+    (today,) = runners.iterdir()
+    for days in (0.9, 1.1):
+        (runners / f"{days}.json").write_bytes(today.read_bytes())
+        os.utime(runners / f"{days}.json", (fleet.now.timestamp() - days * 86400,) * 2)
+    process = fleet.process()
+    process.round()
+    process.stop()
+    assert sorted(path.name for path in runners.iterdir()) == sorted([today.name, "0.9.json"])
 
 
 # Who asks decides: whatever happens to the store afterwards, nobody else may
