@@ -125,6 +125,9 @@ def brokers(f: DoctorFacts) -> Iterator[Finding]:
     elif f.by_node and not f.cluster_problems:
         says = "its log dirs have no cluster.id, as brokers before 2.4 leave them: verdicts stay unknown"
         yield works("cluster", "", f"node {f.node_id}; {says}")
+    elif not f.cluster_problems and f.log_dirs:
+        says = "which node and cluster the log dirs belong to is unknown: verdicts stay unknown"
+        yield warning("cluster", f.log_dirs[0].path, says, "logagent check says what is wrong with meta.properties")
     for path, problem in f.cluster_problems.items():
         yield fatal(
             "cluster",
@@ -430,6 +433,9 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
         change = Remedy(line=f"{give} {quote(s.path)}")
         says = f"{lacks}: nothing is done without a journal"
         yield fatal("state-closed", s.path, says, "give it to the user the agent runs as", change=change)
+    if s.access is not None and not s.access.answered:
+        says = f"it did not answer in time, so what user {name} may do there is unknown"
+        yield warning("state-closed", s.path, says, "see whether its disk works (dmesg), and run doctor again")
     if s.full:
         says = "its file system is full: nothing is done while the journal cannot be written"
         yield fatal("state-full", s.path, says, "free some space there")
