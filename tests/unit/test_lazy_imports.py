@@ -30,7 +30,8 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("only where a file, or what a daemon answers, is validated",
      "pydantic pydantic_core logagent.service.status.documents", OFTEN),
     ("`explain --names` and `--help` read no configuration and look at no disk",
-     "logagent.advice.explain.host logagent.base.config.config logagent.base.linux.state_dir"
+     "logagent.advice.explain.host logagent.advice.explain.what_if logagent.base.config.config"
+     " logagent.base.linux.state_dir"
      " logagent.kafka.files.server_properties logagent.kafka.processes.discovery logagent.base.linux.access"
      " logagent.base.linux.child", SMALL),
     ("a daemon that neither publishes nor takes requests does not hold it in memory",

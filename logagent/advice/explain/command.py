@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
+from logagent.base.console import completion
 from logagent.base.console.options import Call, common, reads_assignments
 from logagent.base.console.render import dump, dump_line, dump_rows, short_name, table
 from logagent.base.dir_names import classify, current_name
 from logagent.base.errors import UsageError
 from logagent.base.records import Kind
+from logagent.kafka.retention.settings import TOPIC_SETTINGS
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -29,17 +31,36 @@ _UUID: Final = re.compile(r"[0-9a-f]{32}")
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME|TOPIC-PARTITION|TOPIC|PATH]...|-")
 @click.option("--names", "only_names", is_flag=True, help="Only explain how Kafka parses each NAME; look at no disk.")
+@click.option(
+    "--what-if",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=completion.words(lambda: (f"{key}=" for key in TOPIC_SETTINGS)),
+    help="What would go if topics had this setting (repeatable), such as retention.ms=3d.",
+)
 @click.option("--log-dirs-only", is_flag=True, help="Do not search for what else is on their file systems.")
 @click.option("-0", "--null", "nul", is_flag=True, help="With '-': names end with NUL, as from find -print0.")
 @click.option("--jsonl", is_flag=True, help="With names only: one JSON object per line, one line per name.")
 @reads_assignments
 @common
-def explain(call: Call, names: tuple[str, ...], only_names: bool, log_dirs_only: bool, nul: bool, jsonl: bool) -> None:
+def explain(
+    call: Call,
+    names: tuple[str, ...],
+    only_names: bool,
+    settings: tuple[str, ...],
+    log_dirs_only: bool,
+    nul: bool,
+    jsonl: bool,
+) -> None:
     """Explain why bytes are still on this host's disks, by which setting, and when they go.
 
     Without arguments: each file system that has log dirs, the fullest first, and what else takes space there, other
     brokers' log dirs included (searched for at most 10 seconds). A NAME is a directory in a log dir, a topic with or
     without its partition, or a path. Only this host's disks are read: log dirs, server.properties, the metadata log.
+
+    --what-if retention.ms=3d says of each topic (or of TOPIC) and log dir what would go then, how much and when, and
+    what would stay all the same, and why. It changes nothing: it prints the kafka-configs.sh line that would.
 
     With --names, --jsonl or '-' (names from stdin, one per line) it explains how Kafka parses each name
     (LocalLog.parseTopicPartitionName; of a path the last component counts), and whether a broker would start.
@@ -51,11 +72,18 @@ def explain(call: Call, names: tuple[str, ...], only_names: bool, log_dirs_only:
     if (only_names or jsonl) and not names:
         raise UsageError("no name was given", hint="logagent explain --names NAME")
     from_stdin = names == ("-",)
+    if settings and (only_names or jsonl or from_stdin):
+        raise UsageError("--what-if is about log dirs; --names, --jsonl and '-' look at no disk")
     if not (only_names or jsonl or from_stdin):
         from logagent.advice.explain.host import explain_host
 
         parsed = [explain_document(last_part(name)) for name in names]
-        explain_host(call, names, parsed, partial(show_names, color=call.color), outside=not log_dirs_only)
+        asks = None
+        if settings:
+            from logagent.advice.explain.what_if import answer_what_if, parsed_settings
+
+            asks = partial(answer_what_if, call, parsed_settings(settings))
+        explain_host(call, names, parsed, partial(show_names, color=call.color), outside=not log_dirs_only, asks=asks)
         return
     explanations = (
         explain_document(last_part(name)) for name in (_stdin_names(b"\0" if nul else b"\n") if from_stdin else names)

@@ -170,11 +170,31 @@ class NotConsideredDoc(TypedDict):
 
 
 @strict
+class WhatIfDoc(TypedDict):
+    """What the rules say of a topic in one log dir, if it had `settings` of its own; nothing is changed. Allocated
+    bytes that the next checks would delete only then (`goes`), then and now (`goes_anyway`), and now only
+    (`stays_after_all`). `changed`, `unchanged`: why the other segments stay, and until when, otherwise than now or as
+    now. `command`: sets it for good."""
+
+    topic: str
+    log_dir: str
+    directories: Size
+    settings: list[SettingDoc]
+    goes: Size
+    goes_anyway: Size
+    stays_after_all: Size
+    changed: list[ReasonSumDoc]
+    unchanged: list[ReasonSumDoc]
+    command: str
+
+
+@strict
 class ExplainDoc(TypedDict):
     """`names`: how Kafka parses each NAME; `dirs`: the directories that they mean. `file_systems`: without NAMEs.
     `not_considered`: what is set of the topics that are explained and of this broker. `settings_as_of`: when the
     metadata log ends from which the settings of topics are; null if they are not known, and the defaults are taken for
-    them. `checks`: how often retention is checked, and how often the log cleaner looks at compacted topics."""
+    them. `checks`: how often retention is checked, and how often the log cleaner looks at compacted topics. `what_if`:
+    only with `--what-if`."""
 
     schema: Literal["logagent.explain/2"]
     at: Time
@@ -189,3 +209,4 @@ class ExplainDoc(TypedDict):
     dirs: list[ExplainedDirDoc]
     file_systems: list[FileSystemDoc]
     not_considered: NotRequired[list[NotConsideredDoc]]
+    what_if: NotRequired[list[WhatIfDoc]]

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         NameDoc,
         ReasonSumDoc,
         SettingDoc,
+        WhatIfDoc,
     )
 
 Role = Literal["leader", "follower"]
@@ -171,6 +172,7 @@ class Explainer:
 
     session: Session
     facts: Facts
+    layers: Layers
     _topics: dict[str, TopicSettings] = field(default_factory=dict)
     _marks: Mapping[DirKey, Mark] = field(init=False)
     _due: Mapping[DirKey, int] = field(init=False)
@@ -185,10 +187,6 @@ class Explainer:
         # Before anything runs in a thread of a disk: the journal belongs to this one.
         self._marks = self.session.recalled.marks
         self._due = {entry.dir.key: entry.due_at_ms for entry in self.session.planner(self.facts).queue()}
-
-    @property
-    def layers(self) -> Layers:
-        return self.session.assignments.layers
 
     def waits_for(self, where: LogDirFacts) -> str | None:
         """What must happen before anything goes from this log dir, in words; None if its broker deletes now."""
@@ -234,7 +232,7 @@ class Explainer:
         found = search.results() if search is not None else {}
         for fs in by_device.values():
             fs.outside = found.get(fs.device)
-            fs.sums = _merged(fs.sums)
+            fs.sums = merged(fs.sums)
             rest = fs.used - sum(s.allocated for s in fs.sums)
             # Other directories, the file system's own, and what changed meanwhile: it may be negative.
             fs.sums.append(Sum(RetentionReason.UNEXPLAINED, None, None, 0, rest))
@@ -440,8 +438,8 @@ def _entries(log_dir: OpenLogDir, name: str) -> Entries:
         return {}
 
 
-def _merged(sums: Iterable[Sum]) -> list[Sum]:
-    """One for each reason and setting."""
+def merged(sums: Iterable[Sum]) -> list[Sum]:
+    """One for each reason and setting, without those of no bytes."""
     found: dict[tuple[RetentionReason, ConfigEntry | None], Sum] = {}
     for s in sums:
         known = found.get((s.reason, s.setting))
@@ -465,14 +463,22 @@ def explain_host(
     show_names: Callable[[Iterable[NameDoc]], None],
     *,
     outside: bool,
+    asks: Callable[[Explainer, Sequence[Explained]], tuple[list[WhatIfDoc], Callable[[], None]]] | None = None,
 ) -> None:
     """Print it for `names`, or for all file systems, with what is `outside` the log dirs on them. Where there is no
-    broker, only how names are `parsed`, each."""
+    broker, only how names are `parsed`, each. `asks`: what is asked instead of the directories, without names of all,
+    and how the answer is shown."""
     refuse_wrong_user(call)
     try:
         resolve_target(call.settings(), call.log_dirs)
     except ConfigError as e:
-        if not names or call.kafka_config is not None or call.settings().kafka.config is not None or call.log_dirs:
+        if (
+            not names
+            or asks is not None
+            or call.kafka_config is not None
+            or call.settings().kafka.config is not None
+            or call.log_dirs
+        ):
             raise
         call.say(f"only the names are explained: {e}")
         if call.json:
@@ -490,21 +496,26 @@ def explain_host(
         facts = session.facts(to_plan=False, ask_broker=False)
         note_health(call, facts)
         _say_what_is_not_known(call, session)
-        explainer = Explainer(session, facts)
+        explainer = Explainer(session, facts, session.assignments.layers)
         wanted, unmatched = _named(session, names, parsed)
         places = [path for path, f in facts.log_dirs.items() if f.health is not Health.OFFLINE and not f.quarantine]
         for name, _ in unmatched:
             near = did_you_mean(name, _known_names(session.dirs))
             call.say(f"{name}: there is no such directory, partition or topic in {', '.join(places)}{near}")
-        dirs = explainer.dirs(wanted)
-        systems = explainer.file_systems(outside=outside) if not names else []
+        dirs = explainer.dirs(wanted if names or asks is None else session.dirs)
+        systems = explainer.file_systems(outside=outside) if not names and asks is None else []
         explained = {d.topic for d in (wanted if names else session.dirs) if d.kind is Kind.CURRENT and d.topic}
+        answers, show_answers = asks(explainer, dirs) if asks is not None else ([], None)
         if call.json:
-            dump(_document(call, session, explainer, parsed, dirs, systems, explained))
+            document = _document(call, session, explainer, parsed, dirs if names else [], systems, explained)
+            dump({**document, "what_if": answers} if asks is not None else document)
             return
         if unmatched:
             show_names(as_parsed for _, as_parsed in unmatched)
-        _show_dirs(call, dirs, facts.now_ms)
+        if show_answers is not None:
+            show_answers()
+        else:
+            _show_dirs(call, dirs, facts.now_ms)
         _show_file_systems(call, session, systems, facts.now_ms)
         _say_what_belongs_to_it(call, explainer, dirs, systems, explained)
         for log_dir in _log_dirs(session, explainer):
@@ -710,14 +721,14 @@ def _file_system(session: Session, fs: FileSystem) -> FileSystemDoc:
         "size": fs.size,
         "used": fs.used,
         "free": fs.free,
-        "reasons": [_sum(s) for s in fs.sums],
+        "reasons": [sum_document(s) for s in fs.sums],
     }
     if fs.outside is not None:
         document["outside"] = outside_document(session, fs.outside)
     return document
 
 
-def _sum(s: Sum) -> ReasonSumDoc:
+def sum_document(s: Sum) -> ReasonSumDoc:
     return {
         "reason": s.reason,
         "bytes": s.bytes,
@@ -739,10 +750,10 @@ def _show_file_systems(call: Call, session: Session, systems: Iterable[FileSyste
         title = f"{' '.join(fs.log_dirs)}: {human_bytes(fs.used)} used of {human_bytes(fs.size)}{share}"
         rows = [
             [
-                _why(s.reason, s.setting),
+                why_in_words(s.reason, s.setting),
                 human_bytes(s.allocated),
                 str(s.dirs) if s.dirs else "",
-                _goes(s.at_ms, s.last_at_ms, s.first, now_ms),
+                goes_in_words(s.at_ms, s.last_at_ms, s.first, now_ms),
                 s.largest.name if s.largest is not None else "",
             ]
             for s in fs.sums
@@ -758,10 +769,10 @@ def _show_dirs(call: Call, dirs: Iterable[Explained], now_ms: int) -> None:
         d, ruling = explained.dir, explained.ruling
         rows = [
             [
-                _why(g.reason, g.setting),
+                why_in_words(g.reason, g.setting),
                 human_bytes(g.allocated),
                 f"{g.segments} from {g.base}" if g.segments else "",
-                _goes(g.at_ms, g.last_at_ms, g.first, now_ms),
+                goes_in_words(g.at_ms, g.last_at_ms, g.first, now_ms),
             ]
             for g in explained.groups
         ]
@@ -770,11 +781,11 @@ def _show_dirs(call: Call, dirs: Iterable[Explained], now_ms: int) -> None:
         table(title, columns, rows, color=call.color)
 
 
-def _why(reason: RetentionReason, setting: ConfigEntry | None) -> str:
+def why_in_words(reason: RetentionReason, setting: ConfigEntry | None) -> str:
     return IN_WORDS[reason] if setting is None else f"{IN_WORDS[reason]}: {setting}"
 
 
-def _goes(at_ms: int | None, last_at_ms: int | None, first: str | None, now_ms: int) -> str:
+def goes_in_words(at_ms: int | None, last_at_ms: int | None, first: str | None, now_ms: int) -> str:
     """The date, and what must happen before."""
     once = "" if first is None else first if first.startswith("or ") else f"once {first}"
     if at_ms is None:

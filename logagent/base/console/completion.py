@@ -44,6 +44,15 @@ def paths(kind: str) -> _Offers:
     return offer
 
 
+def words(offered: Callable[[], Iterable[str]]) -> _Offers:
+    """What `offered` gives, which is asked only when a shell asks."""
+
+    def offer(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return items(offered(), incomplete)
+
+    return offer
+
+
 def items(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
     """Those of `words` that begin like what was typed."""
     from click.shell_completion import CompletionItem

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -290,6 +290,11 @@ class Layers:
             for name in filter(is_not_considered, values):
                 found.setdefault(name, ConfigEntry(name, values[name], source))
         yield from (found[name] for name in sorted(found))
+
+    def with_own(self, topics: Collection[str], own: Mapping[str, str]) -> Layers:
+        """As if each of `topics` had these settings of its own."""
+        changed = {name: {**self.topics.get(name, {}), **dict.fromkeys(topics, text)} for name, text in own.items()}
+        return replace(self, topics={**self.topics, **changed})
 
     def of(self, topic: str, name: str) -> ConfigEntry:
         """The setting `name` of `topic`. Where the topic's own are not known, the broker's default, which is then an

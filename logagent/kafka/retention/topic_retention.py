@@ -166,10 +166,11 @@ def may_be_true(value: str | None) -> bool:
     return value is not None and value.strip().lower() != "false"
 
 
-def kafka_configs(topic: str, action: str, *words: str) -> str:
-    """The `kafka-configs.sh` command line that does `action` on one topic, for a shell."""
+def kafka_configs(topic: str, action: str, *words: str, servers: str | None = None) -> str:
+    """The `kafka-configs.sh` command line that does `action` on one topic, for a shell; without `servers` with a
+    placeholder for them."""
     where = ["--entity-type", "topics", "--entity-name", topic]
-    return shlex.join(["kafka-configs.sh", "--bootstrap-server", "HOST:PORT", action, *where, *words])
+    return shlex.join(["kafka-configs.sh", "--bootstrap-server", servers or "HOST:PORT", action, *where, *words])
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,55 @@ def test_settings_near_those_that_count_are_named_if_they_are_not_considered(hos
     assert "not considered" not in host.run("explain", "no-such-topic").err
 
 
+def test_what_if_says_what_would_go_and_what_would_stay_and_changes_nothing(host: Host) -> None:
+    before = host.snapshot()
+    asked = ("--what-if", "retention.ms=1h", "--what-if", "retention.bytes=-1")
+    document = valid(host.run("explain", "clicks", "customer.state", *asked, "--json").json, "explain")
+    assert host.snapshot() == before
+    for found in document["what_if"]:
+        assert [(s["key"], s["value"]) for s in found["settings"]] == [
+            ("retention.ms", "3600000"),
+            ("retention.bytes", "-1"),
+        ]
+        add = f"--entity-name {found['topic']} --add-config retention.ms=3600000,retention.bytes=-1"
+        assert found["command"].startswith("kafka-configs.sh --bootstrap-server 127.0.0.1:") and add in found["command"]
+    clicks, state = ([f for f in document["what_if"] if f["topic"] == topic] for topic in ("clicks", "customer.state"))
+    assert sum(f["goes"] for f in clicks) > 0 and sum(f["goes"] for f in state) == 0
+    assert {r["reason"] for f in state for r in f["unchanged"]} <= {
+        "compacted",
+        "active",
+        "cleanable",
+        "not-yet-compacted",
+    }
+    says = host.run("explain", "customer.state", *asked)
+    assert "stay as now" in says.out and "kafka-configs.sh" not in says.out
+    everything = host.run("explain", "--what-if", "retention.ms=1h", "--json").json
+    assert {f["topic"] for f in everything["what_if"]} > {"clicks", "customer.state"} and everything["dirs"] == []
+    # What goes anyway is what goes now.
+    topic = next(f["topic"] for f in clicks)
+    now = [g for d in host.run("explain", topic, "--json").json["dirs"] for g in d["groups"]]
+    assert sum(g["allocated"] for g in now if g["reason"] in ("due", "below-log-start")) == sum(
+        f["goes_anyway"] for f in clicks
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("retention=3d", "not a setting of topics"),
+        ("retention.ms", "not a setting of topics"),
+        ("retention.ms=soon", "retention.ms=soon"),
+        ("retention.ms=-2", "at least -1"),
+        ("cleanup.policy=keep", "delete, compact or compact,delete"),
+        ("min.cleanable.dirty.ratio=2", "a number from 0 to 1"),
+        ("remote.storage.enable=maybe", "true or false"),
+    ],
+)
+def test_what_if_of_what_no_topic_can_have(host: Host, asked: str, says: str) -> None:
+    ran = host.run("explain", "--what-if", asked)
+    assert ran.status == Exit.USAGE and says in ran.err
+
+
 def test_the_role_is_that_of_the_assignments(host: Host) -> None:
     document = valid(host.run("explain", str(host.d1), "--json").json, "explain")
     roles = {d["role"] for d in document["dirs"] if d["kind"] == "current"}
