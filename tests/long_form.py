@@ -44,6 +44,7 @@ LONG = {
     "tests/broker/controller/test_topic_deletion_live.py": Long("other releases, and ZooKeeper mode"),
     "tests/broker/daemon/test_daemon_live.py": Long(_RELEASES),
     "tests/broker/daemon/test_deleted_while_down.py": Long("two brokers with an agent beside each"),
+    "tests/broker/evidence/test_deleter_live.py": Long("other releases, and answers of --what-if carried out"),
     "tests/broker/evidence/test_explain_live.py": Long("other releases, twenty drawn topics, a longer wait"),
     "tests/broker/evidence/test_headline_case.py": Long("other releases, and a clone that is stopped"),
     "tests/broker/evidence/test_isolated_leader.py": Long("a leader without its majority: four nodes for a minute"),

@@ -26,10 +26,11 @@ from contextlib import contextmanager
 from typing import NamedTuple, Self
 
 from logagent.base.dir_names import CHECKPOINTS
-from logagent.base.errors import ItemFailed, KafkaStorageError, NotAsPlanned
+from logagent.base.errors import ItemFailed, KafkaStorageError, LogAgentError, NotAsPlanned, UnreadableError
 from logagent.base.linux.syscalls import close_unlocked, mount_id, rename_exchange, rename_noreplace
 from logagent.base.records import Identity
 from logagent.disk.failures import OFFLINE_ERRNOS, LogDirFailures
+from logagent.kafka.files.checkpoint_files import Entries, read_checkpoint
 from logagent.kafka.files.meta_properties import META_PROPERTIES
 from logagent.kafka.processes.lock import LOCK_FILE, Watch
 
@@ -203,6 +204,19 @@ class OpenLogDir:
             except FileNotFoundError:
                 return False
         return True
+
+    def checkpoint(self, name: str) -> Entries:
+        """The entries of one of its checkpoint files; none if it is not there or is damaged. For what explains, never
+        for what acts."""
+        try:
+            with self.acting("read", name):
+                return read_checkpoint(self.fd, name) or {}
+        except UnreadableError:
+            return {}
+        except LogAgentError:
+            if self.offline() is not None:
+                raise
+            return {}
 
     def open_child(self, name: str, expect: Identity | None = None) -> int:
         """Open the directory `name` in this log dir and return its descriptor, which the caller closes.

@@ -40,6 +40,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{32}")
     help="What would go if topics had this setting (repeatable), such as retention.ms=3d.",
 )
 @click.option("--log-dirs-only", is_flag=True, help="Do not search for what else is on their file systems.")
+@click.option("--offline", is_flag=True, help="Ask nobody, this host's running broker included.")
 @click.option("-0", "--null", "nul", is_flag=True, help="With '-': names end with NUL, as from find -print0.")
 @click.option("--jsonl", is_flag=True, help="With names only: one JSON object per line, one line per name.")
 @reads_assignments
@@ -50,6 +51,7 @@ def explain(
     only_names: bool,
     settings: tuple[str, ...],
     log_dirs_only: bool,
+    offline: bool,
     nul: bool,
     jsonl: bool,
 ) -> None:
@@ -57,7 +59,8 @@ def explain(
 
     Without arguments: each file system that has log dirs, the fullest first, and what else takes space there, other
     brokers' log dirs included (searched for at most 10 seconds). A NAME is a directory in a log dir, a topic with or
-    without its partition, or a path. Only this host's disks are read: log dirs, server.properties, the metadata log.
+    without its partition, or a path. This host's disks are read: log dirs, server.properties, the metadata log. Its
+    running broker is asked which settings are in force (for at most 2 seconds; not with --offline).
 
     --what-if retention.ms=3d says of each topic (or of TOPIC) and log dir what would go then, how much and when, and
     what would stay all the same, and why. It changes nothing: it prints the kafka-configs.sh line that would.
@@ -83,7 +86,15 @@ def explain(
             from logagent.advice.explain.what_if import answer_what_if, parsed_settings
 
             asks = partial(answer_what_if, call, parsed_settings(settings))
-        explain_host(call, names, parsed, partial(show_names, color=call.color), outside=not log_dirs_only, asks=asks)
+        explain_host(
+            call,
+            names,
+            parsed,
+            partial(show_names, color=call.color),
+            outside=not log_dirs_only,
+            offline=offline,
+            asks=asks,
+        )
         return
     explanations = (
         explain_document(last_part(name)) for name in (_stdin_names(b"\0" if nul else b"\n") if from_stdin else names)

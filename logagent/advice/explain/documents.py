@@ -194,7 +194,8 @@ class ExplainDoc(TypedDict):
     `not_considered`: what is set of the topics that are explained and of this broker. `settings_as_of`: when the
     metadata log ends from which the settings of topics are; null if they are not known, and the defaults are taken for
     them. `checks`: how often retention is checked, and how often the log cleaner looks at compacted topics. `what_if`:
-    only with `--what-if`."""
+    only with `--what-if`. `settings_unknown`: why the broker's own settings, and Kafka's defaults, are not known; null
+    if they are: the running broker said them, or its file is older than its start."""
 
     schema: Literal["logagent.explain/2"]
     at: Time
@@ -209,4 +210,5 @@ class ExplainDoc(TypedDict):
     dirs: list[ExplainedDirDoc]
     file_systems: list[FileSystemDoc]
     not_considered: NotRequired[list[NotConsideredDoc]]
+    settings_unknown: NotRequired[str | None]
     what_if: NotRequired[list[WhatIfDoc]]

@@ -23,7 +23,7 @@ from logagent.base.clock import SystemClock
 from logagent.base.console.options import Call
 from logagent.base.console.render import did_you_mean, dump, human_bytes, human_time, table
 from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, REPLICATION
-from logagent.base.errors import ConfigError, LogAgentError, UnreadableError
+from logagent.base.errors import ConfigError, LogAgentError
 from logagent.base.records import DirKey, Health, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.base.times import rfc3339, rfc3339_or_none
 from logagent.cleanup.plan.queue import full_topic, marked_at_ms
@@ -32,7 +32,6 @@ from logagent.cleanup.session.session import Session
 from logagent.disk.log_dir import OPEN_CHILD, OpenLogDir
 from logagent.disk.scan import OTHER_KINDS
 from logagent.disk.wrong_user import refuse_wrong_user
-from logagent.kafka.files.checkpoint_files import Entries, read_checkpoint
 from logagent.kafka.files.segment_files import EDGE, LogFiles, read_log_files
 from logagent.kafka.processes.target import resolve_target
 from logagent.kafka.retention.reasons import (
@@ -268,7 +267,7 @@ class Explainer:
     def _explained(
         self, log_dir: OpenLogDir, dirs: Sequence[PartitionDir], *, edges_only: bool = False
     ) -> Iterator[Explained]:
-        checkpoints = [_entries(log_dir, name) for name in (LOG_START_OFFSET, REPLICATION, CLEANER)]
+        checkpoints = [log_dir.checkpoint(name) for name in (LOG_START_OFFSET, REPLICATION, CLEANER)]
         waits = self.waits_for(self.facts.log_dirs[log_dir.path])
         for d in dirs:
             ruling = self.facts.rulings.get(d.key)
@@ -425,19 +424,6 @@ def _unread(d: PartitionDir, why: str) -> Group:
     )
 
 
-def _entries(log_dir: OpenLogDir, name: str) -> Entries:
-    """The entries of a checkpoint; none if it is not there or is damaged."""
-    try:
-        with log_dir.acting("read", name):
-            return read_checkpoint(log_dir.fd, name) or {}
-    except UnreadableError:
-        return {}
-    except LogAgentError:
-        if log_dir.offline() is not None:
-            raise
-        return {}
-
-
 def merged(sums: Iterable[Sum]) -> list[Sum]:
     """One for each reason and setting, without those of no bytes."""
     found: dict[tuple[RetentionReason, ConfigEntry | None], Sum] = {}
@@ -463,6 +449,7 @@ def explain_host(
     show_names: Callable[[Iterable[NameDoc]], None],
     *,
     outside: bool,
+    offline: bool,
     asks: Callable[[Explainer, Sequence[Explained]], tuple[list[WhatIfDoc], Callable[[], None]]] | None = None,
 ) -> None:
     """Print it for `names`, or for all file systems, with what is `outside` the log dirs on them. Where there is no
@@ -487,7 +474,7 @@ def explain_host(
             show_names(parsed)
         return
     with session_of(call) as session:
-        # What this host's disks say: nobody is asked.
+        # What this host's disks say; its running broker is asked for its settings alone.
         session.read_assignments(tuple(s for s in session.settings.assignments.sources if s != "admin"))
         if (unusable := unusable_assignments_file(session, call)) is not None:
             raise unusable
@@ -496,7 +483,10 @@ def explain_host(
         facts = session.facts(to_plan=False, ask_broker=False)
         note_health(call, facts)
         _say_what_is_not_known(call, session)
-        explainer = Explainer(session, facts, session.assignments.layers)
+        layers, not_in_force = session.layers_in_force(facts, ask=not offline)
+        if not_in_force is not None:
+            call.say(not_in_force, folded=True)
+        explainer = Explainer(session, facts, layers)
         wanted, unmatched = _named(session, names, parsed)
         places = [path for path, f in facts.log_dirs.items() if f.health is not Health.OFFLINE and not f.quarantine]
         for name, _ in unmatched:
@@ -508,6 +498,7 @@ def explain_host(
         answers, show_answers = asks(explainer, dirs) if asks is not None else ([], None)
         if call.json:
             document = _document(call, session, explainer, parsed, dirs if names else [], systems, explained)
+            document["settings_unknown"] = not_in_force
             dump({**document, "what_if": answers} if asks is not None else document)
             return
         if unmatched:
@@ -647,13 +638,13 @@ def _document(
         "file_systems": [_file_system(session, fs) for fs in systems],
         "not_considered": [
             {"setting": _setting(found.setting), "topics": list(found.topics)}
-            for found in (session.assignments.layers.not_considered(topics) if topics else ())
+            for found in (explainer.layers.not_considered(topics) if topics else ())
         ],
     }
 
 
 def _log_dirs(session: Session, explainer: Explainer) -> list[ExplainedLogDirDoc]:
-    cordoned = session.assignments.layers.cordoned
+    cordoned = explainer.layers.cordoned
     return [
         {
             "path": path,

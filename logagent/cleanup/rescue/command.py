@@ -239,6 +239,9 @@ def _show_advice(call: Call, advice: Sequence[RetentionAdvice], title: str, what
     # Not in the table, where they would be folded: they are to be pasted.
     for a in advice:
         click.echo(f" {a.command}")
+    what_if = shlex.join(["logagent", "explain", "--what-if", f"{advice[0].setting}={advice[0].retention_ms}"])
+    show_line("What would stay all the same, why, and until when:")
+    click.echo(f" {what_if} {shlex.quote(advice[0].topic)}")
     click.echo()
 
 

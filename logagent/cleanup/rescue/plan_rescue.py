@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from logagent.base.claims import Claim
-from logagent.base.dir_names import REMOTE_LOG_METADATA, classify, leftovers
+from logagent.base.dir_names import LOG_START_OFFSET, REMOTE_LOG_METADATA, REPLICATION, classify, leftovers
 from logagent.base.errors import LogAgentError
 from logagent.base.linux.mounts import kind_of
 from logagent.base.records import (
@@ -32,6 +32,7 @@ from logagent.base.records import (
     Kind,
     Outcome,
     PartitionDir,
+    TopicPartition,
     Verdict,
 )
 from logagent.base.sizes import NOTHING, Space
@@ -69,9 +70,11 @@ from logagent.disk.log_dir import BROKER_FILES, OpenLogDir
 from logagent.disk.unlink import gives_back
 from logagent.kafka.files.checkpoint_files import TEMP_PREFIX
 from logagent.kafka.files.meta_properties import META_PROPERTIES
-from logagent.kafka.files.segment_files import segment_times
+from logagent.kafka.files.segment_files import read_log_files
 from logagent.kafka.processes.broker_process import inspect_process
-from logagent.kafka.retention.topic_retention import LOCAL_RETENTION, RETENTION, SegmentAge, TopicConfigs
+from logagent.kafka.retention.reasons import Offsets, bytes_due, settings_of
+from logagent.kafka.retention.settings import CLEANUP_POLICY, REMOTE_STORAGE
+from logagent.kafka.retention.topic_retention import LOCAL_RETENTION, RETENTION, TopicConfigs
 from logagent.verdict.duplicates import Duplicates, duplicates, pairs
 from logagent.verdict.evidence.stray_questions import read_as_loaded
 from logagent.verdict.facts import Facts
@@ -368,11 +371,28 @@ def brokers_part(session: Session, facts: Facts, planned: Container[DirKey], nee
     left_out = [(topic, sizes[topic], why) for topic in ordered if (why := configs.why_no_setting(topic)) is not None]
     largest = [topic for topic in ordered if configs.setting_of(topic) is not None][:LARGEST_TOPICS]
     wanted = [d for d in current if d.topic in largest]
-    ages = inspect_each(session, wanted, lambda fd, d: segment_times(fd))
-    by_topic: dict[str, list[list[SegmentAge]]] = {}
-    for d in wanted:
-        by_topic.setdefault(d.topic or "", []).append(ages.get(d.key, []))
-    advice, expired = advise(by_topic, sizes, facts.now_ms, need, configs)
+    logs = inspect_each(session, wanted, lambda fd, d: read_log_files(fd).segments)
+    opened, layers = session.log_dirs.opened(), session.assignments.layers
+    tiers = replace(layers, file={**(layers.file or {}), REMOTE_STORAGE: "true"})
+    checkpoints = {
+        path: [opened[path].checkpoint(name) for name in (LOG_START_OFFSET, REPLICATION)]
+        for path in {d.log_dir for d in wanted}.intersection(opened)
+    }
+
+    def freed(topic: str, own: Mapping[str, str]) -> int:
+        # Where the policy is not known, it may free nothing, and that is said.
+        known = {} if configs.policy_of(topic) is not None else {CLEANUP_POLICY: "delete"}
+        of = tiers if configs.setting_of(topic) == LOCAL_RETENTION else layers
+        settings = settings_of(of.with_own({topic}, {**known, **own}), topic)
+        size = 0
+        for d in wanted:
+            if d.topic == topic and d.key in logs:
+                where = TopicPartition(topic, d.partition or 0)
+                offsets = Offsets(*(entries.get(where) for entries in checkpoints.get(d.log_dir, ())))
+                size += bytes_due(logs[d.key], settings, offsets, facts.now_ms)
+        return size
+
+    advice, expired = advise(freed, largest, sizes, need, configs)
     return BrokersPart(
         [a for a in advice if a.setting == RETENTION],
         [a for a in advice if a.setting == LOCAL_RETENTION],

@@ -15,10 +15,8 @@ of a topic that is proven to be gone; everything else is data at risk: of a topi
 lack what is here. Nobody knows whose a directory was that is gone with its `partition.metadata`, so its files are at
 risk too.
 
-**A lower `retention.ms`** on the largest topics: what it would free on this host. Only a broker can apply it. Computed
-as Kafka does (`UnifiedLog.deleteRetentionMsBreachedSegments`): whole segments, oldest first, as long as the largest
-timestamp is older than the retention; the active segment too, which is rolled then (`deletableSegments`, since 2.5 at
-least; only an empty one stays). That nothing beyond the high watermark goes is not known here.
+**A lower `retention.ms`** on the largest topics: what it would free on this host. Only a broker can apply it. It is the
+answer of `explain --what-if` (`kafka/retention/reasons.py: bytes_due`): what the next checks delete then and not now.
 
 What a tiered topic has on this host goes by `local.retention.ms`, once it has been copied; its `retention.ms` governs
 the remote copies too, so none is ever advised for a topic that may be tiered.
@@ -26,7 +24,7 @@ the remote copies too, so none is ever advised for a topic that may be tiered.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -39,10 +37,8 @@ from logagent.cleanup.plan.proposals import NewUuid, rename_away
 from logagent.kafka.retention.topic_retention import (
     RETENTION,
     UNKNOWN_CONFIGS,
-    SegmentAge,
     TopicConfigs,
     kafka_configs,
-    oldest_that_go,
 )
 from logagent.verdict.duplicates import Duplicate, Duplicates
 from logagent.verdict.facts import Facts
@@ -339,32 +335,27 @@ def loaded(dirs: Iterable[PartitionDir], facts: Facts, planned: Container[DirKey
 
 
 def advise(
-    topics: Mapping[str, Sequence[Iterable[SegmentAge]]],
+    freed: Callable[[str, Mapping[str, str]], int],
+    topics: Iterable[str],
     sizes: Mapping[str, int],
-    now_ms: int,
     need: int | None,
     configs: TopicConfigs = UNKNOWN_CONFIGS,
 ) -> tuple[list[RetentionAdvice], list[Expired]]:
-    """Advice for each topic (with its partitions' segments) that could free anything, the largest gain first;
-    and what is past the retention of its topic already.
+    """Advice for each topic that could free anything, the largest gain first; and what is past the retention of its
+    topic already. `freed(topic, settings)`: the bytes that the next checks delete of a topic with these settings.
 
     The suggested retention is the longest that frees `need` (less what is past retention); if none does, the shortest
     that frees anything; if `need` is None, the longest that frees anything. There is none if nothing more is needed.
     What a tiered topic has past its local retention does not count as needed: it may not have been copied yet.
     """
     settings = {topic: setting for topic in topics if (setting := configs.setting_of(topic)) is not None}
-    # The active segment of a tiered topic is not copied, and so not deleted, before it is rolled.
-    logs = {
-        topic: [[s for s in segments if setting == RETENTION or not s.active] for segments in topics[topic]]
-        for topic, setting in settings.items()
-    }
     past = [
         Expired(topic, size, now)
-        for topic, partitions in logs.items()
+        for topic, setting in settings.items()
         if (now := configs.retention_of(topic)) is not None
         and now >= 0
         and configs.policy_of(topic) is not None
-        and (size := sum(_older(log, now_ms - now) for log in partitions)) > 0
+        and (size := freed(topic, {setting: str(now)})) > 0
     ]
     gone, expired = {e.topic: e.bytes for e in past}, [e for e in past if settings[e.topic] == RETENTION]
     if need is not None:
@@ -372,15 +363,12 @@ def advise(
         if need <= 0:
             return [], expired
     found: list[RetentionAdvice] = []
-    for topic, partitions in logs.items():
-        gives = {
-            step: sum(_older(log, now_ms - step) for log in partitions) - gone.get(topic, 0)
-            for step in configs.steps(topic)
-        }
+    for topic, setting in settings.items():
+        gives = {step: freed(topic, {setting: str(step)}) - gone.get(topic, 0) for step in configs.steps(topic)}
         chosen = _step_to_set(gives, need)
         if chosen is not None:
             policy, present = configs.policy_of(topic), configs.retention_of(topic)
-            found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, policy, present, settings[topic]))
+            found.append(RetentionAdvice(topic, sizes.get(topic, 0), chosen, gives, policy, present, setting))
     return sorted(found, key=lambda a: (-a.gives_back[a.retention_ms], a.topic)), expired
 
 
@@ -389,12 +377,6 @@ def _step_to_set(gives: Mapping[int, int], need: int | None) -> int | None:
     useful = [step for step in gives if gives[step] > 0]
     enough = [step for step in useful if need is None or gives[step] >= need]
     return enough[0] if enough else useful[-1] if useful else None
-
-
-def _older(log: Sequence[SegmentAge], than_ms: int) -> int:
-    """The bytes on disk that go once everything before `than_ms` is past the retention."""
-    going = oldest_that_go([s.bytes for s in log], (s.largest_ms for s in log), than_ms, 0, -1)
-    return sum(s.bytes for s in log[: len(going)])
 
 
 # What a rescue reports

@@ -29,6 +29,7 @@ from logagent.disk.log_dir import OpenLogDir
 from logagent.kafka.identity import BrokerPlace, directory_ids
 from logagent.kafka.image import BrokerRegistration
 from logagent.kafka.lineage import remember as lineage_of
+from logagent.kafka.retention.settings import Layers
 from logagent.verdict.clock_doubt import reaching_back
 from logagent.verdict.evidence.assignment_sources import Assignments
 from logagent.verdict.evidence.brokers_to_ask import brokers_to_ask
@@ -285,6 +286,21 @@ def _taken_since(host: OpenHost, at_ms: int) -> tuple[RecentAction, ...]:
     by_journal = host.journal.taken_since(at_ms) if host.journal_problem is None else ()
     seen = (d for inventory in host.inventory.by_log_dir.values() for d in inventory.dirs)
     return (*by_journal, *on_disk(seen, RecentDirs(by_journal), at_ms))
+
+
+def layers_in_force(host: OpenHost, facts: Facts, *, ask: bool) -> tuple[Layers, str | None]:
+    """What is set, as it is in force for this host's broker, and what is not known of it, in words
+    (`BrokersToAsk.in_force`). `ask`: that broker, if it runs."""
+    node, layers = node_of(host), host.assignments.layers
+    brokers = brokers_to_ask(
+        host.assignments, host.target, host.settings, node, host.dirs, facts.log_dirs, facts.now_ms
+    )
+    if not brokers.held_by:
+        return layers, None
+    started = [f.holder.start_time_ms for f in facts.log_dirs.values() if f.holder.pid is not None]
+    known = [at for at in started if at is not None]
+    first = min(known) if known and len(known) == len(started) else None
+    return brokers.in_force(layers, first) if ask else brokers.by_file(layers, first, None)
 
 
 def _brokers_seen(host: OpenHost) -> frozenset[BrokerPlace]:

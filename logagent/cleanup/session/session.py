@@ -24,6 +24,7 @@ from logagent.cleanup.plan.plan import Plan, Proposal, Refusal, Waiting
 from logagent.cleanup.session.open_host import OpenHost
 from logagent.disk.calls import Stop, never
 from logagent.disk.work_control import ByteBudget, WorkControl
+from logagent.kafka.retention.settings import Layers
 from logagent.verdict.facts import Facts
 
 if TYPE_CHECKING:
@@ -52,6 +53,12 @@ class Session(OpenHost):
         from logagent.cleanup.session.gather import again
 
         return again(self, dirs, stop)
+
+    def layers_in_force(self, facts: Facts, *, ask: bool) -> tuple[Layers, str | None]:
+        """What is set, as it is in force now (`gather.layers_in_force`)."""
+        from logagent.cleanup.session.gather import layers_in_force
+
+        return layers_in_force(self, facts, ask=ask)
 
     def remember(self, facts: Facts) -> None:
         """Write down, for later sessions, what `facts` show (`gather.remember`)."""

@@ -40,6 +40,7 @@ from logagent.kafka.admin.responses import (
     NONE,
     IdAnswer,
     LogDirDescription,
+    ask_broker_settings,
     ask_topic_settings,
     id_answer,
     log_dir_of,
@@ -381,6 +382,10 @@ class AdminReader:
             return ask_topic_settings(self._client, topics)
         except (ServiceUnreachable, UnreadableError):
             return {}
+
+    def broker_settings(self, node_id: int) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+        """As `ask_broker_settings`."""
+        return ask_broker_settings(self._client, node_id)
 
     def _leaders(self, wanted: Iterable[TopicPartition], topic_ids: Mapping[str, str]) -> dict[TopicPartition, Leader]:
         """Of those partitions whose topic has that id, the leaders."""

@@ -130,9 +130,9 @@ def log_dir_of(result: Any) -> LogDirDescription:
     return LogDirDescription(result.log_dir, result.error_code, current if result.error_code == NONE else None)
 
 
-_TOPIC = 2  # `ConfigResource.Type`
-# `ConfigSource`: of the topic; the dynamic default of all brokers.
-_OWN, _COMMON = 1, 3
+_TOPIC, _BROKER = 2, 4  # `ConfigResource.Type`
+# `ConfigSource`: of the topic; of this broker, dynamic; the dynamic default of all brokers; of `server.properties`.
+_OWN, _DYNAMIC, _COMMON, _STATIC = 1, 2, 3, 4
 _TOPICS_A_REQUEST = 500
 
 
@@ -158,3 +158,30 @@ def ask_topic_settings(client: AdminClient, topics: Iterable[str]) -> dict[str, 
                     for c in result.configs
                 }
     return settings
+
+
+def ask_broker_settings(client: AdminClient, node_id: int) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """What is in force for that broker, by its own account: its dynamic settings, the dynamic default of all brokers,
+    and what it read from `server.properties` when it started (DescribeConfigs with synonyms). Without those that it
+    keeps secret. Raises ServiceUnreachable and UnreadableError, also if it may not be asked."""
+    from logagent.kafka.admin.client import DescribeConfigsRequest
+
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=_BROKER, resource_name=str(node_id), configuration_keys=None
+    )
+    response = client.send(
+        lambda: DescribeConfigsRequest(resources=[resource], include_synonyms=True, min_version=1), node_id
+    )
+    by_source: dict[int, dict[str, str]] = {_DYNAMIC: {}, _COMMON: {}, _STATIC: {}}
+    for result in response.results:
+        if result.error_code != NONE:
+            raise UnreadableError(f"node {node_id} does not describe its settings: error {result.error_code}")
+        for config in result.configs:
+            for each in (*config.synonyms, config):
+                value = each.value
+                source = each.config_source if each is config else each.source
+                if value is not None and source in by_source:
+                    by_source[source][each.name] = value
+    if not by_source[_STATIC]:
+        raise UnreadableError(f"node {node_id} describes no settings")
+    return by_source[_DYNAMIC], by_source[_COMMON], by_source[_STATIC]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -178,27 +178,18 @@ _LENGTH_FROM = 12
 _WINDOW = 1 << 12
 
 
-def segment_times(dir_fd: int) -> list[SegmentAge]:
-    """The segments of the open partition dir, oldest first, with their ages by Kafka's rule for retention
-    (`LogSegment.largestTimestamp`). The last one is the active one, which a broker rolls before
-    it deletes it; without records it stays, and is left out. If it was not closed, it goes by its last write, which is
-    no earlier than its records unless they are of the future. Raises OSError only if the disk fails."""
-    return list(_ages(dir_fd, lambda base: _largest(dir_fd, base)))
-
-
 def rebuilt_segment_times(dir_fd: int) -> Iterator[SegmentAge]:
-    """The same as a broker finds them that rebuilds the indexes that were not closed: by the batches there
-    (`LogSegment.recover`), which may be much older than their last write. Each is read when it is asked for."""
-    return _ages(dir_fd, lambda base: _largest(dir_fd, base) or _largest_in_batches(dir_fd, base))
-
-
-def _ages(dir_fd: int, largest: Callable[[str], int | None]) -> Iterator[SegmentAge]:
+    """The segments of the open partition dir, oldest first, with their ages by Kafka's rule for retention
+    (`LogSegment.largestTimestamp`), as a broker finds them that rebuilds the indexes that were not closed: by the
+    batches there (`LogSegment.recover`), which may be much older than their last write. Each is read when it is asked
+    for. The last one is the active one, which a broker rolls before it deletes it; without records it stays, and is
+    left out. Raises OSError only if the disk fails."""
     bases = segment_bases(os.listdir(dir_fd))
     for base in bases:
         with suppress(FileNotFoundError):  # a broker has removed it meanwhile: it takes no space
             log, active = os.stat(base + LOG, dir_fd=dir_fd, follow_symlinks=False), base == bases[-1]
             if log.st_size or not active:
-                largest_ms = largest(base)
+                largest_ms = _largest(dir_fd, base) or _largest_in_batches(dir_fd, base)
                 if largest_ms is None:
                     largest_ms = log.st_mtime_ns // 1_000_000
                 yield SegmentAge(log.st_blocks * 512, largest_ms, active)

@@ -203,6 +203,16 @@ def explain_log(segments: Sequence[LogSegment], topic: TopicSettings, offsets: O
     return groups
 
 
+def bytes_due(segments: Sequence[LogSegment], topic: TopicSettings, offsets: Offsets, now_ms: int) -> int:
+    """Allocated bytes that the next checks delete; of a tiered topic once they are copied, and without the active
+    segment, which is rolled first."""
+    size = 0
+    for s, g in zip(segments, _Log(segments, topic, offsets, now_ms).explained(), strict=True):
+        due = g.reason in GOING and g.at_ms is not None and g.at_ms <= now_ms
+        size += g.allocated if due and not (topic.tiered and s.active) else 0
+    return size
+
+
 def _waits_for(
     reason: RetentionReason, setting: ConfigEntry | None, at_ms: int | None = None, first: str | None = None
 ) -> Group:

@@ -83,7 +83,7 @@ TOPIC_SETTINGS: Final = (*BROKER_SETTINGS, TIERED, COPY_DISABLED)
 DYNAMIC_SETTINGS: Final = (*(keys[0][0] for keys in BROKER_SETTINGS.values()), "log.cleaner.backoff.ms")
 """Their settings of brokers that can be changed without a restart (`DynamicLogConfig`): of several, the finest."""
 
-_REMOTE_STORAGE = "remote.log.storage.system.enable"
+REMOTE_STORAGE = "remote.log.storage.system.enable"
 CLEANER_ENABLE, CLEANER_BACKOFF_MS = "log.cleaner.enable", "log.cleaner.backoff.ms"
 RETENTION_CHECK_MS = "log.retention.check.interval.ms"
 METADATA_MAX_BYTES, METADATA_MAX_MS = "metadata.max.retention.bytes", "metadata.max.retention.ms"
@@ -100,7 +100,7 @@ _READ: Final = frozenset(
         *TOPIC_SETTINGS,
         *(key for keys in BROKER_SETTINGS.values() for key, _ in keys),
         CORDONED_LOG_DIRS,
-        _REMOTE_STORAGE,
+        REMOTE_STORAGE,
         *_OF_BROKER,
     }
 )
@@ -261,7 +261,7 @@ class Layers:
     @property
     def may_tier(self) -> bool:
         """Whether this broker has remote storage, or may have."""
-        text = "true" if self.file is None else self.file.get(_REMOTE_STORAGE, "false")
+        text = "true" if self.file is None else self.file.get(REMOTE_STORAGE, "false")
         return text.strip().lower() != "false"
 
     @property

@@ -7,19 +7,23 @@ on this host has for them. Whoever answers has to be proven ours first (`kafka.i
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from logagent.base.config.settings import Settings
 from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.base.linux.proc import process_listens
 from logagent.base.records import HolderState, PartitionDir
+from logagent.base.times import rfc3339
 from logagent.kafka.files.server_properties import broker_listeners
 from logagent.kafka.identity import Partition
 from logagent.kafka.image import Endpoint
 from logagent.kafka.processes.target import Target
+from logagent.kafka.retention.settings import Layers
 from logagent.verdict.evidence.assignment_sources import Assignments, settled_on_disk, shows_another_disk
 from logagent.verdict.evidence.other_brokers import (
     SET_BOOTSTRAP,
@@ -38,6 +42,7 @@ from logagent.verdict.rules import Host
 if TYPE_CHECKING:
     from logagent.kafka.admin.reader import AdminReader
 
+IN_FORCE_SECONDS = 2.0
 SILENT_SECONDS = TIMEOUT_SECONDS / 2
 """Whoever accepts a connection and says nothing for so long says nothing at its other listeners either."""
 
@@ -84,6 +89,47 @@ class BrokersToAsk:
         except (ServiceUnreachable, UnreadableError):
             return {}
         return {path: d.partitions or frozenset() for path, d in found.items()}
+
+    def in_force(self, layers: Layers, started_ms: int | None) -> tuple[Layers, str | None]:
+        """`layers` as they are in force for our broker, and why that is not known, in words: what the running broker
+        says, asked for at most 2 s; else what is in `server.properties`, if nothing of it changed since the broker
+        started (`started_ms`); else nothing of it. A stopped broker would start with the file."""
+        if self.stopped:
+            return layers, None
+        until = self.clock() + IN_FORCE_SECONDS
+
+        def connect(bootstrap_servers: str, client: Mapping[str, Any] | None) -> AdminReader:
+            reader = self.connect(bootstrap_servers, client)
+            reader.stop_at(until)
+            return reader
+
+        asked = replace(self, connect=connect)
+        try:
+            reader = asked._own_broker()
+            if reader is not None and self.host.node_id is not None:
+                dynamic, common, static = reader.broker_settings(self.host.node_id)
+                return replace(layers, broker=dynamic, all_brokers=common, file=static), None
+        except (ServiceUnreachable, UnreadableError) as e:
+            asked.broker_problem = str(e)
+        finally:
+            asked.close()
+        return self.by_file(layers, started_ms, asked.broker_problem)
+
+    def by_file(self, layers: Layers, started_ms: int | None, why_not_asked: str | None) -> tuple[Layers, str | None]:
+        """The same without asking."""
+        config, changed_ms = self.target.config, None
+        if self.stopped or config is None or layers.file is None:
+            return layers, None
+        with suppress(OSError):
+            looked = (os.stat(config), os.lstat(config), os.lstat(os.path.realpath(config)))
+            changed_ms = max(max(s.st_mtime_ns, s.st_ctime_ns) for s in looked) // 1_000_000
+        if started_ms is not None and changed_ms is not None and changed_ms <= started_ms:
+            return layers, None
+        when = "may have changed" if changed_ms is None else f"changed at {rfc3339(changed_ms)}"
+        since = "" if started_ms is None else f", at {rfc3339(started_ms)}"
+        why = f" ({why_not_asked})" if why_not_asked is not None else ""
+        unknown = f"{config} {when}, after the broker started{since}: what it runs with is not known{why}"
+        return replace(layers, file=None), unknown
 
     def leaders(self) -> AdminReader | None:
         """A reader that may ask the leaders of our cluster; None: see `leader_problem`."""

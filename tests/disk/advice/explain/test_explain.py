@@ -297,7 +297,7 @@ def test_nobody_is_asked(host: Host) -> None:
         host.configure(**{"kafka.bootstrap_servers": address, "assignments.sources": ["admin", "kraft-log"]})
         host.set_property(f"listeners=PLAINTEXT://{address}")
         with lock_held(host.d1), lock_held(host.d2):
-            assert run_forked(*host.arguments("explain", "--log-dirs-only", "--json")).status == 0
+            assert run_forked(*host.arguments("explain", "--log-dirs-only", "--offline", "--json")).status == 0
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
             server.accept()

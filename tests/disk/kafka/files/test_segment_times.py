@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.kafka.files.segment_files import LogFiles, read_log_files, rebuilt_segment_times, segment_times
+from logagent.kafka.files.segment_files import LogFiles, read_log_files, rebuilt_segment_times
 from logagent.kafka.retention.topic_retention import SegmentAge
 
 WRITTEN_MS, LATEST_MS = 1_700_000_000_000, 1_600_000_000_000
@@ -28,7 +28,7 @@ def segment(path: Path, base: int, size: int, timeindex: bytes | None) -> int:
 def times(path: Path) -> list[SegmentAge]:
     fd = os.open(path, os.O_RDONLY)
     try:
-        return segment_times(fd)
+        return list(rebuilt_segment_times(fd))
     finally:
         os.close(fd)
 
