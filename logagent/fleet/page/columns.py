@@ -219,6 +219,7 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         _show("free"),
         _show("scope", pick=True),
         _show("dates", "how many dates the pace is taken from"),
+        _show("hosts", "of a topic: those that reported on each of these dates, over which it is counted"),
         _show("first_date"),
         _show("last_date"),
         _NODE,

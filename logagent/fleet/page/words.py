@@ -158,8 +158,8 @@ WORDS: dict[str, Words] = {
     ),
     "growth": Words(
         "Growth and days until full",
-        "From the stored figures of at least two dates. Hosts that were silent on a date are missing from "
-        "its sum: that is no shrinkage.",
+        "By least squares over the stored figures of at least two dates. A topic is counted over the hosts that "
+        "reported on each of its dates: one that is new, or was silent, is no growth and no shrinkage.",
         "soonest full first",
         "No figure yet: growth needs snapshots of at least two dates of the same log dir or topic.",
     ),
@@ -264,7 +264,7 @@ READING: tuple[tuple[str, str], ...] = (
     ),
     (
         "Days until full",
-        "Free bytes at the pace between the first and the last stored date. There is no number where growth"
-        " is zero or less.",
+        "Free bytes at the pace of all stored dates together (least squares). There is no number where growth is zero "
+        "or less.",
     ),
 )

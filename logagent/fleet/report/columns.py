@@ -314,9 +314,10 @@ TABLES: dict[str, Table] = {
     "growth": _table(
         "Growth, and days until full",
         f"""
-        scope {_HOST} log_dir topic topic_id first_date last_date dates bytes bytes_per_day free days_to_full
+        scope {_HOST} log_dir topic topic_id first_date last_date dates hosts bytes bytes_per_day free days_to_full
         """,
         ("days_to_full", "-bytes_per_day", "scope", "cluster_id", "node_id", "log_dir", "topic", "topic_id"),
+        hosts="of a topic: over how many hosts it is counted, those that reported on each of these dates",
         bytes="used on the file system, or allocated by the topic, on the last date",
         free="free on the file system on the last date",
     ),

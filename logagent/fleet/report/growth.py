@@ -22,6 +22,8 @@ from logagent.fleet.report.scope import Scope
 from logagent.fleet.report.usage import fitted, total
 from logagent.fleet.tables.choice import Row
 from logagent.fleet.tables.frames import local_frame, together, whose
+from logagent.fleet.tables.parts import seen
+from logagent.fleet.tables.parts import topics as topics_of
 from logagent.fleet.tables.store import Commit, Store
 from logagent.store.contract import GROWTH_DATES
 
@@ -130,6 +132,7 @@ def log_dirs(scope: Scope, found: Ledgers) -> list[Row]:
                 "first_date": date.fromordinal(known[0][0]).isoformat(),
                 "last_date": date.fromordinal(known[-1][0]).isoformat(),
                 "dates": len(known),
+                "hosts": None,
                 "bytes": known[-1][1],
                 "bytes_per_day": round(slope) if grows else None,
                 "free": row.get("free"),
@@ -139,38 +142,62 @@ def log_dirs(scope: Scope, found: Ledgers) -> list[Row]:
     return rows
 
 
-def _whole_clusters(store: Store, commit: Commit) -> dict[str, frozenset[int]]:
-    """The hosts of each cluster of which all that count have reported on that date."""
-    reported: dict[str, set[int]] = defaultdict(set)
+ENOUGH = 0.5
+"""A date counts for the topics of a cluster if so many of its hosts reported then: on an outage hardly any did, and
+growth over the few that did says nothing of the others."""
+Nodes = dict[str, frozenset[int]]
+
+
+def _reported(store: Store, commit: Commit) -> tuple[Nodes, Nodes]:
+    """By cluster: the hosts that have reported on that date, and all that the tables of its run are of."""
+    on_date, chosen = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
     for entry in store.small("files", commit):
         if entry["kind"] == "snapshot" and entry["status"] == "taken":
-            reported[entry["cluster_id"]].add(entry["node_id"])
-    chosen: dict[str, set[int]] = defaultdict(set)
+            on_date[entry["cluster_id"]].add(entry["node_id"])
     for row in store.small("choice", commit):
         if row["node_id"] is not None:
             chosen[row["cluster_id"]].add(row["node_id"])
-    return {c: frozenset(nodes) for c, nodes in reported.items() if nodes == chosen.get(c)}
+    # One that the run does not count (two machines claim it) is not in its tables.
+    return {c: frozenset(nodes & chosen[c]) for c, nodes in on_date.items()}, {
+        c: frozenset(n) for c, n in chosen.items()
+    }
+
+
+def shared_hosts(by_date: Mapping[date, Nodes], newest: date) -> dict[str, tuple[frozenset[int], list[date]]]:
+    """By cluster: the dates that count for its topics, and the hosts that reported on all of them, `newest` among
+    these. Pure."""
+    found = {}
+    for cluster, nodes in by_date.get(newest, {}).items():
+        least = ENOUGH * len(nodes)
+        dates = [day for day, each in by_date.items() if len(each.get(cluster, frozenset()) & nodes) >= least]
+        shared = nodes.intersection(*(by_date[day][cluster] for day in dates))
+        if len(dates) >= MIN_DATES and shared:
+            found[cluster] = shared, sorted(dates)
+    return found
 
 
 def topics(scope: Scope, commits: Mapping[date, Commit]) -> DataFrame | None:
-    """Growth of topics; a date of a cluster counts only if exactly the same hosts reported as on the newest.
+    """Growth of topics, over the hosts that have reported on every date that counts (`shared_hosts`).
 
     None without two dates.
     """
     store = scope.store
-    days = {scope.asked.day - timedelta(days=n) for n in TOPIC_DAYS} & commits.keys()
-    hosts = {day: _whole_clusters(store, commits[day]) for day in days}
-    newest = hosts.get(scope.asked.day, {})
+    days = sorted({scope.asked.day - timedelta(days=n) for n in TOPIC_DAYS} & commits.keys())
+    read = {day: _reported(store, commits[day]) for day in days}
+    shared = shared_hosts({day: on_date for day, (on_date, _) in read.items()}, scope.asked.day)
     frames = []
-    for day in sorted(days):
-        same = [cluster for cluster, nodes in hosts[day].items() if newest.get(cluster) == nodes]
-        if same:
-            rows = store.read("topics", [commits[day]]).where(fn.col("cluster_id").isin(same) & (fn.col("copies") > 0))
-            frames.append(rows.withColumn("dt", fn.lit(day.isoformat()).cast("date")))
-    if len(frames) < MIN_DATES:
+    for day in days:
+        chosen = {cluster: nodes for cluster, (nodes, dates) in shared.items() if day in dates}
+        whole = [cluster for cluster, nodes in chosen.items() if read[day][1][cluster] == nodes]
+        some = {cluster: nodes for cluster, nodes in chosen.items() if cluster not in whole}
+        rows = [store.read("topics", [commits[day]]).where(fn.col("cluster_id").isin(whole))] if whole else []
+        if some:
+            rows.append(_of_hosts(store, commits[day], some, read[day][1]))
+        frames += [each.where(fn.col("copies") > 0).withColumn("dt", fn.lit(f"{day}").cast("date")) for each in rows]
+    if not frames:
         return None
     grouped = (
-        together(frames)
+        together(frame.select("cluster_id", "topic", "topic_id", "allocated", "dt") for frame in frames)
         .groupBy("cluster_id", "topic", "topic_id")
         .agg(
             fn.min("dt").alias("first_date"),
@@ -183,7 +210,21 @@ def topics(scope: Scope, commits: Mapping[date, Commit]) -> DataFrame | None:
     grown = fn.when(fn.col("slope") > 0, fn.round("slope").cast("bigint"))
     none = dict.fromkeys(("node_id", "host", "log_dir", "free", "days_to_full"), fn.lit(None))
     named = grouped.where(fn.col("dates") >= MIN_DATES).withColumns({"scope": fn.lit("topic"), "bytes_per_day": grown})
-    return named.withColumns(none).drop("slope")
+    over = [{"cluster_id": cluster, "hosts": len(nodes)} for cluster, (nodes, _) in shared.items()]
+    counted = fn.broadcast(local_frame(store.spark, over, "cluster_id string, hosts bigint"))
+    return named.withColumns(none).drop("slope").join(counted, "cluster_id")
+
+
+def _of_hosts(store: Store, commit: Commit, nodes: Nodes, there: Nodes) -> DataFrame:
+    """The `topics` of a run, of these hosts of these clusters alone."""
+    of_them = fn.col("cluster_id").isin(*nodes)
+    silent = [{"cluster_id": cluster, "silent": sorted(there[cluster] - kept)} for cluster, kept in nodes.items()]
+    left_out = local_frame(store.spark, silent, "cluster_id string, silent array<int>")
+    kept = [{"c": cluster, "n": node} for cluster, each in nodes.items() for node in sorted(each)]
+    hosts = fn.broadcast(local_frame(store.spark, kept, "c string, n int"))
+    same = (fn.col("cluster_id") == fn.col("c")) & (fn.col("node_id") == fn.col("n"))
+    others = store.read("others", [commit]).where(of_them).join(hosts, same, how="left_semi")
+    return topics_of(seen(store.read("parts", [commit]).where(of_them), left_out), others)
 
 
 WEEK = timedelta(days=7)

@@ -146,7 +146,7 @@ def warnings_of(
         counts = ", ".join(f"{reason}: {count}" for reason, count in sorted(reasons.items()))
         found.append(f"rejected files or rows: {sum(reasons.values())} ({counts}): see quarantined_input")
     if not tables["growth"]["rows"]:
-        found.append("growth needs two dates on which the same hosts reported")
+        found.append("growth needs two dates on which half of the hosts of a cluster, or more, reported")
     return found
 
 

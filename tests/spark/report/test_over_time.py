@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ class Day:
     used: dict[tuple[int, str], int] = field(default_factory=dict)
     free: dict[tuple[int, str], int] = field(default_factory=dict)
     readable: set[tuple[int, str]] = field(default_factory=set)
-    topics: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    topics: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     marked: dict[tuple[int, str, str], dict[str, Any]] = field(default_factory=dict)
     nodes: set[int] = field(default_factory=set)
 
@@ -47,7 +47,7 @@ def _take(day: Day, node: int, row: dict[str, Any]) -> None:
             day.readable.add((node, row["path"]))
     elif row["row"] == "dir":
         if row["topic"] is not None:
-            day.topics[row["topic"]] += row["allocated"]
+            day.topics[node][row["topic"]] += row["allocated"]
         if row["kind"] == "delete":
             day.marked[node, row["log_dir"], row["name"]] = row
 
@@ -79,19 +79,27 @@ def test_growth_of_log_dirs(zoo: Zoo, days: dict[str, tuple[Day, Day]]) -> None:
     assert {value[1] is None for value in expected.values()} == {True, False}
 
 
-def test_growth_of_topics_only_where_the_same_hosts_reported(zoo: Zoo, days: dict[str, tuple[Day, Day]]) -> None:
+def test_growth_of_topics_is_that_of_the_hosts_of_both_dates(zoo: Zoo, days: dict[str, tuple[Day, Day]]) -> None:
     reported: dict[str, dict[str, int | None]] = defaultdict(dict)
+    hosts: dict[str, set[int]] = defaultdict(set)
     for row in zoo.told.rows("growth"):
         if row["scope"] == "topic" and row["cluster_id"] in days:
             found = reported[row["cluster_id"]]
             found[row["topic"]] = (found.get(row["topic"]) or 0) + (row["bytes_per_day"] or 0)
+            hosts[row["cluster_id"]].add(row["hosts"])
     compared = 0
     for cluster, (first, last) in days.items():
-        if first.nodes != last.nodes:
+        both = first.nodes & last.nodes
+        if 2 * len(both) < len(last.nodes):
+            assert cluster not in reported
             continue
         compared += 1
-        single = {t for t in first.topics.keys() & last.topics.keys() if t.startswith("retired")}
-        assert single <= reported[cluster].keys()
+        then, now = (Counter[str](), Counter[str]())
+        for day, sums in ((first, then), (last, now)):
+            for node in both:
+                sums.update(day.topics[node])
+        single = {t for t in then.keys() & now.keys() if t.startswith("retired")}
+        assert single <= reported[cluster].keys() and hosts[cluster] == {len(both)}
         for topic in single:
-            assert reported[cluster][topic] == max(0, last.topics[topic] - first.topics[topic])
+            assert reported[cluster][topic] == max(0, now[topic] - then[topic])
     assert compared > 5
