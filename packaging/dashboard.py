@@ -228,6 +228,19 @@ SERIES: dict[str, list[tuple[str, str, str, list[tuple[str, str]], bool]]] = {
             False,
         ),
         (
+            "Duration of cycles",
+            "s",
+            "Mean per kind of cycle, over all hosts.",
+            [
+                (
+                    "{{cycle}}",
+                    f"sum by (cycle) (rate(logagent_cycle_seconds_sum{{{HOST}}}[$__rate_interval]))"
+                    f" / sum by (cycle) (rate(logagent_cycle_seconds_count{{{HOST}}}[$__rate_interval]))",
+                )
+            ],
+            False,
+        ),
+        (
             "Cycles that failed",
             "short",
             "Cycles that ended early, by error.",
@@ -251,6 +264,16 @@ SERIES: dict[str, list[tuple[str, str, str, list[tuple[str, str]], bool]]] = {
             "bytes",
             "In the spool of each host. The 20 largest.",
             [("{{instance}}", largest(f"logagent_publish_waiting_bytes{{{HOST}}}"))],
+            False,
+        ),
+        (
+            "Hosts that cannot publish, or whose clock is doubted",
+            "short",
+            "The last attempt to reach the fleet store failed; nothing is done that depends on an age.",
+            [
+                ("store not reached", f"sum(logagent_publish_failed{{{HOST}}})"),
+                ("clock doubted", f"sum(logagent_clock_doubted{{{HOST}}})"),
+            ],
             False,
         ),
         (

@@ -233,8 +233,9 @@ def steps(by_log_dir: list[Row], growth: Iterable[Row], topics: Iterable[Row], r
     seen = {(step["cluster_id"], step["node_id"]) for step in found}
     largest = [key for key, gives in hosts.most_common(STEPS) if gives and key not in seen]
     found += [_step("host", names[key], hosts[key], "now") for key in largest[:1]]
-    found += [_of_topic(row) for row in list(topics)[:2]]
-    return found[:STEPS]
+    of_topics = [_of_topic(row) for row in list(topics)[:2]]
+    # However much is urgent, one step says what a request gives back.
+    return [*found[: STEPS - bool(of_topics)], *of_topics][:STEPS]
 
 
 def _filling(by_log_dir: Iterable[Row], growth: Iterable[Row]) -> list[Row]:

@@ -61,6 +61,13 @@ def test_risks_stand_between_full_and_room() -> None:
     assert said == [("log-dir", 1), ("offline", 3), ("read-only", 1), ("no-copy", 2), ("host", 1), ("topic", 1)]
 
 
+def test_a_topic_has_its_place_however_much_is_urgent() -> None:
+    rows = [log_dir(node, 0.99) for node in (1, 2)] + [log_dir(3, 0.3, now=700)]
+    risk = {"offline": 3, "read_only": 1, "no_copy": 2}
+    found = steps(rows, [], [topic("t", reclaim_now=9, asked_now=9, requestable_now=1, nodes_now=1)] * 2, risk)
+    assert [step["what"] for step in found] == ["log-dir", "log-dir", "offline", "read-only", "no-copy", "topic"]
+
+
 def test_a_topics_figure_is_what_its_command_plans() -> None:
     row = topic("t", reclaim_now=50, reclaim_restart=90, asked_now=40, requestable_now=4, nodes_now=2)
     (step,) = steps([], [], [row], NONE)
