@@ -115,6 +115,7 @@ def test_what_stops_the_deleter_is_said_and_true(kafka: Callable[..., KafkaNode]
         said = explained(node, *TOPICS)
         print(version, {name: reasons(groups) for name, groups in said.items()})
         check_what_is_said(said, unstable, str(target))
+        check_the_settings_in_force(node)
         node.stop()
     finally:
         producer.close(timeout=0)
@@ -209,6 +210,16 @@ def check_what_is_said(said: Said, unstable: int, target: str) -> None:
     assert f"offset {unstable} " in said["open"][1][1]["first"]
     assert by_reason["moving"] == ["move"] and target in said["moving"][0][1]["first"]
     assert by_reason["moving.future"] == ["move"] and "it becomes moving-0" in said["moving.future"][0][1]["first"]
+
+
+def check_the_settings_in_force(node: KafkaNode) -> None:
+    """A file that was changed since the start says nothing of what runs; the broker says it, if it may be asked."""
+    key = "log.retention.check.interval.ms"
+    node.config.write_text(node.config.read_text().replace(f"{key}={WRITING[key]}", f"{key}=7"))
+    asked = logagent(node, "explain", "active", settings={})
+    assert asked["settings_unknown"] is None and asked["checks"][0]["value"] == WRITING[key], asked["checks"]
+    offline = logagent(node, "explain", "active", "--offline", settings={})
+    assert "changed at" in offline["settings_unknown"] and offline["checks"][0]["source"] == "unknown"
 
 
 WHAT_IFS: list[tuple[dict[str, str], float, dict[str, str]]] = [
