@@ -19,7 +19,7 @@ from logagent.base.console.streams import whoever_reads
 from logagent.base.errors import Exit, LogAgentError, UsageError
 from logagent.base.files.whole_file import whole_file
 from logagent.base.kafka_version import parse_version, version_text, version_text_or_none
-from logagent.base.linux.access import User, user_named
+from logagent.base.linux.access import user_named
 from logagent.base.records import Health, HolderState
 from logagent.base.times import rfc3339, rfc3339_or_none
 from logagent.cleanup.plan_documents import move_in_words, move_row
@@ -73,8 +73,14 @@ def check(
         return
     if reassignment is not None:
         raise UsageError("--reassignment applies to --leave only", hint="logagent check --leave LOG_DIR")
-    version = _version(kafka_version)
-    user = _user(broker_user)
+    version = parse_version(kafka_version) if kafka_version is not None else None
+    if kafka_version is not None and version is None:
+        hint = "for example 3.9.1 (Confluent's version numbers are known too)"
+        raise UsageError(f"--kafka-version: {kafka_version!r} is not an Apache Kafka version", hint=hint)
+    try:
+        user = user_named(broker_user) if broker_user is not None else None
+    except LookupError as e:
+        raise UsageError(f"--broker-user: {e.args[0]}", hint="give the uid instead") from e
     with session_of(call) as session, Progress(call, "Scanning", total=None) as progress:
         timeout = session.settings.health.probe_timeout / 1000
         read_all = partial(_read_all, session, call, progress)
@@ -94,23 +100,6 @@ def _read_all(session: Session, call: Call, progress: Progress) -> None:
     # Without them a few findings are less exact, which is not worth a message.
     read_assignments(session, call, quiet=True)
     session.take_inventory(progress.set_count)
-
-
-def _version(text: str | None) -> tuple[int, ...] | None:
-    version = parse_version(text) if text is not None else None
-    if text is not None and version is None:
-        hint = "for example 3.9.1 (Confluent's version numbers are known too)"
-        raise UsageError(f"--kafka-version: {text!r} is not an Apache Kafka version", hint=hint)
-    return version
-
-
-def _user(text: str | None) -> User | None:
-    if text is None:
-        return None
-    try:
-        return user_named(text)
-    except LookupError as e:
-        raise UsageError(f"--broker-user: {e.args[0]}", hint="give the uid instead") from e
 
 
 def check_document(report: CheckReport, at: str) -> CheckDoc:
@@ -235,7 +224,7 @@ def _show_leave(call: Call, answer: Leave) -> None:
             f"{e.dir.log_dir}/{e.dir.name}",
             e.dir.kind.value,
             human_bytes(e.dir.allocated),
-            _whose(e),
+            (e.ruling.verdict.value if e.ruling is not None else "") + (", only copy" if e.only_copy else ""),
             e.to or e.stays or "",
         ]
         for e in answer.left[:_SHOWN]
@@ -251,11 +240,6 @@ def _show_leave(call: Call, answer: Leave) -> None:
         table("Still in it", headings, rows, color=call.color)
     if (rest := len(answer.left) - len(rows)) > 0:
         call.say(f"showing the largest {len(rows)} of {len(answer.left)}; --json has all, {rest} more")
-
-
-def _whose(each: RemainingDir) -> str:
-    words = each.ruling.verdict.value if each.ruling is not None else ""
-    return f"{words}, only copy" if each.only_copy else words
 
 
 def _leave_document(call: Call, answer: Leave, moves: Iterable[Move], now_ms: int, as_of_ms: int | None) -> LeaveDoc:

@@ -133,7 +133,6 @@ from logagent.advice.check.rules.releases import (
 from logagent.advice.check.rules.start_facts import (
     CHANGED_HINT,
     CheckpointFault,
-    Emptied,
     LoadFault,
     LoadFile,
     Mode,
@@ -173,13 +172,26 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
         if where is None or (d.error == SYMLINK and d.name not in where.dir_links):
             continue  # a symlink that does not lead to a directory is ignored, as regular files are
         if not _is_utf8(d.name):
-            yield _undecodable(d)
+            yield info(
+                "undecodable-name",
+                _path(d),
+                "its name is not UTF-8: Java cannot open it, so the broker ignores it",
+                "find out what it is; no broker will ever free its space",
+            )
             continue
         if d.kind is Kind.INVALID:
-            if not _is_or_holds_log_dir(d, where, facts.log_dirs) and d.name not in _markers(where):
+            markers = {fault.name for fault in where.load_faults if fault.file is LoadFile.MARKER}
+            if not _is_or_holds_log_dir(d, where, facts.log_dirs) and d.name not in markers:
                 yield _unparsable(d)
         elif d.kind is Kind.CACHE:
-            yield _cache(d)
+            yield fatal(
+                "cache-unsupported",
+                _path(d),
+                "old releases do not know the index cache of tiered storage: they take it for a partition and do not"
+                " start",
+                "remove it before an older broker starts; a newer one recreates it",
+                releases=Releases(before=CACHE_KNOWN),
+            )
         elif d.kind in LOADED_KINDS:
             loaded.append(_as_a_broker_reads_it(d, where))
             places[where.places.get(d.name, d.identity)].append(d)
@@ -195,11 +207,13 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
         faults = where.load_faults if not where.metadata_only else ()
         yield from (_load_fault(where.path, fault) for fault in faults if not in_metadata_log(fault.name))
         for name, (fault, error) in where.broken_epochs.items():
-            yield _broken_epochs(f"{where.path}/{name}", fault, error)
-
-
-def _markers(where: StartLogDirFacts) -> set[str]:
-    return {fault.name for fault in where.load_faults if fault.file is LoadFile.MARKER}
+            consequence = "takes the log dir offline" if fault is CheckpointFault.MALFORMED else "does not start"
+            yield fatal(
+                "broken-epochs",
+                f"{where.path}/{name}/leader-epoch-checkpoint",
+                f"{error}: the broker {consequence}",
+                "with the broker stopped, empty the file (truncate -s 0): it goes on with the next leader epoch",
+            )
 
 
 def _one(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
@@ -222,7 +236,17 @@ def _one(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterato
         )
     wrong = facts.wrong_directory.get(d.key)
     if wrong is not None and d.key in facts.homeless:
-        yield _homeless(d, wrong)
+        # Observed on 3.7.0, 3.9.1, 4.3.1 and 4.4.0, on some starts only: the partition gets no leader when the broker
+        # is unfenced, and its report of where the directory is comes too late for that. The next start elects one.
+        yield warning(
+            "wrong-directory",
+            _path(d),
+            f"no log dir here has the directory.id that the cluster expects this partition in ({wrong}), and no other"
+            " replica is known to be in sync: after a start it may have no leader until the broker is restarted once"
+            " more",
+            "if a directory.id was changed or a log dir left log.dirs by mistake, put it back; otherwise see after"
+            " the start (kafka-topics.sh --describe --unavailable-partitions), and restart the broker if it is listed",
+        )
     elif wrong is not None:
         yield info(
             "wrong-directory",
@@ -230,19 +254,6 @@ def _one(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterato
             f"the cluster expects this partition in another log dir ({wrong})",
             "nothing to do: the broker reports where the log is when it starts; logagent never acts on it",
         )
-
-
-def _homeless(d: PartitionDir, wrong: str) -> Finding:
-    """Observed on 3.7.0, 3.9.1, 4.3.1 and 4.4.0, on some starts only: the partition gets no leader when the broker is
-    unfenced, and the broker's report of where it is comes too late for that, and elects none. The next start does."""
-    return warning(
-        "wrong-directory",
-        _path(d),
-        f"no log dir here has the directory.id that the cluster expects this partition in ({wrong}), and no other"
-        " replica is known to be in sync: after a start it may have no leader until the broker is restarted once more",
-        "if a directory.id was changed or a log dir left log.dirs by mistake, put it back; otherwise see after"
-        " the start (kafka-topics.sh --describe --unavailable-partitions), and restart the broker if it is listed",
-    )
 
 
 def _not_as_a_broker_writes_it(d: PartitionDir, where: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
@@ -347,35 +358,6 @@ def _unparsable(d: PartitionDir) -> Finding:
         _path(d),
         f"{d.error or 'not the name of a partition directory'}: no broker starts with it in a log dir",
         "find out what it is (logagent explain NAME) and move it out of the log dir",
-    )
-
-
-def _cache(d: PartitionDir) -> Finding:
-    return fatal(
-        "cache-unsupported",
-        _path(d),
-        "old releases do not know the index cache of tiered storage: they take it for a partition and do not start",
-        "remove it before an older broker starts; a newer one recreates it",
-        releases=Releases(before=CACHE_KNOWN),
-    )
-
-
-def _undecodable(d: PartitionDir) -> Finding:
-    return info(
-        "undecodable-name",
-        _path(d),
-        "its name is not UTF-8: Java cannot open it, so the broker ignores it",
-        "find out what it is; no broker will ever free its space",
-    )
-
-
-def _broken_epochs(path: str, fault: CheckpointFault, error: str) -> Finding:
-    offline = fault is CheckpointFault.MALFORMED
-    return fatal(
-        "broken-epochs",
-        f"{path}/leader-epoch-checkpoint",
-        f"{error}: the broker {'takes the log dir offline' if offline else 'does not start'}",
-        "with the broker stopped, empty the file (truncate -s 0): the broker goes on with the next leader epoch",
     )
 
 
@@ -664,7 +646,17 @@ def _check_exchanges(facts: StartFacts) -> Iterator[Finding]:
 def _check_emptied(facts: StartFacts) -> Iterator[Finding]:
     for e in facts.emptied:
         if e.current:
-            yield _log_emptied(e)
+            # `LogLoader.recoverLog`: after a power failure the log may end below what was deleted before, and nothing
+            # is lost; with the checkpoint of another log dir or time it is.
+            yield warning(
+                "log-emptied",
+                e.path,
+                f"the checkpointed log start offset is {e.log_start_offset}, and its log ends at {e.log_end}: the"
+                " broker deletes all its segments when it loads it",
+                "if records up to there were deleted (kafka-delete-records.sh), nothing to do; if"
+                " log-start-offset-checkpoint is another log dir's, or from another time, move it away before the"
+                " broker starts",
+            )
             continue
         end = f"its log ends at {e.log_end}" if e.log_end is not None else "the end of its log is unknown"
         yield warning(
@@ -674,19 +666,6 @@ def _check_emptied(facts: StartFacts) -> Iterator[Finding]:
             " segments when it next loads it",
             "if its records matter, move it out of the log dir before the next start (or logagent restore it)",
         )
-
-
-def _log_emptied(e: Emptied) -> Finding:
-    """`LogLoader.recoverLog`: after a power failure the log may end below what was deleted before, and nothing is lost;
-    with the checkpoint of another log dir or time it is."""
-    return warning(
-        "log-emptied",
-        e.path,
-        f"the checkpointed log start offset is {e.log_start_offset}, and its log ends at {e.log_end}: the broker"
-        " deletes all its segments when it loads it",
-        "if records up to there were deleted (kafka-delete-records.sh), nothing to do; if log-start-offset-checkpoint"
-        " is another log dir's, or from another time, move it away before the broker starts",
-    )
 
 
 def _check_missing(facts: StartFacts) -> Iterator[Finding]:
