@@ -7,10 +7,8 @@ on this host has for them. Whoever answers has to be proven ours first (`kafka.i
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +17,11 @@ from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable,
 from logagent.base.linux.proc import process_listens
 from logagent.base.records import HolderState, PartitionDir
 from logagent.base.times import rfc3339
+from logagent.kafka.config_in_force import in_force
 from logagent.kafka.files.server_properties import broker_listeners
 from logagent.kafka.identity import Partition
 from logagent.kafka.image import Endpoint
+from logagent.kafka.processes.discovery import newest_change_ms
 from logagent.kafka.processes.target import Target
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.evidence.assignment_sources import Assignments, settled_on_disk, shows_another_disk
@@ -117,13 +117,11 @@ class BrokersToAsk:
 
     def by_file(self, layers: Layers, started_ms: int | None, why_not_asked: str | None) -> tuple[Layers, str | None]:
         """The same without asking."""
-        config, changed_ms = self.target.config, None
-        if self.stopped or config is None or layers.file is None:
+        config = self.target.config
+        if config is None or layers.file is None:
             return layers, None
-        with suppress(OSError):
-            looked = (os.stat(config), os.lstat(config), os.lstat(os.path.realpath(config)))
-            changed_ms = max(max(s.st_mtime_ns, s.st_ctime_ns) for s in looked) // 1_000_000
-        if started_ms is not None and changed_ms is not None and changed_ms <= started_ms:
+        changed_ms = newest_change_ms(config)
+        if in_force(config, running=not self.stopped, started_ms=started_ms, changed_ms=changed_ms).doubt is None:
             return layers, None
         when = "may have changed" if changed_ms is None else f"changed at {rfc3339(changed_ms)}"
         since = "" if started_ms is None else f", at {rfc3339(started_ms)}"
