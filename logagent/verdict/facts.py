@@ -225,6 +225,13 @@ class Facts:
         """The one that is printed: of a stray, on what it was before; None for what has no verdict."""
         return self.stray_verdicts.get(d.key) if d.kind is Kind.STRAY else self.rulings.get(d.key)
 
+    def ruling_to_act(self, d: PartitionDir) -> Ruling | None:
+        """The same, of a stray only where these facts rule on its removal: that is asked anew before each act."""
+        if d.kind is not Kind.STRAY:
+            return self.rulings.get(d.key)
+        stray = self.strays.get(d.key)
+        return stray.ruling if stray is not None else None
+
     def ruling(self, directory: PartitionDir) -> Ruling:
         """The verdict on `directory`; unknown for lack of assignments if none was reached."""
         unknown = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")

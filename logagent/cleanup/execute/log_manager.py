@@ -33,7 +33,7 @@ from logagent.base.files.garbage import without_garbage_collection
 from logagent.base.files.safe_open import MIB
 from logagent.base.records import ActionKind, HolderState, Kind, Outcome, PartitionDir
 from logagent.cleanup.execute.renames import PlanJournal, RenameBatch, Replacement
-from logagent.cleanup.plan.assemble import keep_pairs
+from logagent.cleanup.plan.assemble import as_planned, keep_pairs
 from logagent.cleanup.plan.guards import GUARDS
 from logagent.cleanup.plan.plan import ActionResult, Execution, Guard, Plan, Proposal, Refusal, action_id
 from logagent.cleanup.state.journal import Journal
@@ -123,11 +123,12 @@ class LogManager:
         if plan.needs_approval is not None:
             return Execution()
         read_facts = partial(self.read_facts, [p.dir for p in plan.actions])
+        manager = replace(self, guards=(partial(as_planned, plan), *self.guards))
         with without_garbage_collection():
             if self.calls.parallel:
-                return self._side_by_side(plan, read_facts)
+                return manager._side_by_side(plan, read_facts)
             lane = Lane(plan.plan_id, read_facts, self.control)
-            self._run(lane, plan.actions)
+            manager._run(lane, plan.actions)
             return lane.execution
 
     def _side_by_side(self, plan: Plan, read_facts: Callable[[], Facts]) -> Execution:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from logagent.base.dir_names import renamed_at_ms
-from logagent.base.records import LIVE_KINDS, LOADED_KINDS, ActionKind, DirKey, Identity, Kind, PartitionDir
+from logagent.base.records import LIVE_KINDS, LOADED_KINDS, ActionKind, DirKey, Identity, Kind, PartitionDir, Verdict
+from logagent.base.times import rfc3339
 from logagent.cleanup.plan.acts import proof_of
 from logagent.cleanup.plan.plan import Guard, Plan, Proposal, Refusal, Waiting, first_of_plan, plan_id
 from logagent.cleanup.plan.proposals import by_word_alone
-from logagent.verdict.facts import Facts, RecentAction
+from logagent.verdict.facts import Facts, RecentAction, Ruling
 
 Key = tuple[Identity, str | None, int | None]
 
@@ -253,7 +254,25 @@ def _plan(
     id_ = plan_id(actions)
     proofs = {p.key: proof for p in actions if (proof := proof_of(p, facts))}
     stop = needs_approval
-    return Plan(id_, facts.now_ms, tuple(actions), tuple(refused), tuple(waiting), stop, facts.strays, proofs)
+    rulings = {p.key: r for p in actions if (r := facts.ruling_to_act(p.dir)) is not None}
+    return Plan(id_, facts.now_ms, tuple(actions), tuple(refused), tuple(waiting), stop, facts.strays, proofs, rulings)
+
+
+def as_planned(plan: Plan, p: Proposal, facts: Facts) -> Refusal | None:
+    """The guard before all others at the act: the verdict is the one that the plan rests on. Any other one is a reason
+    to stop: an operator has read, or approved, the plan with the first. Not known twice is not different."""
+    before, now = plan.rulings.get(p.key), facts.ruling_to_act(p.dir)
+    if before is None or (now is not None and (now.verdict, now.reason) == (before.verdict, before.reason)):
+        return None
+    if before.verdict is Verdict.UNKNOWN and (now is None or now.verdict is Verdict.UNKNOWN):
+        return None
+
+    def said(ruling: Ruling) -> str:
+        return ruling.verdict.value + (f" ({ruling.reason})" if ruling.reason is not None else "")
+
+    fact = f"its verdict is {said(now) if now is not None else 'unknown'} as of {rfc3339(facts.now_ms)}"
+    fact += f"; when the plan was made, at {rfc3339(plan.made_at_ms)}, it was {said(before)}"
+    return Refusal.of(p.dir, "assigned", fact, "run it again: the new plan rests on what is known now")
 
 
 def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -> tuple[list[Proposal], list[Refusal]]:

@@ -17,7 +17,7 @@ from typing import Literal, Self, get_args
 from logagent.base.claims import Claim, Proof
 from logagent.base.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
 from logagent.base.times import LAST_MS
-from logagent.verdict.facts import Facts, StrayRuling
+from logagent.verdict.facts import Facts, Ruling, StrayRuling
 
 PlanGuard = Literal[
     "inside",
@@ -183,7 +183,7 @@ class Execution:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Actions are in the order of execution. `strays`: the rulings on strays that the plan is based on; `proofs`: what
-    each action rests on."""
+    each action rests on; `rulings`: the verdict on each directory, where an action needs one."""
 
     plan_id: str
     made_at_ms: int
@@ -193,6 +193,7 @@ class Plan:
     needs_approval: Refusal | None = None
     strays: Mapping[DirKey, StrayRuling] = field(default_factory=dict, compare=False)
     proofs: Mapping[DirKey, Proof] = field(default_factory=dict, compare=False)
+    rulings: Mapping[DirKey, Ruling] = field(default_factory=dict, compare=False)
 
     @property
     def allocated(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from logagent.base.clock import SystemClock
 from logagent.base.config.settings import AssignmentsSettings, KafkaSettings
 from logagent.base.dir_names import stray_name
 from logagent.base.records import Outcome
+from logagent.base.times import rfc3339
 from logagent.cleanup.session.plan_cleanup import plan_cleanup
 from logagent.kafka.image import PartitionAssignment, Topic
-from tests.disk.sessions import SETTINGS, FailingHost, in_a_moment
+from tests.disk.sessions import SETTINGS, FailingHost, in_a_moment, write_topic_elsewhere
 from tests.host_files import GONE_ID, bulk_partition, format_log_dir, write_export, write_topic_id
 from tests.hosts import HEX, TOPIC_ID
 
@@ -73,7 +75,34 @@ def test_a_partition_that_is_reassigned_back_is_not_set_aside(
     if read_again:
         assert [(r.name, r.guard) for r in done.refusals] == [("orders-0", "assigned")]
         assert "its verdict is assigned" in done.refusals[0].fact
+        assert f"at {rfc3339(plan.made_at_ms)}, it was orphan (not-a-replica)" in done.refusals[0].fact
     assert orders.is_dir() is read_again
+
+
+def test_what_is_an_orphan_for_another_reason_waits_for_a_new_plan(host: FailingHost, clock: Later) -> None:
+    """Nothing else would refuse it: it is proven either way. But what was read, and approved, was another plan."""
+    orders = bulk_partition(Path(host.paths[0]), "orders-0")
+    write_topic_id(orders, GONE_ID)
+    with host.session() as session:
+        assign(host, OTHER)
+        session.read_assignments()
+        session.take_inventory()
+        plan = plan_cleanup(session, session.facts())
+        write_topic_elsewhere(host.assignments, host.clock.now_ms())
+        clock.passed += 60
+        done = session.log_manager().execute(plan)
+        (refusal,) = done.refusals
+        says = re.fullmatch(
+            r"its verdict is orphan \(topic-absent\) as of (\S+); when .* at (\S+), it was .*", refusal.fact
+        )
+        assert says is not None and says[2] == rfc3339(plan.made_at_ms) <= says[1]
+        assert "it was orphan (not-a-replica)" in refusal.fact
+        assert [r.outcome for r in done.results.values()] == [Outcome.SKIPPED] and orders.is_dir()
+        # The new plan is carried out.
+        session.take_inventory()
+        again = plan_cleanup(session, session.facts())
+        assert [p.reason for p in again.actions] == ["topic-absent"]
+        assert [r.outcome for r in session.log_manager().execute(again).results.values()] == [Outcome.DONE]
 
 
 def test_nor_is_a_stray_of_it_removed(host: FailingHost, clock: Later) -> None:

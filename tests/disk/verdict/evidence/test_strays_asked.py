@@ -71,8 +71,11 @@ def test_a_stray_that_is_assigned_again_since_the_plan_was_made_stays(tmp_path: 
         done = manager.execute(plan)
         assert [(r.name, r.guard) for r in done.refusals] == [(stray.name, "assigned")]
         assert len(list(stray.iterdir())) == 3
-        # Nothing else stands between.
-        (result,) = replace(manager, guards=[g for g in GUARDS if g is not assigned]).execute(plan).results.values()
+        # Nothing else stands between, but that it is not what was planned.
+        unguarded = replace(manager, guards=[g for g in GUARDS if g is not assigned])
+        (result,) = unguarded.execute(plan).results.values()
+        assert result.outcome is Outcome.SKIPPED and "when the plan was made" in (result.error or "")
+        (result,) = unguarded.execute(replace(plan, rulings={})).results.values()
     assert result.outcome is Outcome.DONE
     assert not stray.exists()
 
