@@ -50,8 +50,9 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      "logagent.cleanup.session.gather logagent.cleanup.plan.planner", OFTEN),
     ("what only looks does not load what acts",
      "logagent.cleanup.execute.checkpoint_entries logagent.cleanup.execute.log_manager"
-     " logagent.cleanup.execute.recovery logagent.cleanup.execute.changeable",
+     " logagent.cleanup.execute.recovery logagent.cleanup.execute.changeable logagent.disk.work_control",
      OFTEN),
+    ("only beside a broker that runs can a log dir be one that it gave up", "logagent.disk.health", OFTEN),
     ("a broker waits for `prestart`, which checks only after it has acted", "logagent.advice.check.run_check", OFTEN),
     ("it looks up its own version among all packages, which takes longer than most commands", "crc32c", OFTEN),
     ("an extra, for stores in a bucket", "obstore logagent.store.objects", OFTEN),

@@ -12,8 +12,7 @@ from logagent.base.dir_names import DELETE_SUFFIX, FUTURE_SUFFIX
 from logagent.base.records import Kind
 from logagent.cleanup.plan.queue import QueueEntry
 from logagent.cleanup.plan_documents import move_in_words, queue_document
-from logagent.cleanup.run_plan import nothing_is_due
-from logagent.cleanup.session.of_command import note_health, session_of
+from logagent.cleanup.session.of_command import note_health, nothing_is_due, session_of
 from logagent.disk.wrong_user import needs_log_dirs
 from logagent.verdict.duplicates import moves_of
 

@@ -18,7 +18,6 @@ from logagent.base.errors import Exit, UsageError
 from logagent.base.records import DirKey, Health
 from logagent.base.sizes import Space
 from logagent.cleanup.plan.plan import Execution
-from logagent.cleanup.plan_documents import plan_document
 from logagent.cleanup.rescue.plan_rescue import (
     LOCAL_SOURCES,
     carry_out_rescue,
@@ -27,7 +26,7 @@ from logagent.cleanup.rescue.plan_rescue import (
     plan_rescue,
 )
 from logagent.cleanup.rescue.rules import BrokersPart, Rescue, RetentionAdvice
-from logagent.cleanup.run_plan import closing, say_how_it_ends, set_status, show_refusals, show_waiting
+from logagent.cleanup.run_plan import closing, plan_document, say_how_it_ends, set_status, show_refusals, show_waiting
 from logagent.cleanup.session.of_command import (
     Progress,
     Stopper,

@@ -16,7 +16,7 @@ import click
 
 from logagent.base.clock import SystemClock
 from logagent.base.console.options import Call
-from logagent.base.console.render import human_bytes, human_ms
+from logagent.base.console.render import human_bytes, human_ms, human_time
 from logagent.base.errors import ConfigError, Exit, LogAgentError, UnreadableError
 from logagent.base.linux.child import real_path
 from logagent.base.linux.state_dir import become_who_acts, stat_directory
@@ -177,6 +177,14 @@ def note_health(call: Call, facts: Facts) -> None:
         if f.health is Health.OFFLINE:
             call.record_status(Exit.OFFLINE)
             call.say(f"log dir {f.path} is offline: {f.health_reason}")
+
+
+def nothing_is_due(until_ms: Sequence[int | None]) -> str:
+    """The sentence where everything waits; `until_ms`: for what, by directory, where that is known."""
+    first = min((ms for ms in until_ms if ms is not None), default=None)
+    waits, the_first = ("waits", "") if len(until_ms) == 1 else ("wait", "the first ")
+    when = "" if first is None else f", {the_first}until {human_time(first)}"
+    return f"nothing is due: {len(until_ms)} {waits}{when}"
 
 
 # No progress bar before this: it would only flicker. Then it is drawn again this often.

@@ -24,7 +24,6 @@ from logagent.base.errors import KafkaStorageError, LogAgentError
 from logagent.base.reason import Reason
 from logagent.base.records import Health, Holder, HolderState, Identity
 from logagent.disk.calls import DirectCalls, DiskCalls
-from logagent.disk.health import given_up, lock_facts
 from logagent.disk.holders import (
     OpenFiles,
     holder_of,
@@ -359,6 +358,10 @@ class LogDirs:
 
 def without_given_up(log_dirs: Mapping[str, LogDirFacts]) -> dict[str, LogDirFacts]:
     """Count a log dir that the running broker seems to have given up as offline; its broker is not stopped."""
+    if not any(f.holder.state.is_broker for f in log_dirs.values()):
+        return dict(log_dirs)
+    from logagent.disk.health import given_up, lock_facts
+
     lost = given_up({path: lock_facts(f.holder) for path, f in log_dirs.items()})
     return {
         path: replace(f, health=Health.OFFLINE, health_reason=lost[path].reason)

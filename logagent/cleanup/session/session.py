@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING
 from logagent.base.dir_names import RANDOM_BYTES, rename_uuid
 from logagent.base.errors import LogAgentError
 from logagent.base.records import PartitionDir
-from logagent.cleanup.plan.plan import Plan, Proposal, Refusal, Waiting
 from logagent.cleanup.session.open_host import OpenHost
 from logagent.disk.calls import Stop, never
-from logagent.disk.work_control import ByteBudget, WorkControl
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.facts import Facts
 
 if TYPE_CHECKING:
     from logagent.cleanup.execute.log_manager import LogManager
+    from logagent.cleanup.plan.plan import Plan, Proposal, Refusal, Waiting
     from logagent.cleanup.plan.planner import Planner
     from logagent.cleanup.state.journal import CheckpointEntry
 
@@ -140,6 +139,7 @@ class Session(OpenHost):
         self, *, stop: Callable[[], bool] = never, on_progress: Callable[[int, int], None] | None = None
     ) -> LogManager:
         from logagent.cleanup.execute.log_manager import LogManager
+        from logagent.disk.work_control import ByteBudget, WorkControl
 
         delete = self.settings.delete
         budget = ByteBudget(delete.bytes_per_second) if delete.bytes_per_second else None
