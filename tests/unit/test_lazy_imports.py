@@ -53,6 +53,7 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
      " logagent.cleanup.execute.recovery logagent.cleanup.execute.changeable logagent.disk.work_control",
      OFTEN),
     ("only beside a broker that runs can a log dir be one that it gave up", "logagent.disk.health", OFTEN),
+    ("`queue` reads of moves only where there are `-future` directories", "logagent.verdict.duplicates", OFTEN),
     ("a broker waits for `prestart`, which checks only after it has acted", "logagent.advice.check.run_check", OFTEN),
     ("it looks up its own version among all packages, which takes longer than most commands", "crc32c", OFTEN),
     ("an extra, for stores in a bucket", "obstore logagent.store.objects", OFTEN),

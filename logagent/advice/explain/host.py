@@ -270,7 +270,7 @@ class Explainer:
         checkpoints = [log_dir.checkpoint(name) for name in (LOG_START_OFFSET, REPLICATION, CLEANER)]
         waits = self.waits_for(self.facts.log_dirs[log_dir.path])
         for d in dirs:
-            ruling = self.facts.rulings.get(d.key)
+            ruling = self.facts.verdict_on(d)
             if d.kind is Kind.CURRENT and (ruling is None or ruling.verdict is not Verdict.ORPHAN):
                 groups = self._log(log_dir, d, checkpoints, waits, edges_only)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +15,9 @@ from logagent.cleanup.plan.queue import QueueEntry
 from logagent.cleanup.plan_documents import move_in_words, queue_document
 from logagent.cleanup.session.of_command import note_health, nothing_is_due, session_of
 from logagent.disk.wrong_user import needs_log_dirs
-from logagent.verdict.duplicates import moves_of
+
+if TYPE_CHECKING:
+    from logagent.verdict.duplicates import Move
 
 MOST_MOVES = 25
 _SUFFIXES = (DELETE_SUFFIX, FUTURE_SUFFIX)
@@ -27,11 +30,14 @@ def queue(call: Call) -> None:
     """Show what is marked for deletion and when it is due: file.delete.delay.ms after it was marked; what the broker
     marked, cleanup.leftover_grace later. Moves between log dirs are shown, too: each ends with one that is marked."""
     with session_of(call) as session:
+        moves: list[Move] = []
         session.read_delete_delay()
         session.take_inventory(only=lambda name: name.endswith(_SUFFIXES))
         if moved := {f"{d.topic}-{d.partition}" for d in session.of_kind(Kind.FUTURE)}:
+            from logagent.verdict.duplicates import moves_of
+
             session.take_inventory(only=lambda name: name.endswith(_SUFFIXES) or name in moved)
-        moves = moves_of(session.dirs)
+            moves = moves_of(session.dirs)
         facts = session.log_dirs.facts(session.log_dirs.log_dir_facts("no"))
         note_health(call, facts)
         if session.journal_problem is not None:
