@@ -43,7 +43,7 @@ from logagent.verdict.evidence.version_seen import (
     write_lineage,
     write_version_seen,
 )
-from logagent.verdict.facts import Facts, LogDirFacts, RecentAction, SeenHolder, StrayRuling
+from logagent.verdict.facts import Facts, LogDirFacts, SeenHolder, StrayRuling
 from logagent.verdict.rules import Host
 from logagent.verdict.serving import mark_serving, registered_by
 from logagent.verdict.strays import needs_cover
@@ -111,7 +111,11 @@ def gather(
     )
     if not to_plan:
         return facts
-    recent = _taken_since(host, reaching_back(now - DAY_MS, jumps))
+    # By the journal, and by what is in the log dirs (and in quarantine directories, whoever put it there).
+    since = reaching_back(now - DAY_MS, jumps)
+    by_journal = host.journal.taken_since(since) if host.journal_problem is None else ()
+    seen = (d for scanned in host.inventory.by_log_dir.values() for d in scanned.dirs)
+    recent = (*by_journal, *on_disk(seen, RecentDirs(by_journal), since))
     had_dirs, had_bytes = dirs_of_a_day(inventory, RecentDirs(recent))
 
     # What counts as assigned for the blast radius: by verdict, or every current directory if nothing is known.
@@ -279,13 +283,6 @@ def _duplicates(
         return {}
     reads = reads_of(host)
     return rule_on_duplicates(asked, own_log_dirs(host), host.calls, reads, to_act=to_act, now_ms=now_ms)
-
-
-def _taken_since(host: OpenHost, at_ms: int) -> tuple[RecentAction, ...]:
-    """According to the journal and to what is in the log dirs (and in quarantine directories, whoever put it there)."""
-    by_journal = host.journal.taken_since(at_ms) if host.journal_problem is None else ()
-    seen = (d for inventory in host.inventory.by_log_dir.values() for d in inventory.dirs)
-    return (*by_journal, *on_disk(seen, RecentDirs(by_journal), at_ms))
 
 
 def layers_in_force(host: OpenHost, facts: Facts, *, ask: bool) -> tuple[Layers, str | None]:

@@ -4,7 +4,7 @@ journal need not remember any more."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -125,10 +125,22 @@ def open_session(
         quarantine = settings.cleanup.quarantine_dirs
         log_dirs = stack.enter_context(LogDirs(target, clock, shared.failures, quarantine, calls))
         if act:
-            _hold_and_settle(journal, log_dirs, clock, shared)
-        elif (foreign := _check_journal_host(journal, log_dirs)) is not None:
-            problem = problem or foreign
-            journal = stack.enter_context(Journal.empty())
+            # Keep other logagents from acting on the log dirs, and settle what a crash left open there.
+            opened, wait = log_dirs.opened().values(), shared.wait_seconds
+            monotonic, sleep = clock.monotonic, clock.sleep
+            hold_log_dirs(opened, wait_seconds=wait, monotonic=monotonic, sleep=sleep, calls=log_dirs.calls)
+            if check_host(journal, log_dirs) and shared.settle:
+                from logagent.cleanup.execute.recovery import recover
+
+                recover(journal, log_dirs.opened(), clock.now_ms(), log_dirs.calls, quarantine=log_dirs.quarantine)
+        else:
+            # What `check_host` would raise; but nothing is written.
+            metas, cluster = log_dirs.read_cluster(), log_dirs.cluster
+            known = cluster.memory_id is not None and cluster.node_id is not None
+            foreign = _foreign(journal, journal.host(), _host_here(metas, log_dirs)[0]) if known else None
+            if foreign is not None:
+                problem = problem or foreign
+                journal = stack.enter_context(Journal.empty())
         no_journal = Reason(str(problem), problem.hint or _REPAIR) if problem is not None else None
         session = Session(target, settings, clock, log_dirs, journal, act, actor, no_journal, state_dir=directory)
         session.known, session.segments_read = shared.known, shared.segments_read
@@ -143,7 +155,11 @@ def _journal_to_act(
     """Under the executor lock. The calls of a command say which log dir it is working on, in case it hangs there:
     processes that are refused the lock learn it."""
     calls = shared.calls if shared.calls is not None else DirectCalls()
-    prepare_state_dir(directory, _stat_log_dirs(target.log_dirs, shared.failures, calls))
+    # Those that are offline are not asked.
+    online = [path for path in target.log_dirs if shared.failures.reason(path) is None]
+    looked = calls.call_each({path: partial(stat_directory, path) for path in online})
+    seen = ((path, looked.get(path)) for path in target.log_dirs)
+    prepare_state_dir(directory, {path: found if isinstance(found, LogDirSeen) else None for path, found in seen})
     wait = shared.wait_seconds
     lock = stack.enter_context(
         ExecutorLock(directory, actor, wait_seconds=wait, monotonic=clock.monotonic, sleep=clock.sleep)
@@ -153,29 +169,6 @@ def _journal_to_act(
     stack.callback(keep_reserve, directory)
     journal = stack.enter_context(Journal.open(directory))
     return journal, shared.calls if shared.calls is not None else DirectCalls(lock.note)
-
-
-def _hold_and_settle(journal: Journal, log_dirs: LogDirs, clock: Clock, shared: Shared) -> None:
-    """Keep other logagents from acting on the log dirs, and settle what a crash left open there."""
-    opened, calls = log_dirs.opened(), log_dirs.calls
-    hold_log_dirs(
-        opened.values(), wait_seconds=shared.wait_seconds, monotonic=clock.monotonic, sleep=clock.sleep, calls=calls
-    )
-    ours = check_host(journal, log_dirs)
-    if shared.settle and ours:
-        from logagent.cleanup.execute.recovery import recover
-
-        recover(journal, log_dirs.opened(), clock.now_ms(), calls, quarantine=log_dirs.quarantine)
-
-
-def _stat_log_dirs(log_dirs: Sequence[str], failures: LogDirFailures, calls: DiskCalls) -> dict[str, LogDirSeen | None]:
-    """Each log dir, as `prepare_state_dir` wants it; those that are offline are not asked."""
-    jobs = {path: partial(stat_directory, path) for path in log_dirs if failures.reason(path) is None}
-    looked = calls.call_each(jobs)
-    return {
-        path: found if isinstance(found, LogDirSeen) else None
-        for path, found in ((path, looked.get(path)) for path in log_dirs)
-    }
 
 
 def check_host(journal: Journal, log_dirs: LogDirs) -> bool:
@@ -196,14 +189,6 @@ def check_host(journal: Journal, log_dirs: LogDirs) -> bool:
     found = _directory_ids(metas)
     strangers = bool(found) and known is not None and bool(known.directory_ids) and not found & known.directory_ids
     return not strangers
-
-
-def _check_journal_host(journal: Journal, log_dirs: LogDirs) -> JournalError | None:
-    """What `check_host` would raise, for a command that only looks, and writes nothing."""
-    metas = log_dirs.read_cluster()
-    if log_dirs.cluster.memory_id is None or log_dirs.cluster.node_id is None:
-        return None
-    return _foreign(journal, journal.host(), _host_here(metas, log_dirs)[0])
 
 
 def _directory_ids(metas: Mapping[str, MetaRead]) -> frozenset[str]:

@@ -75,7 +75,8 @@ def marks(renames: Renames, dirs: Iterable[PartitionDir]) -> dict[DirKey, Mark]:
                 # `files` proved too much: from a metadata log that was rolled back, or left over from a migration.
                 reason=i.reason if d.topic_id == i.topic_id and i.files is not None else None,
                 had=Contents(i.files, i.bytes, i.segments, i.log_bytes),
-                had_bit=i.removal_started is True and _is_taken_name(i.name),
+                # Of a name that a broker uses: under another one something may have been removed before.
+                had_bit=i.removal_started is True and classify(i.name).kind in LIVE_KINDS,
                 request=_request_of(entry) if not is_of_copy else None,
                 is_of_copy=is_of_copy,
                 intact=i.closed_cleanly is True and not any(e.intent.action is ActionKind.MARK for e in chain),
@@ -150,11 +151,6 @@ def renamed_by(journal: Journal, dirs: Iterable[PartitionDir], plan_id: str) -> 
     renames = {(e.intent.new_name or "", e.intent.identity.inode): e for e in journal.of_plan(plan_id)}
     by_name = _by_unique_name(renames)
     return [d.key for d in dirs if _rename_of(d, renames, by_name) is not None]
-
-
-def _is_taken_name(name: str) -> bool:
-    """Whether we took the name that a broker uses, and not one under which something may have been removed before."""
-    return classify(name).kind in LIVE_KINDS
 
 
 def removal_intents(journal: Journal, renames: Renames, dirs: Sequence[PartitionDir]) -> RemovalIntents:
