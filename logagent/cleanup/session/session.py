@@ -129,11 +129,8 @@ class Session(OpenHost):
             path: partial(entries_to_drop, log_dir, [p for p in plan.actions if p.dir.log_dir == path])
             for path, log_dir in self.log_dirs.online().items()
         }
-        drops: dict[str, tuple[CheckpointEntry, ...]] = {}
-        for found in self.calls.call_each(jobs).values():
-            if not isinstance(found, LogAgentError):
-                drops |= found
-        return drops
+        read = self.calls.call_each(jobs).values()
+        return {id_: e for drops in read if not isinstance(drops, LogAgentError) for id_, e in drops.items()}
 
     def log_manager(
         self, *, stop: Callable[[], bool] = never, on_progress: Callable[[int, int], None] | None = None
