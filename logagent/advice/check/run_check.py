@@ -89,6 +89,7 @@ from logagent.verdict.without_directory import Missing
 if TYPE_CHECKING:
     from logagent.advice.documents import FindingDoc
 
+_SHOWN_KEYS = 3
 # A broker locks its log dirs one after the other: only an older broker has left one out.
 STATES = {
     ProbeOutcome.FAILED: Health.OFFLINE,
@@ -260,7 +261,7 @@ def _start_facts(
         # Before a start there is no time to read logs that only a checkpoint of another log could empty.
         emptied=emptied_logs(session, Kind.STRAY, *(() if about_to_start else (Kind.CURRENT,))),
         overrides=_overrides(session.target.config, facts.log_dirs.values()),
-        config_doubt=_config_doubt(session.target.config, seen),
+        config_doubt=None if about_to_start else _config_doubt(session, facts, seen),
         about_to_start=about_to_start,
         missing=missing,
         taken=_names_taken(session, missing),
@@ -316,12 +317,20 @@ def _server(session: Session, seen: Iterable[StartLogDirFacts]) -> StartServerFa
     )
 
 
-def _config_doubt(config: str | None, seen: Iterable[StartLogDirFacts]) -> str | None:
-    broker = next((s.holder for s in seen if s.holder_is_broker), None)
+def _config_doubt(session: Session, facts: Facts, seen: Iterable[StartLogDirFacts]) -> str | None:
+    """The running broker is asked (at most 2 s) only where its file may have changed."""
+    config, broker = session.target.config, next((s.holder for s in seen if s.holder_is_broker), None)
     if config is None or broker is None:
         return None
     changed_ms = newest_change_ms(config)
-    return in_force(config, running=True, started_ms=broker.start_time_ms, changed_ms=changed_ms).doubt
+    doubt = in_force(config, running=True, started_ms=broker.start_time_ms, changed_ms=changed_ms).doubt
+    running, unknown = session.layers_in_force(facts, ask=True) if doubt is not None else (None, None)
+    file = session.assignments.layers.file
+    if running is None or unknown is not None or running.file is None or file is None:
+        return doubt
+    others = [k for k in sorted(file) if k in running.file and running.file[k].strip() != file[k].strip()]
+    told = [f"{key}={file[key].strip()}, and the broker runs with {running.file[key]}" for key in others[:_SHOWN_KEYS]]
+    return f"{doubt}: it has {'; '.join(told)}" if told else doubt
 
 
 def _overrides(config: str | None, log_dirs: Iterable[LogDirFacts]) -> tuple[Override, ...]:

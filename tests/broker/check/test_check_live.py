@@ -122,6 +122,15 @@ def test_a_running_broker_and_the_log_dir_that_it_gave_up(
     node.create_topic("orders")
     (partition,) = [d / "orders-0" for d in node.log_dirs if (d / "orders-0").exists()]
     assert checked(node, capsys) == (0, [("info", "broker-running", str(node.log_dirs[0]))])
+    # What runs is what the broker says; the file is what the next start takes.
+    text = node.config.read_text()
+    node.config.write_text(f"{text}\nlog.retention.hours=7\n")
+    doubts = [f for f in report(node).findings if f.code == "config-changed"]
+    assert len(doubts) == 1 and "after the broker started" in doubts[0].says, doubts
+    node.config.write_text(text.replace("num.io.threads=4", "num.io.threads=5"))
+    (doubt,) = [f for f in report(node).findings if f.code == "config-changed"]
+    assert "it has num.io.threads=5, and the broker runs with 4" in doubt.says
+    node.config.write_text(text)
     # A directory that vanishes under it: the broker notices when it is to rename it.
     partition.rename(node.root / "aside")
     with node.admin() as admin:
@@ -131,4 +140,8 @@ def test_a_running_broker_and_the_log_dir_that_it_gave_up(
     assert {d.path: d.health for d in found.log_dirs} == {
         str(d): Health.OFFLINE if d == partition.parent else Health.ONLINE for d in node.log_dirs
     }
-    assert [f.code for f in found.findings if f.code not in OF_PLACES] == ["given-up", "broker-running"]
+    assert [f.code for f in found.findings if f.code not in OF_PLACES] == [
+        "given-up",
+        "config-changed",
+        "broker-running",
+    ]
