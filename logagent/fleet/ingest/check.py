@@ -616,7 +616,8 @@ def log_dirs(landed: Landed, seen: Unpacked) -> list[Row]:
                 {
                     "cluster_id": landed.cluster_id,
                     "node_id": landed.node_id,
-                    "log_dir": row["path"],
+                    # As Spark has it in the rows of its directories: else it would be two log dirs.
+                    "log_dir": row["path"].encode("utf-8", "backslashreplace").decode(),
                     "directory_id": _text(row.get("directory_id")),
                     "health": row["health"],
                     "reason": _text(row.get("reason")),

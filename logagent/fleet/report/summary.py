@@ -10,7 +10,7 @@ from typing import Any
 from logagent.base.times import rfc3339
 from logagent.fleet.report.replicas import Counted
 from logagent.fleet.report.scope import Scope
-from logagent.fleet.tables.choice import Choice, Row
+from logagent.fleet.tables.choice import Choice, Row, happened
 from logagent.store.contract import NOT_COMPARED, REPLICA_COUNTS, REPORT_SCHEMA, SHOWN_UNKNOWN_HOSTS
 
 SHOWN_CLUSTERS = 10_000
@@ -139,6 +139,7 @@ def warnings_of(
             f"{shared} file systems are shared by several brokers of one machine: what is used and free there counts"
             " once for each of them"
         )
+    found += moved(choice)
     found += _not_compared(replicas)
     found += _disagreements(differ)
     reasons = Counter(row["reason"] for row in scope.quarantine)
@@ -148,6 +149,24 @@ def warnings_of(
     if not tables["growth"]["rows"]:
         found.append("growth needs two dates on which half of the hosts of a cluster, or more, reported")
     return found
+
+
+def moved(choice: Choice) -> list[str]:
+    """Log dirs that stand under two nodes or clusters, by `directory.id`: the sums have them twice, and that is said.
+    No host is left out for what another one says of itself."""
+    hosts: dict[str, list[Row]] = defaultdict(list)
+    for host in choice.counting:
+        for one in host.get("directory_ids") or ():
+            hosts[one].append(host)
+    twice = [sorted(each, key=happened) for each in hosts.values() if len(each) > 1]
+    if not twice:
+        return []
+    old, new = twice[0][0], twice[0][-1]
+    says = f"node {old['node_id']} of cluster {old['cluster_id']} and node {new['node_id']} of {new['cluster_id']}"
+    return [
+        f"log dirs under two nodes: {len(twice)} (by directory.id), such as {says}: a host that was moved, or a cluster"
+        " that was renamed, counts twice until its older snapshot is too old"
+    ]
 
 
 def counted_twice(choice: Choice, log_dirs: Iterable[Row]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logagent.fleet.report.summary import counted_twice
+from logagent.fleet.report.summary import counted_twice, moved
 from logagent.fleet.report.usage import total
 from logagent.fleet.tables.choice import Choice, Row
 from logagent.fleet.tables.store import by_file_system
@@ -61,3 +61,16 @@ def test_brokers_of_one_machine_on_one_file_system_are_counted() -> None:
     assert shared(place(1, 7), place(2, 8)) == shared(place(1, 7), place(2, 7, None)) == 0
     assert shared(place(1, 7), place(2, 7), boots=("a", "b")) == 0, "another machine has another device 7"
     assert shared(place(1, 7), place(2, 7), boots=(None, None)) == 0
+
+
+def test_a_log_dir_under_two_nodes_is_said() -> None:
+    """A host that was moved, or a cluster that was renamed: both snapshots are fresh for a day."""
+
+    def host(cluster: str, node: int, at: int, *ids: str, counts: bool = True) -> Row:
+        whose = {"cluster_id": cluster, "node_id": node, "counts": counts}
+        return whose | {"at": at, "received_at": at, "directory_ids": list(ids)}
+
+    assert moved(Choice([host("a", 1, 5, "x", "y"), host("a", 2, 5, "z"), host("b", 1, 5)], [])) == []
+    assert moved(Choice([host("a", 1, 5, "x"), host("b", 1, 6, "x", counts=False)], [])) == []
+    (says,) = moved(Choice([host("b", 7, 6, "x", "y"), host("a", 1, 5, "x", "y")], []))
+    assert says.startswith("log dirs under two nodes: 2 ") and "node 1 of cluster a and node 7 of b" in says
