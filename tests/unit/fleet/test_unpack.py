@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from datetime import date
 from typing import Any
 
 import pytest
@@ -167,3 +168,10 @@ def test_images_that_cannot_be_read_are_none(images: Any, known: bool) -> None:
     assert (found["absent"], found["began"]) == (0, round(AT.timestamp() * 1000))
     if known:
         assert found["images"]["after"] == {"source": "kraft-log", "at": round(AT.timestamp() * 1000), "offset": 7}
+
+
+def test_a_log_dir_is_spelled_as_spark_spells_it() -> None:
+    """Where its path is not UTF-8, too: else its ledger and its directories would be two log dirs."""
+    rows = [{"row": "log_dir", "path": path, "health": "online"} for path in ("/d0", "/d\udcff", "/dü")]
+    landed = Landed("c", date(2025, 3, 10), "2", "s")
+    assert [row["log_dir"] for row in log_dirs(landed, Unpacked(others=rows))] == ["/d0", "/d\\udcff", "/dü"]
