@@ -97,6 +97,8 @@ def documentation(to: Path, version: str) -> None:
     _write(doc / "examples/broker-prestart.conf", (HERE / "systemd/broker-prestart.conf").read_bytes())
     for example in ("prometheus-rules.yml", "grafana-dashboard.json"):
         _write(doc / "examples" / example, (ROOT / "config" / example).read_bytes())
+    for manifest in sorted((HERE / "kubernetes").glob("*.yaml")):
+        _write(doc / "examples/kubernetes" / manifest.name, manifest.read_bytes())
     for shown in ("deb", "rpm"):
         _write(to / "doc" / shown / "copyright", _copyright(doc / "licences", to).encode())
     _write(to / "doc/deb/changelog.Debian.gz", _gzip(_debian_changelog(version).encode()))

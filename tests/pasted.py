@@ -35,8 +35,8 @@ class Plans:
         self._shown, self._done = "", ""
 
     def remember(self, out: str) -> None:
-        for plan, rest in re.findall(r"^Plan ([0-9a-f]{16})(.*)$", out, re.MULTILINE):
-            if "not carried out" in rest:
+        for plan, rest in re.findall(r"^Plan ([0-9a-f]{16,24})(.*)$", out, re.MULTILINE):
+            if "not carried out" in rest or "nothing was requested" in rest:
                 self._shown = plan
             else:
                 self._done = plan

@@ -122,7 +122,7 @@ def _ask(stage: Stage, cluster: str) -> None:
     )
     purge = ("topics", "purge", "--report", f"{FLEET}/{REPORT}", "--topic", TOPIC, *_place(cluster))
     stage.typed(*purge, expect=4)
-    plan_id = stage.document_of(*purge)["plan_id"]
+    plan_id = stage.document_of(*purge)["plans"][0]["plan_id"]
     stage.typed(*purge, "--execute", "--approve", f"{plan_id}:only-copy", "--timeout", "0")
 
 

@@ -145,7 +145,7 @@ def test_every_shell_block_works_as_pasted(page: Path, host: PrivateHost) -> Non
             for _, prepare in filter(lambda given: block.text.startswith(given[0]), GIVEN.items()):
                 prepare(host)
             for line in filter(str.strip, block.text.splitlines()):
-                if line.startswith(("cd ", ". ")):
+                if line.startswith(("cd ", ". ", "export ")):
                     entered.append(line)  # into every later line's shell, too
                     continue
                 out = run(host, plans.named(line), entered, shell=name_of(page) in PASTED)
