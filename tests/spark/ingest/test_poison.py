@@ -232,6 +232,11 @@ def a_directory_in_no_log_dir(kafka: Kafka) -> None:
     kafka.snapshot(2, [*kafka.replicas_of(2), dir_row("gone-0", None, log_dir="/nowhere")])
 
 
+def a_log_dir_whose_path_is_not_utf8(kafka: Kafka) -> None:
+    rows = [dir_row("gone-0", "G" * 22, log_dir="/d\udcff", allocated=12_288)]
+    kafka.snapshot(2, [*kafka.replicas_of(2), *rows], log_dirs=[log_dir_row(), log_dir_row("/d\udcff")])
+
+
 def a_thousand_log_dirs_on_one_large_file_system(kafka: Kafka) -> None:
     """Each says all of it: as many and as large as there may be."""
     disk = {"size": 2**53, "used": 2**53 - 1, "free": 1}
@@ -244,6 +249,7 @@ HARMLESS: dict[str, Poison] = {
         a_thousand_log_dirs_on_one_large_file_system,
         times_of_the_first_and_last_year,
         a_directory_in_no_log_dir,
+        a_log_dir_whose_path_is_not_utf8,
     )
 }
 
@@ -357,6 +363,17 @@ def test_what_is_odd_and_no_error_is_taken(poisoned: tuple[Told, dict[str, Kafka
     told, made, _ = poisoned
     assert [_why(told, made[name], node) for node in (1, 2, 3)] == [None, None, None]
     assert made[name].cluster_id not in {r["cluster_id"] for r in told.rows("quarantined_input")}
+
+
+def test_a_path_that_is_not_utf8_is_one_log_dir(poisoned: tuple[Told, dict[str, Kafka], Path]) -> None:
+    """With its ledger, its directories and what can be reclaimed of them."""
+    told, made, _ = poisoned
+    kafka = made["a_log_dir_whose_path_is_not_utf8"]
+    rows = [r for r in told.rows("usage_log_dirs") if (r["cluster_id"], r["node_id"]) == (kafka.cluster_id, 2)]
+    assert sorted(r["log_dir"] for r in rows) == ["/d0", "/d\\udcff"]
+    (odd,) = (r for r in rows if r["log_dir"] != "/d0")
+    assert (odd["dirs"], odd["allocated"], odd["orphans"]) == (1, 12_288, 1) and odd["size"] is not None
+    assert odd["health"] == "online"
 
 
 def test_a_log_dir_without_a_row_has_no_ledger(poisoned: tuple[Told, dict[str, Kafka], Path]) -> None:
