@@ -19,7 +19,7 @@ from kafka import KafkaProducer, TopicPartition
 
 from tests.broker.evidence.test_explain_live import CHECKING, DAY_MS, WRITING, sizes
 from tests.broker.restores import PER_SEGMENT, RECORD_BYTES, SEGMENT_BYTES, logagent, retention_checks
-from tests.broker.rig.jars import run_configs
+from tests.broker.rig.jars import run_configs, version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.long_form import long_form, versions
@@ -89,6 +89,8 @@ def reasons(groups: list[tuple[list[int], dict[str, Any]]]) -> list[tuple[str, i
 def test_what_stops_the_deleter_is_said_and_true(kafka: Callable[..., KafkaNode], version: str) -> None:
     node = kafka(version, log_dirs=2, props={**WRITING, **OFTEN, **SLOWLY}).start()
     node.create_topic("canary-1", config={"retention.ms": "1000"})
+    if version_tuple(version) < (3, 6):
+        retention_checks(node, 1, count=0)  # the first one comes after 30 s there, whatever is set
     for name, (config, days, full) in TOPICS.items():
         node.create_topic(name, config=config)
         fill(node, name, full * PER_SEGMENT + 5 * (name != "open"), days)
@@ -155,9 +157,8 @@ def test_what_stops_the_deleter_is_said_and_true(kafka: Callable[..., KafkaNode]
     run_configs(version, *alter, "--delete-config", slowly)
     node.wait_moved("moving", 0, 1, str(target))
     wait_until(lambda: any(source.glob("moving-0.*-delete")), 30, "the source is marked")
-    wait_until(
-        lambda: not before["moving"].keys() & sizes(node, "moving").keys(), 30, "retention goes on in the target"
-    )
+    if version_tuple(version) >= (3, 9):  # seen on 3.5.2: only after its next start, after one during the move
+        wait_until(lambda: not before["moving"].keys() & bases_in(target / "moving-0"), 30, "retention goes on")
     node.stop()
 
     # Without a cleaner nothing that is compacted goes, by age neither.
@@ -169,6 +170,11 @@ def test_what_stops_the_deleter_is_said_and_true(kafka: Callable[..., KafkaNode]
     assert reasons(explained(node, "off")["off"]) == [("cleaner-off", len(there))]
     retention_checks(node, 1, count=2)
     assert sizes(node, "off") == there
+
+
+def bases_in(directory: Path) -> set[int]:
+    """The base offsets of its segments, which may be renamed meanwhile."""
+    return {int(log.stem) for log in directory.glob("*.log")}
 
 
 def checkpoint(node: KafkaNode, name: str) -> str:
