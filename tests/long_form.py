@@ -109,7 +109,7 @@ LONG = {
     "tests/spark/report/test_same_result.py": Long(
         "seven partitions, adaptive, with generated code; everything ingested again"
     ),
-    "tests/spark/test_cluster.py": Long("ingest through spark-submit, and local-cluster"),
+    "tests/spark/test_cluster.py": Long("ingest through spark-submit, a driver that dies, and local-cluster"),
     "tests/unit/test_kafka_suites.py": Long("forty rows broken on purpose, each in a copy of the tree", 2.1),
 }
 

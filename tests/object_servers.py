@@ -70,6 +70,13 @@ def s3(root: Path, *, anonymous: bool = False) -> Iterator[dict[str, str]]:
 @contextmanager
 def unconditional(root: Path) -> Iterator[dict[str, str]]:
     """An S3 server that takes no notice of conditions, as older ones do: `If-None-Match` never reaches it."""
+    with forwarded(root, [], "if-none-match") as environment:
+        yield environment
+
+
+@contextmanager
+def forwarded(root: Path, seen: list[str], *without: str) -> Iterator[dict[str, str]]:
+    """An S3 server that these headers never reach. `seen`: method and path of every request are added to it."""
     with s3(root, anonymous=True) as environment:
         port = int(environment["AWS_ENDPOINT_URL"].rpartition(":")[2])
 
@@ -77,8 +84,10 @@ def unconditional(root: Path) -> Iterator[dict[str, str]]:
             protocol_version = "HTTP/1.1"
 
             def forward(self) -> None:
+                seen.append(f"{self.command} {self.path}")
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                headers = {k: v for k, v in self.headers.items() if k.lower() not in ("if-none-match", "connection")}
+                left_out = (*without, "connection", "expect")
+                headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
                 server = HTTPConnection("127.0.0.1", port, timeout=60)
                 server.request(self.command, self.path, body, headers)
                 answer = server.getresponse()

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from logagent.base.config.settings import parse_duration
 from logagent.store.signing import public_key
@@ -152,3 +154,15 @@ def parse_servers(text: str) -> dict[str, str]:
     ):
         raise ValueError(text)
     return {cluster: servers for cluster, _, servers in pairs}
+
+
+def write_package(folder: Path) -> Path:
+    """Writes this package as `logagent.zip` for Python elsewhere (`--py-files`, executors). Raises OSError."""
+    package = Path(__file__).resolve().parents[1]
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = folder / "logagent.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(package.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                packed.write(path, Path("logagent") / path.relative_to(package))
+    return archive

@@ -158,14 +158,23 @@ def build_session(
         spark = _started(builder, {**defaults, **TUNING, **sql_conf(small), **chosen})
         if submitted:
             _quiet(spark)
+        elif "PYSPARK_PYTHON" not in os.environ and _is_local(master):
+            spark.sparkContext.pythonExec = sys.executable
         for key, value in SQL_CONF.items():
             spark.conf.set(key, value)
         tune(spark, 0)
         # Parquet pages carry a CRC. Without this check a flipped byte becomes another topic id, and so a false orphan.
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()
         hadoop.set("parquet.page.verify-checksum.enabled", "true")
+        # S3A would make a marker for the folder of every file that is removed, and look for them.
+        hadoop.setIfUnset("fs.s3a.performance.flags", "delete")
         hadoop.set("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     return spark
+
+
+def _is_local(master: str | None) -> bool:
+    """Whether there is one process, on this machine, for driver and tasks."""
+    return master is not None and (master == "local" or master.startswith("local["))
 
 
 def _started(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
@@ -204,7 +213,7 @@ def _launch_defaults(master: str | None, progress: bool, small: bool) -> dict[st
     """Settings that only count while a JVM is started."""
     java = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
     # On a cluster the executors process the rows: the driver is small whatever the fleet's size.
-    alone = master is not None and (master == "local" or master.startswith("local["))
+    alone = _is_local(master)
     java = f"{java} {java_options(small and alone)}".rstrip()
     defaults = {
         "spark.ui.enabled": "false",
@@ -217,6 +226,8 @@ def _launch_defaults(master: str | None, progress: bool, small: bool) -> dict[st
         # connects to its ports first keeps results from arriving, or tells its executor to stop.
         defaults |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         defaults |= {"spark.authenticate": "true", "spark.python.unix.domain.socket.enabled": "true"}
+        # An idle one that outlives its last task complains on stderr when the session stops.
+        defaults["spark.python.worker.reuse"] = "false"
         defaults["spark.driver.memory"] = "2g"
     return defaults
 
@@ -266,7 +277,7 @@ def _hadoop() -> str:
     return found[-1].stem.removeprefix("hadoop-client-api-") if found else "VERSION"
 
 
-def _cause(error: BaseException) -> str:
+def cause(error: BaseException) -> str:
     """The innermost line of a Java stack that says something, for one sentence."""
     text = str(error)
     causes = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
@@ -291,7 +302,7 @@ def explained(doing: str, *, verbose: bool = False) -> Iterator[None]:
         for pattern, kind, meaning, hint in _MEANINGS:
             if re.search(pattern, text):
                 hint = hint.replace("HADOOP", _hadoop())
-                raise kind(f"{doing}: {meaning} ({_cause(error)})", hint=hint) from error
+                raise kind(f"{doing}: {meaning} ({cause(error)})", hint=hint) from error
         if "CANNOT_MODIFY" in text or "INVALID_CONF_VALUE" in text:
-            raise ConfigError(f"{doing}: {_cause(error)}", hint="see --conf") from error
-        raise LogAgentError(f"{doing}: {_cause(error)}", hint="run again with -v for Spark's own messages") from error
+            raise ConfigError(f"{doing}: {cause(error)}", hint="see --conf") from error
+        raise LogAgentError(f"{doing}: {cause(error)}", hint="run again with -v for Spark's own messages") from error

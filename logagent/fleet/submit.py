@@ -14,7 +14,6 @@ import argparse
 import json
 import shutil
 import sys
-import zipfile
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -31,6 +30,7 @@ from logagent.fleet.job_options import (
     parse_servers,
     parse_share,
     parse_text,
+    write_package,
 )
 
 
@@ -120,13 +120,7 @@ def _say(message: str) -> None:
 
 def write_archive(folder: Path) -> tuple[Path, Path]:
     """Writes `logagent.zip` and `submit.py` into `folder`; returns their paths. Raises OSError."""
-    package = Path(__file__).resolve().parents[1]
-    folder.mkdir(parents=True, exist_ok=True)
-    archive = folder / "logagent.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        for path in sorted(package.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                packed.write(path, Path("logagent") / path.relative_to(package))
+    archive = write_package(folder)
     main_file = folder / "submit.py"
     shutil.copyfile(__file__, main_file)
     return archive, main_file

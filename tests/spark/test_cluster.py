@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,14 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from logagent.fleet.demo import Fleet
+from logagent.fleet.ingest.check import FEW_HOSTS
+from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.report.columns import NO_CSV, TABLES
 from logagent.fleet.submit import write_archive
 from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Store
+from tests.fleets.planted import generate
 from tests.long_form import long_form
 from tests.spark.conftest import C1, FEW_ROWS, Plain
 from tests.spark.hand_made import AT
@@ -193,6 +199,35 @@ def test_ingest_through_plain_spark_submit(
     said = json.loads(done.stdout.splitlines()[-1])
     assert [one["date"] for one in said] == ["2025-03-09", "2025-03-10"]
     assert _stored(spark, store) == _stored(spark, plain.path)
+
+
+@long_form
+@pytest.mark.timeout(3 * DEADLINE)
+def test_executors_read_the_hosts_though_the_driver_dies_once(
+    spark: SparkSession, standalone: Standalone, tmp_path: Path
+) -> None:
+    """More hosts than a driver reads itself, with a Python on the workers that has nothing of ours. A driver that is
+    killed while it ingests has committed nothing; what comes after it ends as if it had never been."""
+    landing, store = tmp_path / "landing", tmp_path / "store"
+    generate(landing, Fleet(at=AT + timedelta(minutes=15), clusters=1, hosts=FEW_HOSTS + 4, partitions=400, days=1))
+    shutil.copytree(landing, store)
+    command = [sys.executable, "-m", "logagent", "fleet", "ingest", "-v", "--store", str(store), "--json"]
+    command += ["--master", standalone.url, *LOOPBACK, *SMALL]
+    environment = {**_environment(tmp_path), "PYSPARK_PYTHON": sys._base_executable}  # type: ignore[attr-defined]
+    said = tmp_path / "log"
+    with said.open("wb") as log:
+        running = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            _wait("its snapshots", lambda: re.search(rb"reading \d+ snapshots", said.read_bytes()) is not None)
+            assert running.poll() is None
+        finally:
+            _kill_tree(running)
+    assert not list((store / "commits").rglob("*.json"))
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=DEADLINE)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    assert b"executors cannot read" not in done.stderr + said.read_bytes()
+    ingest_dates(Store.open(spark, str(landing)), None)
+    assert _stored(spark, store) == _stored(spark, landing)
 
 
 @pytest.mark.timeout(2 * DEADLINE)

@@ -22,11 +22,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
+from pathlib import Path
 from typing import IO, Any
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from logagent.base.errors import UnreadableError
 from logagent.base.files.safe_open import parse_json
@@ -44,6 +46,8 @@ from logagent.fleet.ingest.landing import (
     parsed,
     problem_of,
 )
+from logagent.fleet.job_options import write_package
+from logagent.fleet.spark_session import cause
 from logagent.fleet.tables.choice import Row, happened, newest_first
 from logagent.fleet.tables.enclosing import worth_reading
 from logagent.fleet.tables.frames import is_removal
@@ -69,10 +73,11 @@ class Checked:
     """The files of a date. `entries`: one row each (`_FIELDS` and what is only needed here; `read_from`: what Spark
     reads)."""
 
-    run: Run
+    aside: str
+    """Where whole snapshots are written for Spark, which their agents have published as changes."""
     day: date
     entries: list[Row]
-    skipped: list[Skipped]
+    skipped: list[Skipped] = field(default_factory=list)
     records: list[Row] = field(default_factory=list)
     log_dirs: dict[str, list[Row]] = field(default_factory=dict)
     brokers: dict[str, list[int]] = field(default_factory=dict)
@@ -91,18 +96,74 @@ class Checked:
         return [{name: entry.get(name) for name in _FIELDS} for entry in self.entries]
 
 
-def check(run: Run, landing: Landing, listing: Listing, day: date, pinned: frozenset[int] | None) -> Checked:
-    """Reads every manifest, and unpacks the newest intact file of each host."""
-    landed = listing.landed.get(day, [])
+FEW_HOSTS = 32
+"""So many hosts are read by the driver: executors need a second to start Python."""
+
+
+def check(
+    run: Run,
+    landing: Landing,
+    listing: Listing,
+    day: date,
+    pinned: frozenset[int] | None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Checked:
+    """Reads every manifest, and unpacks the newest intact file of each host: on the executors, where there are many
+    hosts on a mounted store. What cannot be read there is read here, by the same function."""
+    places: dict[tuple[str, str], list[Landed]] = {}
+    for each in listing.landed.get(day, []):
+        places.setdefault((each.cluster_id, each.place), []).append(each)
+    hosts = [landed for (_, place), landed in places.items() if place != ASSIGNMENTS]
+    checked = Checked(f"{run.uri}/{ASIDE}", day, [], [s for s in listing.skipped if s.day in (None, day)])
+    found: Iterable[Checked] | None = None
+    if len(hosts) > FEW_HOSTS and landing.is_mounted:
+        try:
+            found = on_executors(run, checked.aside, day, hosts)
+        except (PySparkException, Py4JError) as error:
+            say(f"{day}: the executors cannot read {len(hosts)} hosts, so the driver does: {cause(error)}")
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-        entries = list(pool.map(lambda each: _entry(landing, each), landed))
-        skipped = [s for s in listing.skipped if s.day in (None, day)]
-        unlisted = [_of_skipped(s) for s in skipped if s.node_id is not None]
-        checked = Checked(run, day, [*entries, *unlisted], skipped)
+        if found is None:
+            found = pool.map(partial(read_host, landing, checked.aside, day), hosts)
+        of_hosts = iter(found)
+        for (_, place), landed in places.items():
+            if place == ASSIGNMENTS:
+                checked.entries += pool.map(partial(_entry, landing), landed)
+                continue
+            host = next(of_hosts)
+            checked.entries += host.entries
+            checked.records += host.records
+            checked.log_dirs |= host.log_dirs
+        checked.entries += [_of_skipped(s) for s in checked.skipped if s.node_id is not None]
         reject_implausible(checked.entries, pinned)
-        list(pool.map(lambda group: choose(landing, checked, group), groups(checked.entries)))
-        list(pool.map(lambda entry: _read_earlier(landing, checked, entry), _earlier(checked)))
+        list(pool.map(partial(choose, landing, checked), groups(checked.entries)))
+        list(pool.map(partial(_read_earlier, landing, checked), _earlier(checked)))
     return checked
+
+
+def read_host(landing: Landing, aside: str, day: date, landed: list[Landed]) -> Checked:
+    """The files of one host, of which the newest intact one is taken."""
+    found = Checked(aside, day, [_entry(landing, each) for each in landed])
+    for group in groups(found.entries):
+        choose(landing, found, group)
+    return found
+
+
+def on_executors(run: Run, aside: str, day: date, hosts: list[list[Landed]]) -> list[Checked]:
+    """`read_host` of many, in their order. Raises Py4JError and PySparkException: then nothing counts."""
+    context = run.store.spark.sparkContext
+    if not re.fullmatch(r"local(\[.*\])?", str(context.master)) and Path(__file__).is_file():
+        archive = Path(context._temp_dir, "executors")
+        if not archive.exists():
+            context.addPyFile(str(write_package(archive)))
+    task = partial(read_hosts, run.store.uri, aside, day)
+    slices = min(len(hosts), 2 * context.defaultParallelism)
+    return context.parallelize(hosts, slices).mapPartitions(task).collect()
+
+
+def read_hosts(store: str, aside: str, day: date, hosts: Iterable[list[Landed]]) -> Iterator[Checked]:
+    with Landing(store) as landing:
+        for landed in hosts:
+            yield read_host(landing, aside, day, landed)
 
 
 def _earlier(checked: Checked) -> list[Row]:
@@ -185,8 +246,8 @@ def _make_whole(landing: Landing, checked: Checked, entry: Row, seen: Unpacked) 
         return "base-differs", str(error)
     except (OSError, Py4JError) as error:
         return "unreadable", f"its base {name} cannot be read: {_words(error)}"
-    entry["read_from"] = f"{checked.run.uri}/{ASIDE}/{landed.file}"
-    checked.run.store.files.write(entry["read_from"], packed, durable=False)
+    entry["read_from"] = f"{checked.aside}/{landed.file}"
+    landing.write(entry["read_from"], packed)
     seen.rows, seen.counted, seen.odd = whole.rows, whole.counted, whole.odd
     return None
 
@@ -211,7 +272,7 @@ def reject_implausible(entries: list[Row], pinned: frozenset[int] | None) -> Non
     every snapshot of their cluster unless another node has published some within that hour."""
     snapshots: dict[str, int] = {}
     for entry in entries:
-        if entry["kind"] == "snapshot" and entry["status"] == "whole":
+        if entry["kind"] == "snapshot" and entry.get("vouched"):
             cluster = entry["cluster_id"]
             snapshots[cluster] = max(snapshots.get(cluster, 0), happened(entry))
     images = [e for e in entries if e["kind"] == "assignments" and e["status"] == "whole"]
@@ -268,6 +329,7 @@ def _entry(landing: Landing, landed: Landed) -> Row:
         "booted_at": manifest.booted_at_ms if manifest else None,
         "directory_ids": list(manifest.directory_ids) if manifest else [],
         "status": status,
+        "vouched": status == "whole",
         "reason": problem[0] if problem else None,
         "detail": problem[1] if problem else None,
         "received_manifest": landed.manifest is not None,

@@ -48,7 +48,7 @@ def ingest_dates(
     `LogAgentError` for a date that is missing from landing or was trimmed, and while another ingest is running.
     """
     _need_landing(store)
-    with IngestLock(store, say) as lock, Landing(store) as landing:
+    with IngestLock(store, say) as lock, Landing(store.uri, store.files) as landing:
         store.refresh()
         commits = store.commits()
         logs = DeltaLogs(store, warn)
@@ -159,8 +159,8 @@ def _ingested(store: Store, commit: Commit) -> set[_State]:
     }
 
 
-def _removable(store: Store, commit: Commit, landed: list[Landed]) -> list[Landed]:
-    """The files of an ingested date that are no longer needed, deltas before their bases: those that were taken or
+def _removable(store: Store, commit: Commit, landed: list[Landed]) -> tuple[list[Landed], list[Landed]]:
+    """The deltas of an ingested date that are no longer needed, and its other files: those that were taken or
     superseded. What was rejected stays for somebody to inspect, and with it the base that it names. (After a killed
     trim some manifests are gone.)"""
     rows = {_known(row): row for row in store.small("files", commit)}
@@ -173,7 +173,11 @@ def _removable(store: Store, commit: Commit, landed: list[Landed]) -> list[Lande
         and row["status"] in ("taken", "superseded")
         and (each.cluster_id, each.node_id, each.stem) not in named
     ]
-    return sorted(found, key=lambda each: rows[_seen(each)[:3]].get("base") is None)
+
+    def has_base(each: Landed) -> bool:
+        return rows[_seen(each)[:3]].get("base") is not None
+
+    return [each for each in found if has_base(each)], [each for each in found if not has_base(each)]
 
 
 def _known(row: Row) -> tuple[str, int | None, int | None]:
@@ -213,7 +217,7 @@ def trim_landing(store: Store, before: date, *, say: Say = lambda _: None, warn:
     while another ingest of this store is running.
     """
     _need_landing(store)
-    with IngestLock(store, say) as lock, Landing(store) as landing:
+    with IngestLock(store, say) as lock, Landing(store.uri, store.files) as landing:
         store.refresh()
         listing = landing.listed()
         stays = set(changed(store, listing))
@@ -223,8 +227,8 @@ def trim_landing(store: Store, before: date, *, say: Say = lambda _: None, warn:
             landed = listing.landed.get(day, [])
             if commit is None or not (commit.trimmed or day not in stays):
                 continue
-            removable = _removable(store, commit, landed) if landed else []
-            if not (removable or commit.trimmed):
+            removable = _removable(store, commit, landed) if landed else ([], [])
+            if not (any(removable) or commit.trimmed):
                 continue
             lock.check()
             if not commit.trimmed:
@@ -235,24 +239,23 @@ def trim_landing(store: Store, before: date, *, say: Say = lambda _: None, warn:
         return gone
 
 
-def _remove(landing: Landing, day: date, landed: list[Landed], folders: list[list[str]], warn: Say) -> None:
-    """Removes these files in this order, and these folders where they are empty. Any host may have made one that nobody
-    else may remove: then everything there stays that comes after it, the bases of deltas above all."""
-    stuck: dict[tuple[str, str], str] = {}
-    kept = 0
-    for each in landed:
-        place = each.cluster_id, each.place
-        if place not in stuck:
-            try:
-                landing.remove(each)
-            except (OSError, Py4JError) as error:
-                stuck[place] = f"{each.file}: {str(error).splitlines()[0]}"
-        kept += place in stuck
+def _remove(
+    landing: Landing, day: date, removable: tuple[list[Landed], ...], folders: list[list[str]], warn: Say
+) -> None:
+    """Removes these files, deltas first, and these folders where they are empty. Any host may have made one that nobody
+    else may remove: then the bases beside it stay."""
+    kept: dict[str, str] = {}
+    for batch in removable:
+        stuck = {file.rpartition("/")[0] for file in kept}
+        kept |= {each.file: "" for each in batch if each.file.rpartition("/")[0] in stuck}
+        kept |= landing.remove([each for each in batch if each.file not in kept])
     for folder in folders:
         with suppress(OSError):
             landing.remove_empty(folder)
     if kept:
-        says = f"{kept} of {len(landed)} files could not be removed from landing, the first one {min(stuck.values())}"
+        first = min(f"{file}: {why}" for file, why in kept.items() if why)
+        count = f"{len(kept)} of {sum(map(len, removable))}"
+        says = f"{count} files could not be removed from landing, the first one {first}"
         warn(f"{day}: {says}; run this as a user who may, or with --keep-landing off")
 
 
@@ -285,15 +288,19 @@ def sweep(store: Store, now: datetime, say: Callable[[str], None] = lambda _: No
     return gone
 
 
+_PRIVATE_LOCK = rf"{re.escape(NAME)}\.[0-9a-f]{{32}}(\.tmp)?"
+_PRIVATE = r"(\d{4}-\d\d-\d\d/)?[0-9]+\.(json\.[0-9a-f]{32}|checkpoint\.parquet)\.tmp"
+
+
 def _sweep_private(store: Store, now: datetime) -> None:
     """Removes the private files of killed ingests (`Files.create_new`, a lock that was being taken over), `KEEP_RUNS`
     after their last write."""
-    places = {store.uri: rf"{re.escape(NAME)}\.[0-9a-f]{{32}}(\.tmp)?"}
-    numbered = [f"commits/{day}" for day in store.dates()] + [log_folder(table) for table in STORE]
-    places |= {f"{store.uri}/{folder}": r"[0-9]+\.(json\.[0-9a-f]{32}|checkpoint\.parquet)\.tmp" for folder in numbered}
-    for folder, private in places.items():
-        for name in store.files.names(folder):
-            if re.fullmatch(private, name):
-                with suppress(OSError, Py4JError):
-                    if now.timestamp() - store.files.modified_ms(f"{folder}/{name}") / 1000 > KEEP_RUNS.total_seconds():
-                        store.files.delete(f"{folder}/{name}")
+    files = store.files
+    found = {f"{store.uri}/{name}" for name in files.names(store.uri) if re.fullmatch(_PRIVATE_LOCK, name)}
+    for folder in (f"{store.uri}/commits", *(f"{store.uri}/{log_folder(table)}" for table in STORE)):
+        names = files.paths(folder) if folder.endswith("/commits") else files.names(folder)
+        found |= {f"{folder}/{name}" for name in names if re.fullmatch(_PRIVATE, name)}
+    for uri in found:
+        with suppress(OSError, Py4JError):
+            if now.timestamp() - files.modified_ms(uri) / 1000 > KEEP_RUNS.total_seconds():
+                files.delete(uri)

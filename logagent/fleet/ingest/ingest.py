@@ -118,7 +118,7 @@ def ingest(
     say(f"{day}: checking files")
     run = store.new_run()
     try:
-        found = check(run, landing, listing, day, pinned)
+        found = check(run, landing, listing, day, pinned, say)
         _write(store, run, found, landing, say)
         still_ours()
         store.add_commit(run.as_commit(day, store.next_number(day)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import IO, Any
@@ -22,7 +22,7 @@ from py4j.protocol import Py4JError
 from logagent.base.files.safe_open import parse_json
 from logagent.base.files.whole_file import PART
 from logagent.base.times import FIRST_MS, LAST_MS
-from logagent.fleet.tables.store import Store
+from logagent.fleet.tables.files import Files, write_local
 from logagent.store.contract import (
     ASSIGNMENTS,
     DATA,
@@ -92,14 +92,32 @@ class Listing:
 _Entry = tuple[str, bool, int, int]
 
 
-class Landing:
-    """Reads landing. Open one in a `with` block."""
+Folders = dict[tuple[str, ...], set[_Entry]]
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.uri = store.landing
-        local = store.files.local(store.uri)
+
+def by_folder(files: Iterable[tuple[str, int, int]]) -> Folders:
+    """The entries of every folder, down to those of hosts, from the path, bytes and time of each file. Pure."""
+    found: Folders = {(): set()}
+    for path, size, modified in files:
+        *above, name = path.split("/", 4)
+        for depth, folder in enumerate(above):
+            found.setdefault(tuple(above[:depth]), set()).add((folder, True, 0, 0))
+        found.setdefault(tuple(above), set()).add((name, False, size, modified))
+    return found
+
+
+class Landing:
+    """Reads landing. Open one in a `with` block. `files`: for what is not a mounted path."""
+
+    def __init__(self, store: str, files: Files | None = None) -> None:
+        self._remote: Any = files
+        self.uri = f"{store}/{LANDING}"
+        local = Files.local(store)
         self._tree = StoreTree(local) if local is not None else None
+
+    @property
+    def is_mounted(self) -> bool:
+        return self._tree is not None
 
     def __enter__(self) -> Landing:
         return self
@@ -111,6 +129,11 @@ class Landing:
     def listed(self, only: date | None = None) -> Listing:
         """Everything in landing (of one date). Raises what the file system does if landing itself is unreadable."""
         listing = Listing()
+        self._below: Folders | None = None
+        if self._tree is None:
+            # Where not all of it can be read: folder by folder.
+            with suppress(Py4JError):
+                self._below = by_folder(self._remote.below(self.uri))
         for cluster in self._folders(listing, [], is_plain):
             for name in self._folders(listing, [cluster], lambda n: as_date(n) is not None):
                 day = as_date(name)
@@ -126,8 +149,8 @@ class Landing:
     def _entries(self, names: list[str]) -> Iterator[tuple[_Entry, str | None]]:
         """Entries, each with the reason why it is not a usable directory or file (a symlink, a FIFO)."""
         if self._tree is None:
-            uri = "/".join([self._store.landing, *names])
-            for entry in self._store.files.statuses(uri):
+            found = self._remote.statuses("/".join([self.uri, *names])) if self._below is None else self._below[*names]
+            for entry in sorted(found):
                 yield entry, None
             return
         for name, seen in self._tree.entries([LANDING, *names]):
@@ -181,17 +204,39 @@ class Landing:
             with self._tree.open_file([LANDING, *names]) as file:
                 yield file
             return
-        with _Remote(self._store, "/".join([self._store.landing, *names])) as remote:
+        known = landed.data if suffix == DATA else landed.manifest
+        uri = "/".join([self.uri, *names])
+        with _Remote(self._remote, uri, known.bytes if known is not None else None) as remote:
             yield remote  # type: ignore[misc]
 
-    def remove(self, landed: Landed) -> None:
-        """Removes a data file and its manifest, the manifest first: data without one does not count as arrived."""
-        names = [landed.cluster_id, landed.day.isoformat(), landed.place]
+    def write(self, uri: str, content: bytes) -> None:
+        """Writes what Spark is to read, in a place of ours. Raises OSError, Py4JError."""
+        if (local := Files.local(uri)) is not None:
+            write_local(local, content, durable=False)
+        else:
+            self._remote.write_in_place(uri, content)
+
+    def remove(self, landed: list[Landed]) -> dict[str, str]:
+        """Removes data files and their manifests, these first: data without one does not count as arrived. Returns
+        why not, by file."""
+        kept: dict[str, str] = {}
         for suffix in (MANIFEST, DATA):
-            if self._tree is not None:
-                self._tree.remove_file([LANDING, *names, landed.stem + suffix])
-            else:
-                self._store.files.delete("/".join([self._store.landing, *names, landed.stem + suffix]))
+            paths = {each.file: each.file.removesuffix(DATA) + suffix for each in landed if each.file not in kept}
+            failed: dict[str, str] = {}
+            try:
+                if self._tree is None:
+                    failed = self._remote.delete_many(self.uri, list(paths.values()))
+            except Py4JError as error:
+                failed = dict.fromkeys(paths.values(), str(error).splitlines()[0])
+            for file, path in paths.items():
+                try:
+                    if self._tree is not None:
+                        self._tree.remove_file([LANDING, *path.split("/")])
+                except OSError as error:
+                    failed[path] = str(error).splitlines()[0]
+                if path in failed:
+                    kept[file] = failed[path]
+        return kept
 
     def remove_empty(self, folder: list[str]) -> None:
         """Removes a folder below landing if it is empty."""
@@ -202,12 +247,10 @@ class Landing:
 class _Remote:
     """A file on another file system, read through the JVM."""
 
-    def __init__(self, store: Store, uri: str) -> None:
-        jvm: Any = store.spark._jvm
-        self._utils = jvm.org.apache.commons.io.IOUtils
-        self._bytes = jvm.java.io.ByteArrayOutputStream
-        system, path = store.files._at(uri)
-        self._stream = system.open(path)
+    def __init__(self, files: Files, uri: str, size: int | None) -> None:
+        self._utils = files._jvm.org.apache.commons.io.IOUtils
+        self._bytes = files._jvm.java.io.ByteArrayOutputStream
+        self._stream = files.opened(uri, size)
 
     def __enter__(self) -> _Remote:
         return self

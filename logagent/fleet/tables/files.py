@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,13 @@ _CONDITIONAL = "fs.option.create.conditional.overwrite"
 def literal(path: str) -> str:
     """`path` for Spark's readers, which treat brackets, braces, stars and the like as patterns."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
+
+
+def write_local(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Writes a file whole, with its folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path, durable=durable) as file:
+        file.write(content)
 
 
 class Files:
@@ -66,6 +74,47 @@ class Files:
         if (local := self.local(uri)) is not None:
             return sorted(os.listdir(local)) if local.is_dir() else []
         return sorted(name for name, *_ in self.statuses(uri))
+
+    def paths(self, uri: str) -> list[str]:
+        """The files in the folders of a directory, as `folder/name`; on another file system those at any depth."""
+        if self.local(uri) is not None:
+            return [f"{folder}/{name}" for folder in self.names(uri) for name in self.names(f"{uri}/{folder}")]
+        return sorted(path for path, *_ in self.below(uri))
+
+    def below(self, uri: str) -> Iterator[tuple[str, int, int]]:
+        """`(path below it, bytes, modification time in ms)` of every file below a directory, in one listing: of object
+        stores a request for each thousand. None if it does not exist."""
+        system, path = self._at(uri)
+        found = system.listFiles(path, True) if system.exists(path) else None
+        while found is not None and found.hasNext():
+            each = found.next()
+            name = str(each.getPath().toString()).removeprefix(f"{uri}/")
+            yield name, int(each.getLen()), int(each.getModificationTime())
+
+    def delete_many(self, uri: str, paths: Sequence[str]) -> dict[str, str]:
+        """Removes files below a directory of another file system, in this order: of S3 by a request for each page of
+        them, which makes no folder markers. Returns why not, by path; one that is gone is removed."""
+        system, base = self._at(uri)
+        bulk, failed = system.createBulkDelete(base), dict[str, str]()
+        try:
+            size = int(bulk.pageSize())
+            for start in range(0, len(paths), size):
+                page = self._jvm.java.util.ArrayList()
+                for path in paths[start : start + size]:
+                    page.add(self._at(f"{uri}/{path}")[1])
+                for each in bulk.bulkDelete(page):
+                    failed[str(each.getKey().toString()).removeprefix(f"{uri}/")] = str(each.getValue())
+        finally:
+            bulk.close()
+        return failed
+
+    def opened(self, uri: str, size: int | None) -> Any:
+        """A stream of the JVM of a whole file. `size`: its bytes, if known: an object store need not be asked."""
+        system, path = self._at(uri)
+        builder = system.openFile(path).opt("fs.option.openfile.read.policy", "whole-file")
+        if size is not None:
+            builder = builder.opt("fs.option.openfile.length", str(size))
+        return builder.build().get()
 
     def statuses(self, uri: str) -> list[tuple[str, bool, int, int]]:
         """`(name, is a directory, bytes, modification time in ms)` of the entries; empty if it does not exist."""
@@ -158,9 +207,7 @@ class Files:
     def write(self, uri: str, content: bytes, *, durable: bool = True) -> None:
         """Writes a file atomically, under a temporary name first."""
         if (local := self.local(uri)) is not None:
-            local.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(local, durable=durable) as file:
-                file.write(content)
+            write_local(local, content, durable=durable)
             return
         self._write(*self._at(uri + ".tmp"), content)
         self.move(uri + ".tmp", uri)
@@ -172,6 +219,10 @@ class Files:
                 stream.write(bytearray(content[start : start + (1 << 20)]))
         finally:
             stream.close()
+
+    def write_in_place(self, uri: str, content: bytes) -> None:
+        """Writes a file of another file system under its own name: nobody reads it before this returns."""
+        self._write(*self._at(uri), content)
 
     def prepend(self, source: str, head: bytes, target: str) -> None:
         """Writes `head` and the content of the file `source` to `target`, without reading it into memory."""

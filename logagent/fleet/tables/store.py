@@ -139,17 +139,21 @@ class Store:
     def _commits(self) -> dict[date, list[int]]:
         """Commit numbers of each date, highest first."""
         found: dict[date, list[int]] = {}
-        for name in self.files.names(f"{self.uri}/commits"):
-            day = as_date(name)
-            if day is not None:
-                stems = [n.removesuffix(".json") for n in self.files.names(f"{self.uri}/commits/{name}")]
-                numbers = sorted((int(s) for s in stems if re.fullmatch(r"[1-9][0-9]{0,8}", s)), reverse=True)
-                if numbers:
-                    found[day] = numbers
-        return found
+        for path in self.files.paths(f"{self.uri}/commits"):
+            folder, _, name = path.partition("/")
+            day, number = as_date(folder), name.removesuffix(".json")
+            if day is not None and re.fullmatch(r"[1-9][0-9]{0,8}", number):
+                found.setdefault(day, []).append(int(number))
+        return {day: sorted(numbers, reverse=True) for day, numbers in found.items()}
+
+    @cached_property
+    def _parsed(self) -> dict[tuple[date, int], Commit]:
+        """The commits that were read: none is ever overwritten."""
+        return {}
 
     def refresh(self) -> None:
-        """Lists the commits again."""
+        """Lists and reads the commits again."""
+        self.__dict__.pop("_parsed", None)
         self.__dict__.pop("_commits", None)
 
     def commit_of(self, day: date, number: int | None = None) -> Commit | None:
@@ -175,7 +179,7 @@ class Store:
         uri = f"{self.uri}/commits/{commit.day}/{commit.number}.json"
         if not self.files.create_new(uri, json.dumps(commit.document()).encode() + b"\n"):
             raise Busy(f"another ingest has committed {commit.day} meanwhile", hint="run `logagent fleet ingest` again")
-        self.refresh()
+        self.__dict__.pop("_commits", None)
 
     def next_number(self, day: date) -> int:
         return max(self._commits.get(day, []), default=0) + 1

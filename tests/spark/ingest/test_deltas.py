@@ -14,7 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
+from logagent.fleet.ingest import check as module
 from logagent.fleet.ingest.dates import ingest_dates, trim_landing
+from logagent.fleet.ingest.landing import Landing
 from logagent.fleet.tables.store import Store
 from logagent.store.landing_files import manifest_of
 from tests.fleets.corruptions import corrupt
@@ -125,6 +127,39 @@ def test_a_host_whose_base_is_not_there_or_lies_is_unknown_and_has_lost_nothing(
     # The changed base of 6 is a complete snapshot of its own: an hour older, and counted as that.
     hosts = [row for row in zoo.told.rows("usage_hosts") if row["cluster_id"] == cluster]
     assert {row["snapshot_id"] for row in hosts if row["node_id"] == 6} == {"110000-6"}
+
+
+def test_executors_read_hosts_as_the_driver_does(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every host of every story: the same files, reasons, log dirs, bad rows and bytes for Spark. The driver reads
+    them itself where executors have no Python, and says so."""
+    store = zoo.told.store
+    context = store.spark.sparkContext
+    found, read, said = [], module.read_host, list[str]()
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the driver reads a host")
+
+    for few, reader, python in ((1000, read, None), (0, refuse, None), (0, read, "/no/python")):
+        monkeypatch.setattr(module, "FEW_HOSTS", few)
+        monkeypatch.setattr(module, "read_host", reader)
+        monkeypatch.setattr(context, "pythonExec", python or context.pythonExec)
+        run = store.new_run()
+        with Landing(store.uri, store.files) as landing:
+            checked = module.check(run, landing, landing.listed(), DAY, None, said.append)
+        aside = Path(checked.aside.removeprefix("file:"))
+        wholes = {str(path.relative_to(aside)): path.read_bytes() for path in aside.rglob("*.jsonl.gz")}
+        run.drop()
+        records = sorted(map(str, checked.records))
+        reads = [e["read_from"].replace(run.name, "") for e in checked.chosen("snapshot")]
+        kept = checked.log_dirs, checked.brokers, records, module.quarantine(checked), wholes, reads
+        found.append((checked.files(), *kept))
+    assert len(found[0][5]) > 3
+    assert {e["status"] for e in found[0][0]} == {"taken", "superseded", "rejected", "waiting"}
+    for each in zip(*found, strict=True):
+        assert each[0] == each[1] == each[2]
+    assert len(said) == 1
+    assert "the executors cannot read" in said[0]
+    assert "No such file" in said[0]
 
 
 def _rewrite(data: Path, change: Any) -> None:

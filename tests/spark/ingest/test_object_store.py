@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,8 @@ from tests import object_servers
 from tests.fleets.planted import generate
 from tests.long_form import long_form
 from tests.object_servers import BUCKET
+from tests.spark.conftest import DAY
+from tests.spark.hand_made import AT, Kafka
 
 AWS_SDK = "2.35.4"
 """What hadoop-aws 3.5.0 was built with. Its `bundle` has every service of AWS and 600 MB; these are what S3A uses."""
@@ -114,3 +119,93 @@ def _ingest_again(server: dict[str, str], day: str) -> bool:
         assert "another ingest" in str(error)
         return False
     return True
+
+
+HOSTS = 50
+STEPS = """
+import sys, urllib.request
+from datetime import date
+from logagent.fleet.ingest.check import check
+from logagent.fleet.ingest.landing import Landing
+from logagent.fleet.spark_session import build_session
+from logagent.fleet.tables.store import Store
+conf = dict(word.split("=", 1) for word in sys.argv[4:])
+spark = build_session(master="local[2]", conf=conf, small=True)
+store = Store.open(spark, sys.argv[1])
+run = store.new_run()
+def step(name):
+    try:
+        urllib.request.urlopen(f"{sys.argv[2]}/{name}").close()
+    except OSError:
+        pass
+with Landing(store.uri, store.files) as landing:
+    step("list")
+    listing = landing.listed()
+    step("read")
+    day = date.fromisoformat(sys.argv[3])
+    found = check(run, landing, listing, day, None)
+    taken = sum(entry["status"] == "taken" for entry in found.entries)
+    step("remove")
+    kept = landing.remove(listing.landed[day])
+    step("end")
+print(taken, len(kept))
+spark.stop()
+"""
+"""What `ingest` does with landing, one step after the other."""
+
+
+def test_requests_for_what_agents_have_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most three for each object that is new, its snapshots made whole and written for Spark; one for each thousand
+    that are listed, also of other dates; some for all that is removed, and no folder markers stay."""
+    seen: list[str] = []
+    with object_servers.forwarded(tmp_path / "s3", seen) as server:
+        for name, value in server.items():
+            monkeypatch.setenv(name, value)
+        init_store(STORE)
+        for number in range(3):
+            _publish_night(tmp_path / f"night-{number}", DAY + timedelta(days=number))
+        before = _objects()
+        command = [sys.executable, "-c", STEPS, STORE, server["AWS_ENDPOINT_URL"], str(DAY)]
+        command += connector(server["AWS_ENDPOINT_URL"])[1::2]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **server}, timeout=900)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout.split() == [str(HOSTS + 1), "0"]
+        steps = [seen.index(f"GET /{name}") for name in ("list", "read", "remove", "end")]
+        listing, reading, removing = (seen[first + 1 : last] for first, last in pairwise(steps))
+        new = HOSTS * 4 + 2
+        # The two more are those that ask whether there is a landing.
+        assert len(listing) <= 3 * new // 1000 + 1 + 2, _summed_up(listing)
+        assert len(reading) <= 3 * new, _summed_up(reading)
+        assert len(removing) <= 2 * (new // 250 + 1), _summed_up(removing)
+        gone = {path for path in before if path.startswith("landing/") and f"/{DAY}/" in path}
+        assert len(gone) == new
+        left = {path for path in _objects() if not path.startswith("runs/")}
+        assert left == before - gone
+
+
+def _publish_night(folder: Path, day: date) -> None:
+    """A base and a delta of each host."""
+    kafka = Kafka(folder, "fleet")
+    at = datetime.combine(day, AT.timetz())
+    kafka.topic("orders", *([1 + n % HOSTS] for n in range(HOSTS)))
+    kafka.assignments(at=at, brokers=tuple(range(1, HOSTS + 1)))
+    for node in range(1, HOSTS + 1):
+        rows = kafka.replicas_of(node)
+        base = kafka.hourly(node, rows, at=at - timedelta(hours=1))
+        kafka.hourly(node, [row | {"bytes": row["bytes"] + 1} for row in rows], at=at, base=base)
+    with open_store(STORE) as store:
+        for path in sorted(folder.rglob("*.gz")) + sorted(folder.rglob("*.manifest.json")):
+            with path.open("rb") as file:
+                store.put(path.relative_to(folder).parts, file)
+
+
+def _objects() -> set[str]:
+    with open_store(STORE) as store:
+        listed = [each["path"] for page in store._obstore.list(store._store) for each in page]  # type: ignore[attr-defined]
+    return {path.removeprefix("fleet/") for path in listed}
+
+
+def _summed_up(requests: list[str]) -> str:
+    """Requests by method and by where in the store."""
+    places = Counter(re.sub(r"[0-9a-f]{12,}|\d+|prefix=|[?](?!list).*", "*", one) for one in requests)
+    return "\n".join(f"{count} {place}" for place, count in [*places.most_common(40), ("in all", len(requests))])

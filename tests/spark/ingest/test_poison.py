@@ -513,14 +513,14 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
             folder.chmod(folder.stat().st_mode | 0o055)
     (tmp_path / "landing" / kafka.cluster_id / str(DAY) / "2").chmod(0o700)
     store: Any = SimpleNamespace(uri=f"file:{tmp_path}", landing=f"file:{tmp_path}/landing", files=Files)
-    run: Any = None
+    run: Any = SimpleNamespace(uri="file:/not-written")
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.setgid(4001)
             os.setuid(4001)
-            with Landing(store) as landing:
+            with Landing(store.uri, store.files) as landing:
                 checked = check(run, landing, landing.listed(), DAY, None)
             rows = [(e["node_id"], e["status"], e["reason"], e["detail"]) for e in checked.entries]
             os.write(writer, json.dumps(sorted(rows, key=str)).encode())

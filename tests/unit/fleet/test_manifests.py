@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logagent.base.times import FIRST_MS, LAST_MS
-from logagent.fleet.ingest.landing import millis
+from logagent.fleet.ingest.landing import by_folder, millis
 
 
 @pytest.mark.parametrize("said, understood", [
@@ -17,3 +17,15 @@ from logagent.fleet.ingest.landing import millis
 ])  # fmt: skip
 def test_times_are_of_the_years_1_to_9999(said: object, understood: int | None) -> None:
     assert millis(said) == understood
+
+
+def test_one_listing_of_an_object_store_has_the_folders_that_a_mounted_one_has() -> None:
+    """Whatever else has been put there: names without an end, objects below a host's folder, an object named as one."""
+    day = "c/2025-03-10"
+    paths = [f"{day}/1/a.jsonl.gz", f"{day}/1/a.manifest.json", f"{day}/1/x/y/z", f"{day}/10/b", f"{day}/1", "c//", "d"]
+    found = by_folder((path, 5, 7) for path in paths)
+    assert found[()] == {("c", True, 0, 0), ("d", False, 5, 7)}
+    assert found["c",] == {("2025-03-10", True, 0, 0), ("", True, 0, 0)}
+    assert found["c", "2025-03-10"] == {("1", True, 0, 0), ("1", False, 5, 7), ("10", True, 0, 0)}
+    here = {("a.jsonl.gz", False, 5, 7), ("a.manifest.json", False, 5, 7), ("x", True, 0, 0)}
+    assert found["c", "2025-03-10", "1"] == here
