@@ -84,6 +84,7 @@ LONG = {
     "tests/disk/cli/test_hostile_files.py": Long(
         "each command that reads a file, and each thing in place of every one, not only of one of its kind"
     ),
+    "tests/disk/cli/test_one_voice.py": Long("60 drawn disks instead of 4"),
     "tests/disk/deletion/controller/test_deletions.py": Long("50,000 files of junk instead of 1,000", 0.6),
     "tests/disk/deletion/controller/test_hosts_without_a_key.py": Long("five times as much junk", 0.5),
     "tests/disk/base/files/test_whole_file.py": Long("EIO beside ENOSPC and kills", 0.2),

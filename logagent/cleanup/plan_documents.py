@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from logagent.base.console.render import human_bytes
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from logagent.cleanup.commands.documents import HistoryEntry, MoveDoc, QueueDoc
     from logagent.cleanup.state.journal import Entry
     from logagent.verdict.duplicates import Move
+    from logagent.verdict.facts import LogDirFacts
 
 
 def move_row(move: Move) -> MoveDoc:
@@ -40,13 +41,17 @@ def move_in_words(move: Move, holder: HolderState) -> str:
     return f"{says}; it goes on when the broker runs" if holder is HolderState.FREE else says
 
 
-def queue_document(queue: Sequence[QueueEntry], moves: Sequence[Move], now_ms: int, delay_ms: int) -> QueueDoc:
-    """`logagent.queue/1`. An entry that is already due has a positive `overdue_seconds`, the others a negative one."""
+def queue_document(
+    queue: Sequence[QueueEntry], moves: Sequence[Move], now_ms: int, delay_ms: int, log_dirs: Mapping[str, LogDirFacts]
+) -> QueueDoc:
+    """`logagent.queue/1`, in the order of `queue`. An entry that is already due has a positive `overdue_seconds`, the
+    others a negative one. `log_dirs`: who holds them, and removes what is marked there."""
+    dated = [(e, e.goes_at_ms(log_dirs.get(e.dir.log_dir))) for e in queue]
     return {
         "schema": "logagent.queue/1",
         "at": rfc3339(now_ms),
         "delay_ms": delay_ms,
-        "next_due_at": rfc3339(queue[0].due_at_ms) if queue else None,
+        "next_due_at": rfc3339_or_none(min((goes_at for _, goes_at in dated), default=None)),
         "entries": [
             {
                 "log_dir": e.dir.log_dir,
@@ -57,13 +62,13 @@ def queue_document(queue: Sequence[QueueEntry], moves: Sequence[Move], now_ms: i
                 "bytes": e.dir.bytes,
                 "allocated": e.dir.allocated,
                 "marked_at": rfc3339(e.marked_at_ms),
-                "due_at": rfc3339(e.due_at_ms),
-                "overdue_seconds": (now_ms - e.due_at_ms) / 1000,
+                "due_at": rfc3339(goes_at),
+                "overdue_seconds": (now_ms - goes_at) / 1000,
                 "attempts": e.attempts.count if e.attempts is not None else 0,
                 "last_error": e.attempts.last_error if e.attempts is not None else None,
                 "owner": e.owner,
             }
-            for e in queue
+            for e, goes_at in dated
         ],
         "moves": [move_row(move) for move in moves],
     }

@@ -60,7 +60,8 @@ def explain(
     Without arguments: each file system that has log dirs, the fullest first, and what else takes space there, other
     brokers' log dirs included (searched for at most 10 seconds). A NAME is a directory in a log dir, a topic with or
     without its partition, or a path. This host's disks are read: log dirs, server.properties, the metadata log. Its
-    running broker is asked which settings are in force (for at most 2 seconds; not with --offline).
+    running broker is asked which settings are in force (for at most 2 seconds), and the cluster whose each directory
+    is (for at most 10): not with --offline.
 
     --what-if retention.ms=3d says of each topic (or of TOPIC) and log dir what would go then, how much and when, and
     what would stay all the same, and why. It changes nothing: it prints the kafka-configs.sh line that would.

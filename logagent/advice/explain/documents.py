@@ -79,8 +79,8 @@ class ExplainedDirDoc(TypedDict):
 @strict
 class ReasonSumDoc(TypedDict):
     """The bytes of a file system that stay for one reason, by one setting. `allocated` may be negative for
-    `unexplained`. `first`: null also where it differs between directories. `largest`: the path of the directory that
-    has most of them."""
+    `unexplained`. `first`: null also where it differs between directories. `largest`: the path of the directory, or
+    of the file that Kafka did not write, that has most of them."""
 
     reason: RetentionReason
     bytes: Size

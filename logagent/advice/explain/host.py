@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -26,8 +26,18 @@ from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, REPLICATION
 from logagent.base.errors import ConfigError, LogAgentError
 from logagent.base.records import DirKey, Health, Kind, PartitionDir, TopicPartition, Verdict
 from logagent.base.times import rfc3339, rfc3339_or_none
-from logagent.cleanup.plan.queue import full_topic, marked_at_ms
-from logagent.cleanup.session.of_command import note_health, session_of, take_inventory, unusable_assignments_file
+from logagent.cleanup.plan.plan import Proposal, Refusal, Waiting, next_steps
+from logagent.cleanup.plan.queue import full_topic
+from logagent.cleanup.rescue.plan_rescue import plain_files
+from logagent.cleanup.session.of_command import (
+    NETWORK_SECONDS,
+    note_health,
+    read_assignments,
+    say_where_they_end,
+    session_of,
+    take_inventory,
+)
+from logagent.cleanup.session.plan_cleanup import plan_cleanup
 from logagent.cleanup.session.session import Session
 from logagent.disk.log_dir import OPEN_CHILD, OpenLogDir
 from logagent.disk.scan import OTHER_KINDS
@@ -54,7 +64,6 @@ from logagent.kafka.retention.settings import (
     NotConsidered,
 )
 from logagent.verdict.facts import Facts, LogDirFacts, Ruling
-from logagent.verdict.marks import Mark
 
 if TYPE_CHECKING:
     from logagent.advice.explain.documents import (
@@ -173,10 +182,10 @@ class Explainer:
     facts: Facts
     layers: Layers
     _topics: dict[str, TopicSettings] = field(default_factory=dict)
-    _marks: Mapping[DirKey, Mark] = field(init=False)
-    _due: Mapping[DirKey, int] = field(init=False)
     _futures: Mapping[tuple[str | None, int | None], PartitionDir] = field(init=False)
     _sources: Mapping[tuple[str | None, int | None], PartitionDir] = field(init=False)
+    _steps: Mapping[DirKey, Proposal | Refusal | Waiting] = field(init=False)
+    _by_broker: Mapping[DirKey, int] = field(init=False)
 
     def __post_init__(self) -> None:
         # A future replica is of the current one in another log dir, which a broker looks up by its name, too.
@@ -184,8 +193,9 @@ class Explainer:
         currents = (d for d in self.session.dirs if d.kind is Kind.CURRENT)
         self._sources = {where: d for d in currents if (where := (d.topic, d.partition)) in self._futures}
         # Before anything runs in a thread of a disk: the journal belongs to this one.
-        self._marks = self.session.recalled.marks
-        self._due = {entry.dir.key: entry.due_at_ms for entry in self.session.planner(self.facts).queue()}
+        self._steps = next_steps(plan_cleanup(self.session, self.facts))
+        there, queue = self.facts.log_dirs, self.session.planner(self.facts).queue()
+        self._by_broker = {e.dir.key: e.goes_at_ms(there.get(e.dir.log_dir)) for e in queue}
 
     def waits_for(self, where: LogDirFacts) -> str | None:
         """What must happen before anything goes from this log dir, in words; None if its broker deletes now."""
@@ -218,6 +228,7 @@ class Explainer:
         sums = {path: answer for path, answer in answers.items() if not isinstance(answer, LogAgentError)}
         ledgers = ledgers_of(self.facts.log_dirs, session.inventory.by_log_dir)
         by_device: dict[int, FileSystem] = {}
+        files = plain_files(session)
         for path, ledger in ledgers.items():
             device, where = opened[path].identity.device if path in opened else -1, self.facts.log_dirs[path]
             if device < 0 or path not in sums:
@@ -227,7 +238,7 @@ class Explainer:
             )
             fs.log_dirs.append(path)
             fs.sums += sums[path].values()
-            fs.sums += self._beside(path, by_log_dir[path], where)
+            fs.sums += self._beside(path, by_log_dir[path], where, [f for f in files if f[0].log_dir == path])
         found = search.results() if search is not None else {}
         for fs in by_device.values():
             fs.outside = found.get(fs.device)
@@ -238,11 +249,14 @@ class Explainer:
             fs.sums.sort(key=lambda s: -s.allocated)
         return sorted(by_device.values(), key=lambda fs: (-fs.used, fs.log_dirs))
 
-    def _beside(self, path: str, dirs: Sequence[PartitionDir], where: LogDirFacts) -> Iterator[Sum]:
-        """What is beside the directories in a log dir."""
+    def _beside(
+        self, path: str, dirs: Sequence[PartitionDir], where: LogDirFacts, strange: Sequence[tuple[DirKey, int]]
+    ) -> Iterator[Sum]:
+        """What is beside the directories in a log dir. `strange`: files that Kafka did not write."""
         other = self.session.inventory.by_log_dir[path].other_allocated
         files = other - sum(d.allocated for d in dirs if d.kind in OTHER_KINDS)
-        yield Sum(RetentionReason.LOG_DIR_FILES, None, None, 0, files)
+        largest, size = max(strange, key=lambda file: file[1], default=(None, -1))
+        yield Sum(RetentionReason.LOG_DIR_FILES, None, None, 0, files, largest=largest, largest_bytes=size)
         if where.open_removed_bytes:
             first = "the processes that have them open close them"
             yield Sum(RetentionReason.OPEN_REMOVED, None, first, 0, where.open_removed_bytes)
@@ -387,11 +401,10 @@ class Explainer:
         """A directory that goes, or stays, as a whole."""
         at_ms: int | None = None
         if d.kind is Kind.DELETE:
-            reason, first, at_ms = RetentionReason.MARKED, None, self._due.get(d.key)
+            reason, (at_ms, first) = RetentionReason.MARKED, self._goes(d, None)
         elif d.kind is Kind.STRAY:
-            marked = marked_at_ms(d, self._marks.get(d.key), self.session.recalled.corrected)
-            at_ms = marked + self.session.settings.cleanup.stray_retention
-            reason, first = RetentionReason.STRAY, "logagent cleanup removes it (a broker never does)"
+            reason = RetentionReason.STRAY
+            at_ms, first = self._goes(d, "logagent cleanup removes it (a broker never does)")
         elif d.kind is Kind.FUTURE:
             reason, source = RetentionReason.MOVE, self._sources.get((d.topic, d.partition))
             there = human_bytes(d.segment_bytes)
@@ -405,10 +418,23 @@ class Explainer:
         elif d.kind is Kind.INVALID:
             reason, first = RetentionReason.NOT_A_LOG, "somebody moves it away"
         else:
-            reason, first = RetentionReason.ORPHAN, "logagent cleanup sets it aside"
-            if ruling is not None and ruling.reason is not None:
-                first = f"{first} ({ruling.reason})"
+            why = f" ({ruling.reason})" if ruling is not None and ruling.reason is not None else ""
+            reason = RetentionReason.ORPHAN
+            at_ms, first = self._goes(d, f"logagent cleanup sets it aside{why}")
         return Group(reason, d.bytes, d.allocated, d.segments, d.first_offset, at_ms, at_ms, None, first)
+
+    def _goes(self, d: PartitionDir, first: str | None) -> tuple[int | None, str | None]:
+        """When the plan of `cleanup` lets it go, and what must happen before (`first`, if nothing else)."""
+        match self._steps.get(d.key):
+            case Proposal() as p:
+                return p.due_at_ms, first
+            case Waiting() as w:
+                return w.until_ms, first if w.until_ms is not None else f"cleanup no longer waits: {w.reason}"
+            case Refusal(guard="window") if d.key in self._by_broker:
+                return self._by_broker[d.key], first
+            case Refusal() as r:
+                return None, f"cleanup no longer refuses it: {r.fact} ({r.guard})"
+        return None, first
 
 
 def _or_unread(answer: list[Explained] | LogAgentError | None, dirs: Sequence[PartitionDir]) -> list[Explained]:
@@ -474,13 +500,15 @@ def explain_host(
             show_names(parsed)
         return
     with session_of(call) as session:
-        # What this host's disks say; its running broker is asked for its settings alone.
-        session.read_assignments(tuple(s for s in session.settings.assignments.sources if s != "admin"))
-        if (unusable := unusable_assignments_file(session, call)) is not None:
-            raise unusable
-        session.ask_leaders = False
+        session.ask_leaders = not offline
+        if offline:
+            sources = tuple(s for s in session.settings.assignments.sources if s != "admin")
+            session.settings = replace(
+                session.settings, assignments=replace(session.settings.assignments, sources=sources)
+            )
+        read_assignments(session, call, quiet=True, seconds=NETWORK_SECONDS)
         take_inventory(session, call)
-        facts = session.facts(to_plan=False, ask_broker=False)
+        facts = session.facts(ask_broker=not offline)
         note_health(call, facts)
         _say_what_is_not_known(call, session)
         layers, not_in_force = session.layers_in_force(facts, ask=not offline)
@@ -530,10 +558,8 @@ def _say_what_is_not_known(call: Call, session: Session) -> None:
             "the settings of topics are not known here (no metadata log that is ours was read): the broker's defaults "
             "are taken for them, and a topic may have others"
         )
-    if (note := session.assignments.ends_at_stop) is not None:
-        call.say(note, folded=True)
-        call.say("  hint: logagent scan asks the other brokers what came after")
-    elif layers.as_of_ms is not None:
+    say_where_they_end(session, call)
+    if session.assignments.ends_at_stop is None and layers.as_of_ms is not None:
         call.detail(f"the settings of topics are those of {rfc3339(layers.as_of_ms)}, when the metadata log here ends")
 
 

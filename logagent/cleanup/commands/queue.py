@@ -42,12 +42,13 @@ def queue(call: Call) -> None:
         note_health(call, facts)
         if session.journal_problem is not None:
             call.say(f"times and names may be missing: {session.journal_problem.fact}")
-        entries = session.queue()
+        holders = facts.log_dirs
+        entries = sorted(session.queue(), key=lambda e: e.goes_at_ms(holders.get(e.dir.log_dir)))
         delay = session.file_delete_delay_ms()
         grace = session.settings.cleanup.leftover_grace
         now = session.clock.now_ms()
     if call.json:
-        dump(queue_document(entries, moves, now, delay))
+        dump(queue_document(entries, moves, now, delay, holders))
         return
     for move in moves[:MOST_MOVES]:
         call.say(move_in_words(move, facts.log_dirs[move.future.log_dir].holder.state))
@@ -56,7 +57,7 @@ def queue(call: Call) -> None:
     if not entries:
         call.say("nothing is marked for deletion")
         return
-    rows = [_row(e, now) for e in entries]
+    rows = [_row(e, e.goes_at_ms(holders.get(e.dir.log_dir)), now) for e in entries]
     columns = [("directory", "dir"), ("topic", "left?"), ("allocated", "right"), ("size", "right?")]
     columns += [("marked at", "left?"), ("due", "left")]
     columns += [("marked by", "left?"), ("failed attempts", "text")]
@@ -68,14 +69,14 @@ def queue(call: Call) -> None:
     call.say(_closing([e for e in entries if e.dir.log_dir not in held], len(entries), now))
 
 
-def _row(e: QueueEntry, now_ms: int) -> list[str]:
+def _row(e: QueueEntry, goes_at_ms: int, now_ms: int) -> list[str]:
     return [
         f"{e.dir.log_dir}/{e.dir.name}",
         e.full_topic or f"{e.dir.topic}…",
         human_bytes(e.dir.allocated),
         human_bytes(e.dir.bytes),
         human_time(e.marked_at_ms),
-        "now" if e.due_at_ms <= now_ms else f"in {human_ms(e.due_at_ms - now_ms)}",
+        "now" if goes_at_ms <= now_ms else f"in {human_ms(goes_at_ms - now_ms)}",
         e.owner,
         f"{e.attempts.count}: {e.attempts.last_error}" if e.attempts is not None else "",
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from logagent.base.claims import Claim
@@ -28,7 +29,7 @@ from logagent.cleanup.plan.queue import (
     marked_at_ms,
     removal_has_started,
 )
-from logagent.verdict.facts import Facts, Ruling
+from logagent.verdict.facts import Facts, LogDirFacts, Ruling
 from logagent.verdict.marks import Mark
 from logagent.verdict.sightings import Sighting, of_directory
 
@@ -100,7 +101,11 @@ def what_is_due(known: Candidates, facts: Facts, new_uuid: NewUuid, *, waits_ove
     if waits_over:
         now_ms, retention_ms, ages = _WAITS_OVER_MS, 0, AT_ONCE
     kept, queue = kept_while_offline(known.queue, facts)
-    parts = [removals(queue, now_ms), strays(known, retention_ms, now_ms), orphans(known, ages, facts, new_uuid)]
+    parts = [
+        removals(queue, now_ms, facts.log_dirs),
+        strays(known, retention_ms, now_ms),
+        orphans(known, ages, facts, new_uuid),
+    ]
     if known.doubt is not None and not waits_over:
         parts = [
             DuePart([], [*_held_back(part.due, "clock", known.doubt, Claim.CLOCK), *part.waiting]) for part in parts
@@ -116,8 +121,10 @@ def until_counted(marked: DuePart, facts: Facts) -> DuePart:
     return DuePart([p for p in marked.due if p not in new], waiting)
 
 
-def removals(queue: Iterable[QueueEntry], now_ms: int) -> DuePart:
-    """Marked directories: those that are due, oldest first, and those that wait."""
+def removals(
+    queue: Iterable[QueueEntry], now_ms: int, log_dirs: Mapping[str, LogDirFacts] = MappingProxyType({})
+) -> DuePart:
+    """Marked directories: those that are due, oldest first, and those that wait, beside a running broker for that."""
     proposals: list[Proposal] = []
     waiting: list[Waiting] = []
     for entry in queue:
@@ -137,6 +144,9 @@ def removals(queue: Iterable[QueueEntry], now_ms: int) -> DuePart:
             )
         else:
             rule, why = _after(entry.attempts) if entry.attempts else ("file.delete.delay.ms", None)
+            goes_at = entry.goes_at_ms(log_dirs.get(entry.dir.log_dir))
+            if goes_at != entry.due_at_ms:
+                rule, ready_at, why = "file.delete.delay.ms", goes_at, "the running broker removes it"
             waiting.append(_waits(entry.dir, ActionKind.REMOVE, rule, ready_at, why=why, claim=Claim.KEPT))
     return DuePart(proposals, waiting)
 

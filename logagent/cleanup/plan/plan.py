@@ -300,29 +300,28 @@ class Reclaim:
         return said | {"obstacle": self.obstacle, "obstacle_detail": detail}
 
 
+def next_steps(plan: Plan) -> dict[DirKey, Proposal | Refusal | Waiting]:
+    """What the plan says of each directory that it names: what is done, why that is refused, or what it waits for."""
+    found: dict[DirKey, Proposal | Refusal | Waiting] = {w.key: w for w in plan.waiting}
+    found |= {r.key: r for r in plan.refusals if r.name}
+    return found | {p.key: p for p in plan.actions}
+
+
 def reclaims(plan: Plan) -> dict[DirKey, Reclaim]:
     """By (log dir, name), for every directory that `plan` names."""
     found: dict[DirKey, Reclaim] = {}
-    for w in plan.waiting:
-        if w.until_ms is not None:
-            window: Window | None = "later"
-        else:
-            window = _OPENS.get(w.rule)
-        found[w.key] = Reclaim(window, w.until_ms, w.rule, detail=w.reason if w.reason != w.rule else None)
-    for refusal in plan.refusals:
-        if refusal.name:
-            key = refusal.key
-            found[key] = _refused(refusal, plan.strays.get(key))
-    for p in plan.actions:
-        key = p.dir.key
+    for key, step in next_steps(plan).items():
         ruling = plan.strays.get(key)
         covered = ruling.covered if ruling is not None else None
-        if plan.needs_approval is not None and not p.approved:
-            found[key] = Reclaim("approval", p.due_at_ms, plan.needs_approval.guard, covered)
-        else:
-            found[key] = Reclaim("now", p.due_at_ms, None, covered)
+        match step:
+            case Waiting():
+                window: Window | None = "later" if step.until_ms is not None else _OPENS.get(step.rule)
+                detail = step.reason if step.reason != step.rule else None
+                found[key] = Reclaim(window, step.until_ms, step.rule, detail=detail)
+            case Refusal():
+                found[key] = Reclaim(_OPENS.get(step.guard), None, step.guard, covered)
+            case Proposal():
+                stop = plan.needs_approval if not step.approved else None
+                window, guard = ("now", None) if stop is None else ("approval", stop.guard)
+                found[key] = Reclaim(window, step.due_at_ms, guard, covered)
     return found
-
-
-def _refused(refusal: Refusal, ruling: StrayRuling | None) -> Reclaim:
-    return Reclaim(_OPENS.get(refusal.guard), None, refusal.guard, ruling.covered if ruling is not None else None)

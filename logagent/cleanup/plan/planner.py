@@ -45,13 +45,14 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class Planner:
     """`dirs`: the inventory; `recalled`: what the journal says of it; `evidence`: whose each directory is, and what
-    else the guards decide on. `delay_ms`: `file.delete.delay.ms`; the other figures are those of `cleanup.*`. `spared`:
-    log dirs that are left out."""
+    else the guards decide on. `delay_ms`: `file.delete.delay.ms`, `broker_delay_ms`: the broker's own; the other
+    figures are those of `cleanup.*`. `spared`: log dirs that are left out."""
 
     dirs: Sequence[PartitionDir]
     recalled: Recalled
     evidence: Facts
     delay_ms: int
+    broker_delay_ms: int
     leftover_grace_ms: int
     retention_ms: int
     sightings: int
@@ -63,8 +64,13 @@ class Planner:
 
     def queue(self) -> list[QueueEntry]:
         """What is marked for deletion, in the order in which it falls due."""
-        grace_ms = self.leftover_grace_ms
-        return queue_of(self.dirs, self.recalled, delay_ms=self.delay_ms, leftover_grace_ms=grace_ms)
+        return queue_of(
+            self.dirs,
+            self.recalled,
+            delay_ms=self.delay_ms,
+            leftover_grace_ms=self.leftover_grace_ms,
+            broker_delay_ms=self.broker_delay_ms,
+        )
 
     def due(
         self,

@@ -23,9 +23,10 @@ from types import MappingProxyType
 from typing import Literal
 
 from logagent.base.reason import Reason
-from logagent.base.records import DirKey, Kind, PartitionDir
+from logagent.base.records import DirKey, Health, Kind, PartitionDir
 from logagent.base.times import DAY_MS
 from logagent.verdict.clock_doubt import ClockDoubt, ClockJump, corrected
+from logagent.verdict.facts import LogDirFacts
 from logagent.verdict.marks import Contents, Mark
 from logagent.verdict.sightings import Sighting
 
@@ -102,7 +103,8 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """A marked directory in the queue. Times in ms."""
+    """A marked directory in the queue. Times in ms. `due_at_ms`: when we remove it; `broker_delay_ms`: how long a
+    running broker keeps it."""
 
     dir: PartitionDir
     owner: Owner
@@ -112,6 +114,14 @@ class QueueEntry:
     approved: bool = False
     removal_started: bool = False
     attempts: Attempts | None = None
+    broker_delay_ms: int = 0
+
+    def goes_at_ms(self, where: LogDirFacts | None) -> int:
+        """When it is removed. Beside a running broker, by that: its own delay after it was marked, or after a start,
+        which queues everything that is marked anew (`LogManager.loadLog`)."""
+        if where is None or where.health is Health.OFFLINE or not where.holder.state.is_broker:
+            return self.due_at_ms
+        return max(self.marked_at_ms, where.holder.start_time_ms or 0) + self.broker_delay_ms
 
 
 def backoff_ms(attempts: int) -> int:
@@ -152,12 +162,13 @@ def build_queue(
     *,
     delay_ms: int,
     leftover_grace_ms: int,
+    broker_delay_ms: int | None = None,
     corrected: Corrected = as_written,
 ) -> list[QueueEntry]:
     """All marked directories in the order in which they fall due (then by time of marking, log dir and name).
 
     A removal that has started (`removal_has_started`) has waited its delay: it is due at once, except for the backoff
-    after a failure.
+    after a failure. `broker_delay_ms`: the broker's own, if ours differs.
     """
     entries = []
     for directory in marked:
@@ -179,6 +190,7 @@ def build_queue(
                 approved=mark is not None and mark.approved,
                 removal_started=started,
                 attempts=failed,
+                broker_delay_ms=delay_ms if broker_delay_ms is None else broker_delay_ms,
             )
         )
     entries.sort(key=lambda e: (e.due_at_ms, e.marked_at_ms, e.dir.log_dir, e.dir.name))
@@ -204,7 +216,7 @@ class Recalled:
 
 
 def queue_of(
-    dirs: Iterable[PartitionDir], recalled: Recalled, *, delay_ms: int, leftover_grace_ms: int
+    dirs: Iterable[PartitionDir], recalled: Recalled, *, delay_ms: int, leftover_grace_ms: int, broker_delay_ms: int
 ) -> list[QueueEntry]:
     """The queue of a whole inventory (`build_queue`)."""
     return build_queue(
@@ -214,6 +226,7 @@ def queue_of(
         recalled.removal_intents,
         delay_ms=delay_ms,
         leftover_grace_ms=leftover_grace_ms,
+        broker_delay_ms=broker_delay_ms,
         corrected=recalled.corrected,
     )
 

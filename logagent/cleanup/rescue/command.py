@@ -19,7 +19,6 @@ from logagent.base.records import DirKey, Health
 from logagent.base.sizes import Space
 from logagent.cleanup.plan.plan import Execution
 from logagent.cleanup.rescue.plan_rescue import (
-    LOCAL_SOURCES,
     carry_out_rescue,
     file_systems,
     free_room,
@@ -28,12 +27,14 @@ from logagent.cleanup.rescue.plan_rescue import (
 from logagent.cleanup.rescue.rules import BrokersPart, Rescue, RetentionAdvice
 from logagent.cleanup.run_plan import closing, plan_document, say_how_it_ends, set_status, show_refusals, show_waiting
 from logagent.cleanup.session.of_command import (
+    NETWORK_SECONDS,
     Progress,
     Stopper,
     note_health,
+    read_assignments,
+    say_where_they_end,
     session_of,
     take_inventory,
-    unusable_assignments_file,
 )
 from logagent.cleanup.session.session import Session
 from logagent.disk.wrong_user import needs_log_dirs
@@ -318,8 +319,8 @@ _FULL_BYTES = 16 << 20
 def rescue(call: Call, need: str | None, execute: bool, approve: str | None, include_internal: bool) -> None:
     """Show what can be freed on a full disk now, from safest to least safe, or (with --execute) free it.
 
-    Needs no network: what only a running cluster could prove counts as unknown, and stays. The cluster is asked only
-    where the metadata log here is older than assignments.max_age. --execute alone removes only
+    Works without a network, too: the cluster is asked for at most 10 s, and what cannot be proven then is listed with
+    the reason, and stays. --execute alone removes only
     what is due, until --need is really freed; removing anything early needs --approve with the id of that plan,
     and then exactly that plan is carried out.
     """
@@ -332,10 +333,11 @@ def rescue(call: Call, need: str | None, execute: bool, approve: str | None, inc
     with session_of(call, act=execute, to_plan=True) as session:
         if wanted is not None:
             _refuse_several_file_systems(session, need)
-        _read_what_is_here(session, call)
+        read_assignments(session, call, seconds=NETWORK_SECONDS)
         take_inventory(session, call)
         facts = session.facts()
         session.remember(facts)
+        say_where_they_end(session, call)
         offered = plan_rescue(
             session, facts, need=wanted, approve=approve, only_due=execute, include_internal=include_internal
         )
@@ -362,24 +364,6 @@ def _refuse_several_file_systems(session: Session, need: str | None) -> None:
             f"--need {need}: the log dirs are on {len(by_file_system)} file systems, and it does not say on which one",
             hint=f"name the log dirs of one, the fullest first: {', or '.join(ways)}",
         )
-
-
-def _read_what_is_here(session: Session, call: Call) -> None:
-    """From this disk. Only if that is older than `assignments.max_age`, the cluster is asked, as by every command: a
-    broker that failed a quarter of an hour ago could free nothing otherwise."""
-    sources = tuple(s for s in session.settings.assignments.sources if s in LOCAL_SOURCES)
-    session.read_assignments(sources)
-    own, now_ms = session.assignments.own_log, session.clock.now_ms()
-    if own is not None and all(
-        image.age_ms(now_ms) > session.settings.assignments.max_age for image in (own, *session.assignments.usable)
-    ):
-        session.assignments.close()
-        session.read_assignments()
-    unusable = unusable_assignments_file(session, call)
-    if unusable is not None:
-        raise unusable
-    for problem in session.assignments.problems:
-        (call.detail if session.assignments.usable else call.say)(f"assignments: {problem}")
 
 
 def _report(call: Call, session: Session, facts: Facts, offered: Rescue, execution: Execution | None) -> None:

@@ -84,8 +84,6 @@ T = TypeVar("T")
 _KAFKAS_FILES = frozenset({*BROKER_FILES, "bootstrap.checkpoint"})
 # Free inodes of a file system that creates them on demand (btrfs).
 UNCOUNTED = 1 << 31
-# Sources that need no network: what only a running cluster can prove is unknown here.
-LOCAL_SOURCES = ("kraft-log", "file")
 
 
 def plan_rescue(
@@ -205,6 +203,9 @@ def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], 
     ]
     away = [replace(p, flags=flags, then_removed=True) for p in whole.orphans.due]
     found += [(Step.ORPHAN, p, f"cleanup.min_age, cleanup.stray_retention{why}") for p in away]
+    # Its date is the one that every command shows, whatever is shortened here.
+    until = {w.key: w.until_ms for w in now.waiting}
+    found = [(step, replace(p, due_at_ms=until.get(p.key, p.due_at_ms)), wait) for step, p, wait in found]
     room = room_given_back(session, facts, [p.dir for _, p, _ in found])
     offers = [Offer(step, p, _bytes(room, p.dir), shortens) for step, p, shortens in found]
     return offers, [*whole.marked.waiting, *whole.orphans.waiting]

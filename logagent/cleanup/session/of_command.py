@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import signal
 import sys
@@ -34,6 +35,8 @@ from logagent.verdict.facts import Facts
 
 # How long a log dir that `--log-dir` leaves out may take to answer.
 LEFT_OUT_SECONDS = 2.0
+# How long a command asks the cluster that has to answer without it, too.
+NETWORK_SECONDS = 10.0
 
 
 def target_of(call: Call) -> Target:
@@ -116,16 +119,22 @@ def take_inventory(session: Session, call: Call) -> None:
         session.take_inventory(progress.set_count)
 
 
-def read_assignments(session: Session, call: Call, *, to_show: bool = False, quiet: bool = False) -> None:
+def read_assignments(
+    session: Session, call: Call, *, to_show: bool = False, quiet: bool = False, seconds: float | None = None
+) -> None:
     """Read the sources. Why a source is unusable is reported if that leaves us without verdicts, else (and if `quiet`)
     only with -v.
 
     Not configuring the Admin API is the operator's choice: `doctor` mentions it, commands only if they have no other
-    reason to give. Raises UnreadableError or ConfigError if `--assignments` was given and cannot be used (not with
-    `to_show`, which shows what is wrong with it).
+    reason to give. `seconds`: how long the cluster may take (None: as long as its requests do); what is asked later, of
+    leaders, has its own limits. Raises UnreadableError or ConfigError if `--assignments` was given and cannot be used
+    (not with `to_show`, which shows what is wrong with it).
     """
+    session.network_seconds = seconds
     session.read_assignments()
-    read = session.assignments
+    session.network_seconds, read = None, session.assignments
+    if seconds is not None and read.reader is not None:
+        read.reader.stop_at(math.inf)
     unusable = unusable_assignments_file(session, call)
     if unusable is not None and not to_show:
         raise unusable
@@ -145,7 +154,7 @@ def say_where_they_end(session: Session, call: Call) -> None:
     _say_log_doubt(session, call)
     if (note := session.assignments.ends_at_stop) is not None:
         call.say(note, folded=True)
-        call.say(f"  hint: {WHAT_HELPS}")
+        call.say(f"  hint: {WHAT_HELPS}", folded=True)
 
 
 def _say_log_doubt(session: Session, call: Call) -> None:

@@ -161,8 +161,9 @@ class OpenHost:
     def file_delete_delay_ms(self) -> int:
         """Our own setting if any, else the broker's dynamic one, else the one in its configuration."""
         configured = self.settings.delete.file_delete_delay_ms
-        if configured is not None:
-            return configured
+        return configured if configured is not None else self.broker_delete_delay_ms()
+
+    def broker_delete_delay_ms(self) -> int:
         dynamic = self.assignments.delete_delay_ms
         return dynamic if dynamic is not None else self.target.server.file_delete_delay_ms
 
@@ -207,5 +208,10 @@ class OpenHost:
 
     def queue(self) -> list[QueueEntry]:
         """What is marked for deletion, in the order in which it falls due, by the journal as it is now."""
-        delay_ms, grace_ms = self.file_delete_delay_ms(), self.settings.cleanup.leftover_grace
-        return queue_of(self.dirs, self.recall(), delay_ms=delay_ms, leftover_grace_ms=grace_ms)
+        return queue_of(
+            self.dirs,
+            self.recall(),
+            delay_ms=self.file_delete_delay_ms(),
+            leftover_grace_ms=self.settings.cleanup.leftover_grace,
+            broker_delay_ms=self.broker_delete_delay_ms(),
+        )

@@ -76,6 +76,7 @@ class Session(OpenHost):
             recalled=self.recalled,
             evidence=facts,
             delay_ms=self.file_delete_delay_ms(),
+            broker_delay_ms=self.broker_delete_delay_ms(),
             leftover_grace_ms=cleanup.leftover_grace,
             retention_ms=cleanup.stray_retention,
             sightings=cleanup.sightings,

@@ -290,7 +290,7 @@ def test_where_more_than_the_oldest_go_the_middle_is_read(host: Host) -> None:
     assert segments(before, "due") - segments(after, "due") == 20
 
 
-def test_nobody_is_asked(host: Host) -> None:
+def test_offline_nobody_is_asked(host: Host) -> None:
     """The configured cluster, and our own broker, which seems to run: somebody holds the lock of a log dir."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

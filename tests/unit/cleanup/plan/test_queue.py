@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.base.records import DirKey, PartitionDir
+from logagent.base.records import DirKey, Health, Holder, HolderState, PartitionDir
 from logagent.cleanup.plan.due import removals
 from logagent.cleanup.plan.queue import (
     BACKOFF_MOST_MS,
@@ -23,7 +23,7 @@ from logagent.cleanup.plan.queue import (
     why_not_whole,
 )
 from logagent.verdict.marks import Contents, Mark
-from tests.hosts import HEX, LOG_DIR, NOW, directory
+from tests.hosts import HEX, LOG_DIR, NOW, directory, log_dir
 
 DELAY, GRACE = 60_000, 3_600_000
 NAME = f"orders-0.{HEX}-delete"
@@ -122,3 +122,22 @@ def test_why_it_is_not_whole_is_said_in_numbers() -> None:
     short = why_not_whole(found, NO_REMOVALS, had)
     assert short is not None
     assert short.fact == "it had 2 segments with 1900 bytes when it was set aside, and has 1 with 900: some was removed"
+
+
+def test_beside_a_running_broker_its_own_delay_counts_from_the_later_of_mark_and_start() -> None:
+    (entry,) = queue(directory(NAME, ctime_ns=NOW * 1_000_000))
+    assert entry.due_at_ms == entry.marked_at_ms + DELAY + GRACE
+    for state in (HolderState.HELD, HolderState.STARTING):
+        for started, since in ((entry.marked_at_ms - 1, entry.marked_at_ms), (entry.marked_at_ms + 5_000,) * 2):
+            there = log_dir(holder=Holder(state, 4711, started))
+            assert entry.goes_at_ms(there) == since + DELAY
+            assert entry.goes_at_ms(replace(there, health=Health.OFFLINE)) == entry.due_at_ms, "it gave the log dir up"
+    assert entry.goes_at_ms(log_dir()) == entry.goes_at_ms(None) == entry.due_at_ms
+
+
+def test_what_a_running_broker_removes_waits_for_it_and_is_not_ours_any_sooner() -> None:
+    (entry,) = queue(directory(NAME, ctime_ns=NOW * 1_000_000))
+    there = {LOG_DIR: log_dir(holder=Holder(HolderState.HELD, 4711, 0))}
+    early = removals([entry], entry.marked_at_ms + DELAY, there)
+    assert early.due == [] and [w.until_ms for w in early.waiting] == [entry.marked_at_ms + DELAY]
+    assert [w.until_ms for w in removals([entry], entry.marked_at_ms + DELAY).waiting] == [entry.due_at_ms]
