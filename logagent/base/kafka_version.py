@@ -134,6 +134,14 @@ class KafkaVersion:
         runs = (version for source, version in self.newer if source is VersionSource.RUNNING)
         return next(runs, None) if self.source is VersionSource.CONFIGURED else None
 
+    def only_ran_as(self) -> Reason | None:
+        """That the version is unknown, but not what ran last; None if that is not so."""
+        ran = self.last_run.version
+        if self.version is not None or ran is None:
+            return None
+        fact = f"the broker last ran as {version_text(ran)}, and nothing says what it is now"
+        return Reason(fact, f'set kafka.version = "{version_text(ran)}" if it still is')
+
     def doubt(self) -> Reason | None:
         """Why the version is older than some source says, or unknown; None if no source contradicts another."""
         if self.last_run.unread is not None and self.version is None:
@@ -199,7 +207,7 @@ def which_version(seen: VersionsSeen) -> KafkaVersion:
     if ran is not None and (named or (bound is not None and ran < bound)):
         named.append((VersionSource.LAST_RUN, ran))
     if not named:
-        return KafkaVersion(bound, VersionSource.METADATA) if bound is not None else UNKNOWN_VERSION
+        return KafkaVersion(bound, VersionSource.METADATA) if bound is not None else KafkaVersion(last_run=last_run)
     oldest = min(version for _, version in named)
     # Of those that are as good as the oldest, the one that knows best: `3.9` is a broker 3.9.1.
     source, version = next(pair for pair in named if not contradicts(pair[1], oldest))

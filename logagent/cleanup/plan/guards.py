@@ -300,7 +300,7 @@ def version(p: Proposal, facts: Facts) -> Refusal | None:
     which = "Kafka's version is unknown" if known is None else f"this is Kafka {version_text(known)}"
     fact = f"{which}; brokers before 3.6.1 fail to start with a -stray directory"
     hint = "set kafka.version if it is 3.6.1 or later"
-    doubt = facts.known_version.doubt()
+    doubt = facts.known_version.doubt() or facts.known_version.only_ran_as()
     if doubt is not None:
         fact, hint = f"{fact} ({doubt.fact})", doubt.hint
     hint += "; else set cleanup.quarantine_dirs to a directory on the same file system, outside log.dirs"

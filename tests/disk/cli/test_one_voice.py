@@ -6,19 +6,24 @@ Each command runs in a process of its own; what is compared is what it prints. h
 from __future__ import annotations
 
 import shutil
+import socket
+import threading
 from contextlib import ExitStack
 from datetime import datetime
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from logagent.kafka.image import PartitionAssignment, Topic
 from tests.command_line import LOCKER, process
 from tests.disk.messes import SORTS, Thing, make
 from tests.host import NO_LIMITS, Host
 from tests.long_form import FULL
+from tests.metadata_writer import id_of
 
 DURATIONS = st.sampled_from(["0s", "3h", "40d"])
 
@@ -157,3 +162,62 @@ def test_what_two_commands_say_of_a_directory_agrees(
         if differences(said[one][key], said[other][key])
     }
     assert apart == {}
+
+
+def only(said: Voice) -> Said:
+    (one,) = said.values()
+    return one
+
+
+def plain_host(root: Path, **waits: object) -> Host:
+    host = Host(root).format()
+    host.properties.write_text(f"node.id={host.node_id}\nlog.dirs={','.join(map(str, host.log_dirs))}\n")
+    host.export(Topic("elsewhere", id_of(1000), {0: PartitionAssignment((4,), (4,))}))
+    host.configure(**{"assignments.sources": ["file"], "assignments.file": str(host.assignments), **waits})
+    return host
+
+
+def test_what_cleanup_does_not_let_go_has_no_date(tmp_path: Path) -> None:
+    """A stray without a topic id: a retention that ends changes nothing, so nobody names its end."""
+    host = plain_host(tmp_path, **{"cleanup.stray_retention": "3h"})
+    host.partition(f"zookeeper-3.{'a' * 32}-stray")
+    said = voices(host)
+    assert [only(said[name]).verdict for name in ("scan", "explain")] == ["unknown", "unknown"]
+    assert [only(said[name]).goes for name in ("explain", "cleanup")] == [None, None]
+    assert str(only(said["cleanup"]).why) in str(only(said["explain"]).why)
+
+
+def test_beside_a_running_broker_its_own_delay_is_named(tmp_path: Path) -> None:
+    host = plain_host(tmp_path, **{"cleanup.leftover_grace": "3h", "delete.file_delete_delay_ms": 7_200_000})
+    host.set_property("log.segment.delete.delay.ms=1800000")
+    marked = host.partition(f"orders-0.{'b' * 32}-delete", topic_id=id_of(1))
+    stopped = voices(host)
+    with process(LOCKER, *host.log_dirs):
+        runs = voices(host)
+    for said, seconds in ((stopped, 5 * 3600), (runs, 1800)):
+        goes = [only(said[name]).goes for name in ("explain", "queue", "cleanup")]
+        assert len(set(goes)) == 1 and goes[0] is not None
+        assert abs(datetime.fromisoformat(goes[0]).timestamp() - marked.stat().st_ctime - seconds) < 60
+
+
+def test_a_file_that_fills_a_log_dir_is_named(tmp_path: Path) -> None:
+    host = plain_host(tmp_path)
+    dump = host.d1 / "java_pid1.hprof"
+    dump.write_bytes(b"x" * (1 << 20))
+    (system,) = host.spawn("explain", "--log-dirs-only", "--json").json["file_systems"]
+    assert [r["largest"] for r in system["reasons"] if r["reason"] == "log-dir-files"] == [str(dump)]
+    kept = host.spawn("rescue", "--json").json["rescue"]["kept"]
+    assert [k["bytes"] for k in kept if k["name"] == dump.name] == [dump.stat().st_blocks * 512]
+
+
+@pytest.mark.parametrize("command", [("scan",), ("explain", "--log-dirs-only"), ("rescue",), ("cleanup",)])
+def test_whose_a_directory_is_the_same_source_is_asked(tmp_path: Path, command: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host = plain_host(tmp_path)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        host.configure(**{"kafka.bootstrap_servers": address, "assignments.sources": ["admin"]})
+        asked = threading.Thread(target=lambda: server.accept()[0].close(), daemon=True)
+        asked.start()
+        host.spawn(*command, "--json")
+        asked.join(1)
+        assert not asked.is_alive()

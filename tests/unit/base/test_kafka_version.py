@@ -28,7 +28,7 @@ def test_the_oldest_that_any_source_has_counts_and_what_contradicts_it_is_told()
         found = which_version(VersionsSeen(running, 5, LastRun(last), configured, installed))
         named = {v for v in (running, configured, installed) if v is not None}
         if not named:
-            assert found == UNKNOWN_VERSION  # what ran last permits nothing by itself
+            assert replace(found, last_run=LastRun()) == UNKNOWN_VERSION  # what ran last permits nothing by itself
             continue
         if running is None and last is not None:
             named.add(last)
@@ -49,6 +49,15 @@ def test_what_ran_last_counts_until_a_newer_one_runs() -> None:
     assert "this ends once the new version has started" in doubt.hint
     upgraded = which_version(replace(left_over, running=(3, 9, 1), pid=5))
     assert (upgraded.version, upgraded.newer) == ((3, 9, 1), ())
+
+
+def test_what_only_ran_last_is_no_version_but_is_named() -> None:
+    found = which_version(VersionsSeen(last_run=LastRun((4, 3, 1))))
+    assert found.version is None and found.doubt() is None
+    seen = found.only_ran_as()
+    assert seen is not None and "last ran as 4.3.1" in seen.fact and 'kafka.version = "4.3.1"' in seen.hint
+    for known in (VersionsSeen(last_run=LastRun((4, 3, 1)), configured=(4, 3, 1)), VersionsSeen()):
+        assert which_version(known).only_ran_as() is None
 
 
 def test_what_cannot_be_read_of_the_last_run_is_no_version_at_all() -> None:

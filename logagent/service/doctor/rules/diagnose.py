@@ -140,7 +140,12 @@ def brokers(f: DoctorFacts) -> Iterator[Finding]:
 
 def _version(f: DoctorFacts) -> Iterator[Finding]:
     known, path = f.kafka_version, f.config.kafka_config or ""
-    if known.version is None:
+    ran = known.last_run.version
+    if (seen := known.only_ran_as()) is not None and ran is not None:
+        says = f"{seen.fact}: the rules of the oldest supported release apply, and nothing is set aside in the log dirs"
+        line = toml_change(f.config, "kafka.version", version_text(ran))
+        yield warning("version-unknown", path, says, seen.hint, change=line)
+    elif known.version is None:
         yield warning(
             "version-unknown",
             path,
