@@ -109,7 +109,7 @@ class Files:
         return failed
 
     def opened(self, uri: str, size: int | None) -> Any:
-        """A stream of the JVM of a whole file. `size`: its bytes, if known: an object store need not be asked."""
+        """A stream of the JVM of a whole file. `size`: its bytes, if known. (S3A of Hadoop 3.5 asks all the same.)"""
         system, path = self._at(uri)
         builder = system.openFile(path).opt("fs.option.openfile.read.policy", "whole-file")
         if size is not None:
