@@ -32,7 +32,10 @@ def move_in_words(move: Move, holder: HolderState) -> str:
     """`holder`: of the log dir that it goes to."""
     copied, to = human_bytes(move.future.segment_bytes), move.future.log_dir
     if move.source is None:
-        return f"{move.partition} moves to {to}: {copied} copied, and the directory that it is copied from was not seen"
+        return (
+            f"{to}/{move.future.name}: the copy of a move between log dirs ({copied}), and {move.partition}, which it"
+            " is copied from, was not seen: logagent scan says whose it is"
+        )
     of = human_bytes(move.source.segment_bytes)
     says = (
         f"{move.partition} moves from {move.source.log_dir} to {to}: {copied} of {of} copied. At the end the copy takes"

@@ -408,7 +408,10 @@ class Explainer:
         elif d.kind is Kind.FUTURE:
             reason, source = RetentionReason.MOVE, self._sources.get((d.topic, d.partition))
             there = human_bytes(d.segment_bytes)
-            if source is None:
+            if source is None and ruling is not None and ruling.verdict is Verdict.ORPHAN:
+                at_ms, first = self._goes(d, f"logagent cleanup sets it aside ({ruling.reason})")
+                reason = RetentionReason.ORPHAN
+            elif source is None:
                 first = f"the log dir with {d.topic}-{d.partition} is back: it may be the only copy here ({there})"
             else:
                 here = human_bytes(source.segment_bytes)

@@ -17,6 +17,7 @@ from logagent.base.console.streams import said_on_stderr
 from logagent.base.errors import Exit, UsageError
 from logagent.base.records import DirKey, Health
 from logagent.base.sizes import Space
+from logagent.base.times import rfc3339_or_none
 from logagent.cleanup.plan.plan import Execution
 from logagent.cleanup.rescue.plan_rescue import (
     carry_out_rescue,
@@ -60,6 +61,8 @@ def add_rescue(document: PlanDoc, rescue: Rescue, room_after: Room) -> None:
             action["cost"] = offer.cost
             action["gives_back"] = offer.gives_back if key in rescue.offers else 0
             action["shortens"] = offer.shortens
+            if offer.shortens is not None:
+                action["due_at"] = rfc3339_or_none(offer.goes_at_ms)
     nothing_done = document["mode"] == "execute" and rescue.came is None
     document["rescue"] = rescue_document(rescue, room_after, rescue.need or 0 if nothing_done else rescue.missing)
 
@@ -205,8 +208,8 @@ def _show_by_broker(call: Call, part: BrokersPart) -> None:
     _show_advice(call, part.local_retention, title, "local retention")
     for e in part.expired:
         call.say(
-            f"topic {e.topic}: {human_bytes(e.bytes)} past its retention of {human_ms(e.retention_ms)}, which a running"
-            " broker deletes by itself"
+            f"topic {e.topic}: {human_bytes(e.bytes)} that its retention no longer keeps, which a running broker"
+            " deletes by itself"
         )
     for topic, size, policy in part.compacted:
         call.say(

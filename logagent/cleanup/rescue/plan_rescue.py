@@ -203,11 +203,11 @@ def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], 
     ]
     away = [replace(p, flags=flags, then_removed=True) for p in whole.orphans.due]
     found += [(Step.ORPHAN, p, f"cleanup.min_age, cleanup.stray_retention{why}") for p in away]
-    # Its date is the one that every command shows, whatever is shortened here.
-    until = {w.key: w.until_ms for w in now.waiting}
-    found = [(step, replace(p, due_at_ms=until.get(p.key, p.due_at_ms)), wait) for step, p, wait in found]
+    # When it goes is what every command shows, whatever is shortened here. The proposal's own date stays the one
+    # without waits: by it, what came after a plan was approved is told from what is in that plan.
+    goes = {w.key: w.until_ms for w in now.waiting}
     room = room_given_back(session, facts, [p.dir for _, p, _ in found])
-    offers = [Offer(step, p, _bytes(room, p.dir), shortens) for step, p, shortens in found]
+    offers = [Offer(step, p, _bytes(room, p.dir), wait, goes.get(p.key, p.due_at_ms)) for step, p, wait in found]
     return offers, [*whole.marked.waiting, *whole.orphans.waiting]
 
 

@@ -99,12 +99,13 @@ _COSTS: Mapping[Step, str] = {
 @dataclass(frozen=True, slots=True)
 class Offer:
     """One step on one directory. `gives_back`: bytes that its file system gains. `shortens`: the wait that would be cut
-    short (this needs approval), None if it is due."""
+    short (this needs approval), None if it is due; `goes_at_ms`: when it goes without a rescue, None if unknown."""
 
     step: Step
     proposal: Proposal
     gives_back: int
     shortens: str | None = None
+    goes_at_ms: int | None = None
 
     @property
     def key(self) -> DirKey:

@@ -188,6 +188,18 @@ def test_what_kafka_deleted_and_has_not_yet_unlinked_is_told_apart(host: Host) -
     assert found["setting"]["key"] == "log.segment.delete.delay.ms"
 
 
+def test_the_copy_of_a_move_of_a_deleted_topic_goes_when_cleanup_takes_it(host: Host) -> None:
+    host.with_assignments()
+    (source,) = [p for p in host.log_dirs if (p / "shipments-1").is_dir()]
+    shutil.rmtree(source / "shipments-1")
+    futures = [d for d in host.run("explain", "labels", "shipments", "--json").json["dirs"] if d["kind"] == "future"]
+    orphans = [d for d in futures if d["verdict"] == "orphan"]
+    others = [d for d in futures if d["verdict"] != "orphan"]
+    assert orphans and others, futures
+    assert all(d["groups"][0]["reason"] == "orphan" and "cleanup" in d["groups"][0]["first"] for d in orphans)
+    assert all("may be the only copy here" in d["groups"][0]["first"] for d in others)
+
+
 @pytest.mark.parametrize("names", [("--log-dirs-only",), ("orders",)])
 def test_a_terminal_of_80_columns(host: Host, names: tuple[str, ...]) -> None:
     lines = plain(on_a_terminal(host.arguments("explain", *names), columns=80))
