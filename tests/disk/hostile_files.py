@@ -198,11 +198,9 @@ ELSEWHERE = {
     "UNIT": "units of systemd and drop-ins: tests/disk/service/setup/test_setup.py, tests/disk/kafka/processes",
     "SCRIPT": "a start script that a unit of root's names: tests/fakefs",
     "_SERVER_LOG": "the log of a broker before 2.2.2: tests/disk/advice/check/test_server_log.py",
-    "_LIMIT": "version-seen.json in the state dir: here",
-    "_BROKERS_LIMIT": "brokers-seen.json in the state dir: here",
-    "_LOG_DIRS_LIMIT": "log-dirs-seen.json in the state dir: here",
+    "_LIMITS[name]": "what was seen, in the state dir: here",
+    "_LIMITS[LOG_DIRS_FILE_NAME]": "log-dirs-seen.json in the state dir: here",
     "SNAPSHOT_FILE": "the base in the spool: tests/disk/service",
-    "_LINEAGE_LIMIT": "metadata-seen.json in the state dir: here",
     "LIMIT": "orders in the store, and those kept in the state dir: tests/disk/deletion/agent",
     "STORE_FILE": "commits and tables of the job: tests/spark/ingest/test_poison.py",
 }

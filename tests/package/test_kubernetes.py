@@ -79,7 +79,7 @@ def test_a_sidecar_sees_its_broker() -> None:
 
 def test_what_only_looks_cannot_write_to_a_living_disk() -> None:
     (pod,) = pods(ROOT / "packaging/kubernetes/node-debug-pod.yaml")
-    assert pod["hostPID"] and all(m["readOnly"] for m in pod["containers"][0]["volumeMounts"])
+    assert pod["hostPID"] and [m for m in pod["containers"][0]["volumeMounts"] if not m["readOnly"]] == []
 
 
 def test_the_page_names_each_of_them() -> None:

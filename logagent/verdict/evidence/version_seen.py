@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from logagent.base.errors import UnreadableError
-from logagent.base.files.safe_open import FileLimit, bounded, parse_json, read_regular
+from logagent.base.files.safe_open import KIB, MIB, FileLimit, bounded, parse_json, read_regular
 from logagent.base.files.whole_file import whole_file
 from logagent.base.kafka_version import LastRun, Version
 from logagent.kafka.identity import BrokerPlace, LogDirsSeen
@@ -27,7 +27,8 @@ BROKERS_FILE_NAME = "brokers-seen.json"
 LINEAGE_FILE_NAME = "metadata-seen.json"
 LOG_DIRS_FILE_NAME = "log-dirs-seen.json"
 FILE_NAME = "version-seen.json"
-_LARGEST = {BROKERS_FILE_NAME: 1 << 20, LINEAGE_FILE_NAME: 64 << 20, LOG_DIRS_FILE_NAME: 1 << 20, FILE_NAME: 1 << 16}
+_NAMES = (BROKERS_FILE_NAME, LINEAGE_FILE_NAME, LOG_DIRS_FILE_NAME, FILE_NAME)
+_LIMITS = dict(zip(_NAMES, map(FileLimit, _NAMES, (MIB, 64 * MIB, MIB, 64 * KIB)), strict=True))
 T = TypeVar("T")
 
 
@@ -35,7 +36,7 @@ def _read(path: str, parse: Callable[[Any], T]) -> tuple[T | None, str | None]:
     """What `parse` makes of the file's document; None, with the reason, if it is there and counts for nothing."""
     name = os.path.basename(path)
     try:
-        return parse(parse_json(read_regular(path, FileLimit(name, _LARGEST[name])), integers=bounded)), None
+        return parse(parse_json(read_regular(path, _LIMITS[name]), integers=bounded)), None
     except (FileNotFoundError, NotADirectoryError):
         return None, None
     except OSError as e:
@@ -127,7 +128,7 @@ def forget_other_log_dirs(state_dir: str, named: Collection[str]) -> list[str]:
         return []
     path = os.path.join(state_dir, LOG_DIRS_FILE_NAME)
     try:
-        document = parse_json(read_regular(path, FileLimit(LOG_DIRS_FILE_NAME, 1 << 20)), integers=bounded)
+        document = parse_json(read_regular(path, _LIMITS[LOG_DIRS_FILE_NAME]), integers=bounded)
         kept = {name: id_ for name, id_ in seen.dirs.items() if name not in gone}
         with whole_file(path, mode=0o640) as file:
             file.write(json.dumps(document | {"log_dirs": kept}).encode())

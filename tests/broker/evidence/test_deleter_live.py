@@ -1,7 +1,7 @@
 """What stops and starts Kafka's own deleter: `explain` says it beside a running broker, before anything is checked;
 then the broker checks, and what it deleted and cleaned is counted. Five answers of `--what-if` are carried out.
 
-The broker is restarted twice: with a cleaner that is off, then with one that is on.
+The broker is its own, as it is restarted twice: with a cleaner that is off, then with one that is on.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ STATUS: dict[str, Any] = {
     "schema": "logagent.status/1", "at": "2026-11-22T02:00:00.000Z", "host": "h", "agent_version": "1.0", "pid": 7,
     "started_at": "2026-11-22T01:00:00.000Z", "state_dir": "/s", "mode": "report", "config": None,
     "kafka_config": None, "log_dirs": [LOG_DIR], "brokers": [], "queue": None, "assignments": None, "cycles": [],
-    "open_exchanges": [], "running": None, "next": {}, "publish": None,
+    "open_exchanges": [], "running": None, "next": {}, "publish": None, "clock_doubt": None,
+    "failed": [], "reload_failed": None, "displaced_by_restores": [],
 }  # fmt: skip
 CYCLE: dict[str, Any] = {
     "job": "cleanup", "started_at": STATUS["at"], "seconds": 1.0, "plan_id": None, "planned": 0, "results": [],
@@ -76,7 +77,7 @@ def sends(document: object) -> Callable[[socket.socket], object]:
         {"log_dirs": [{**LOG_DIR, "path": EVIL, "reason": EVIL}]},
         {"failed": [{"job": EVIL, "at": STATUS["at"], "error": EVIL}]},
         {"cycles": [{**CYCLE, "refused_because": [{"guard": "window", "fact": EVIL, "hint": EVIL}]}]},
-        {"assignments": {"source": None, "at": None, "usable": False, "problem": EVIL}},
+        {"assignments": {"source": None, "at": None, "usable": False, "problem": EVIL, "log_doubt": None}},
         {"publish": {"at": STATUS["at"], "last_sent_at": None, "waiting": 1, "waiting_bytes": 0, "dropped": 0,
                      "error": EVIL}},
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from importlib.resources import files
 from pathlib import Path
 
@@ -71,5 +72,5 @@ def test_the_disk_that_ships_is_small() -> None:
 def test_a_disk_from_the_future_is_put_into_the_past(tmp_path: Path) -> None:
     lay_out(tmp_path)
     newest = max(path.stat().st_mtime for path in tmp_path.rglob("*"))
-    assert newest <= (tmp_path / "logagent.toml").stat().st_mtime
+    assert newest <= time.time()
     shutil.rmtree(tmp_path)

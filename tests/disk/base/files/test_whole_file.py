@@ -156,6 +156,8 @@ OTHERWISE = {
     "lend_reserve": "gives the journal's reserve a second name",
     "move": "a file that is complete already",
     "_point": "a symlink",
+    "broken_steps": "the trial of a file system: a file of its own that is open",
+    "rename": "the trial of a file system: a file of its own that is open",
 }
 
 

@@ -265,7 +265,8 @@ def test_nothing_but_checkpoints_is_rewritten(log_dir: LogDir, name: str) -> Non
 
 DROP_A = """
 import os, sys
-from logagent.kafka.files.checkpoint_files import RECOVERY_POINT, rewrite_checkpoint
+from logagent.base.dir_names import RECOVERY_POINT
+from logagent.kafka.files.checkpoint_files import rewrite_checkpoint
 from logagent.base.records import TopicPartition
 fd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY)
 rewrite_checkpoint(fd, RECOVERY_POINT, drop=[TopicPartition("a", 0)], before_act=lambda: None)

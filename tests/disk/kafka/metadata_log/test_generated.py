@@ -210,11 +210,11 @@ def test_settings_that_may_matter_are_kept_by_their_names(tmp_path: Path) -> Non
     near, far = "retention.records", "compression.type"
     values = [writer.topic("a", id_of(1)), writer.topic("b", id_of(2))]
     values += [writer.config(2, topic, name, "5") for topic in "ab" for name in (near, far)]
-    values += [writer.config(4, "7", "log.cleaner.enable", "x"), writer.config(4, "7", far, "x")]
+    values += [writer.config(4, "7", "log.of.a.later.release", "x"), writer.config(4, "7", far, "x")]
     values += [writer.config(2, "b", near, None), writer.config(16, "a", near, "a group's")]
     writer.write_segment(tmp_path, 0, writer.batch(0, values, START_MS))
     image = read(tmp_path)
-    assert image.topic_configs[near] == {"a": "5"} and image.broker_configs["log.cleaner.enable"] == {"7": "x"}
+    assert image.topic_configs[near] == {"a": "5"} and image.broker_configs["log.of.a.later.release"] == {"7": "x"}
     assert far not in image.topic_configs and far not in image.broker_configs
 
 

@@ -12,7 +12,7 @@ from logagent.kafka.processes.discovery import find_server_properties, newest_ch
 
 
 def test_the_only_server_properties_is_found_and_of_two_none_is_guessed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no server"):
+    with pytest.raises(ConfigError, match="no Kafka broker on this host"):
         find_server_properties(None, str(tmp_path))
     one = tmp_path / "etc/kafka/server.properties"
     one.parent.mkdir(parents=True)

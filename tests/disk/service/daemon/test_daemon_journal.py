@@ -243,4 +243,5 @@ def test_an_inventory_is_reported_even_if_nothing_can_be_planned(root: Path, job
     cycles.inventory_taken = lambda session, facts: session.journal.close()
     cycles.planned = lambda session, facts, plan: told.append(plan)
     getattr(cycles, job)()
-    assert told == [None]
+    # An inventory rests on what was read of the journal before; it has a plan.
+    assert len(told) == 1 and (told[0] is None) is (job == "cleanup")
