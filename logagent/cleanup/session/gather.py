@@ -99,6 +99,9 @@ def gather(
         recalled = replace(host.recalled, marks=rename_marks, sightings=sightings)
         strays = rule_on_strays(host, going, now, recalled=recalled, to_act=True)
         return replace(facts, strays=strays, duplicates=_duplicates(host, dirs, now, to_act=True))
+    # Ages are counted to `facts.now_ms`, and the brokers may have taken a minute to answer: a clock that was set
+    # meanwhile is seen only after it.
+    host.recalled = replace(host.recalled, doubt=host.clock_watch.doubt())
     set_aside, image = host.of_kind(Kind.STRAY), assignments.first
     questions = _questions(host, set_aside, now, host.recalled, to_act=False) if set_aside else None
     facts = replace(

@@ -33,7 +33,8 @@ Renames = Mapping[tuple[str, int], Entry]
 def recall(journal: Journal, clocks: ClockWatch, dirs: Sequence[PartitionDir]) -> Recalled:
     """What the journal says of `dirs` and of the clock, now. Raises JournalError.
 
-    Called after the moment to which ages are counted: then a clock that was set before it is seen."""
+    The doubt has to be asked for after the moment to which ages are counted: then a clock that was set before it is
+    seen (`gather` does so once more)."""
     renames, jumps = journal.renames(), tuple(clocks.jumps())
     return Recalled(
         marks=marks(renames, dirs),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -14,6 +15,7 @@ from logagent.base.times import DAY_MS
 from logagent.cleanup.session import recall
 from logagent.cleanup.session.plan_cleanup import plan_cleanup
 from logagent.service.prestart.plan_prestart import plan_prestart
+from logagent.verdict.facts import LogDirFacts
 from tests.disk.sessions import SETTINGS, FailingHost
 from tests.fake_time import SetClock
 from tests.host_files import bulk_partition, format_log_dir
@@ -51,6 +53,27 @@ def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
             assert [p.dir.name for p in plan_cleanup(opened, facts, trust_clock=True).actions] == [STRAY]
     with host.session(clock=JustBooted(8 * DAY_MS), inventory=True) as opened:
         assert [p.dir.name for p in plan_cleanup(opened, opened.facts()).actions] == [STRAY]
+
+
+def test_a_clock_that_is_set_while_evidence_is_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was marked a moment ago looked eight days old: ages were counted to a moment after the look at the clock."""
+    log_dir, clock = format_log_dir(tmp_path / "d1"), SetClock()
+    marked = bulk_partition(log_dir, "gone-0.0123456789abcdef0123456789abcdef-delete")
+    late = replace(SETTINGS, delete=replace(SETTINGS.delete, file_delete_delay_ms=DAY_MS))
+    host = FailingHost(tmp_path / "state", log_dir, settings=late)
+    with host.session(clock=clock, inventory=True) as opened:
+        assert not plan_cleanup(opened, opened.facts()).actions  # A trustworthy cycle.
+    with host.session(clock=clock, inventory=True) as opened:
+        look = opened.log_dirs.log_dir_facts
+
+        def look_and_set(how: Literal["now", "held", "no"] = "now") -> dict[str, LogDirFacts]:
+            clock.ahead_ms = 8 * DAY_MS
+            return look(how)
+
+        monkeypatch.setattr(opened.log_dirs, "log_dir_facts", look_and_set)
+        plan = plan_cleanup(opened, opened.facts())
+        assert not plan.actions and "the wall clock was set by" in plan.waiting[0].reason
+    assert marked.is_dir()
 
 
 def test_a_clock_behind_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
