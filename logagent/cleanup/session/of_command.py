@@ -130,9 +130,11 @@ def read_assignments(
     leaders, has its own limits. Raises UnreadableError or ConfigError if `--assignments` was given and cannot be used
     (not with `to_show`, which shows what is wrong with it).
     """
-    session.network_seconds = seconds
+    # `prestart` has set what half of its budget is, for what is read again, too.
+    own = session.network_seconds
+    session.network_seconds = own if seconds is None else seconds
     session.read_assignments()
-    session.network_seconds, read = None, session.assignments
+    session.network_seconds, read = own, session.assignments
     if seconds is not None and read.reader is not None:
         read.reader.stop_at(math.inf)
     unusable = unusable_assignments_file(session, call)
