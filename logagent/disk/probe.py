@@ -254,7 +254,7 @@ def _write_and_read_back(dir_fd: int) -> None:
 
 def broken_steps(dir_fd: int) -> dict[str, str] | None:
     """What a broker does at its start, at each roll and at each deletion, and the file system of this log dir cannot:
-    by step, the error. None where no file can be made there. Raises OSError if the disk fails.
+    by step, the error. None where no file can be made there, or it is full. Raises OSError if the disk fails.
 
     It is tried with one regular file, which no broker looks at whatever it is called, and which is removed at the end.
     """
@@ -273,7 +273,8 @@ def broken_steps(dir_fd: int) -> dict[str, str] | None:
         stack.callback(os.close, fd)
 
         def map_it() -> None:
-            os.ftruncate(fd, PROBE_BYTES)
+            # Whoever writes into a hole by the mapping, and there is no room for it, is killed (SIGBUS).
+            os.pwrite(fd, bytes(PROBE_BYTES), 0)
             mapped = stack.enter_context(mmap.mmap(fd, PROBE_BYTES))
             mapped[0] = 1
             mapped.flush()
@@ -303,6 +304,8 @@ def broken_steps(dir_fd: int) -> dict[str, str] | None:
             try:
                 step()
             except OSError as error:
+                if error.errno in _NO_ROOM:
+                    return None
                 if error.errno in OFFLINE_ERRNOS - {errno.ENODEV}:  # that is how a file system says that it maps none
                     raise
                 cannot[what] = error.strerror or str(error)

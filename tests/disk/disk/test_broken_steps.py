@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,20 @@ def test_what_fails_is_named_and_nothing_is_left(tmp_path: Path, injected: str) 
     expected = {what: os.strerror(number) for what, number in INJECTED[injected].items()}
     assert ran.stdout.strip() == json.dumps(expected)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_full_one_is_not_tried(tmp_path: Path) -> None:
+    """Whoever wrote into a hole by the mapping was killed, and left the file behind."""
+    need_root()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)], check=True)
+    try:
+        with suppress(OSError), (tmp_path / "fill").open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        ran = subprocess.run([sys.executable, "-c", TRY, str(tmp_path)], capture_output=True, text=True, check=True)
+        assert ran.stdout.strip() == "null" and os.listdir(tmp_path) == ["fill"]
+    finally:
+        unmount(tmp_path)
 
 
 def test_where_nothing_may_be_written_nothing_is_said(tmp_path: Path) -> None:

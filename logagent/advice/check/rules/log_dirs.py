@@ -487,7 +487,7 @@ def _file_system(s: StartLogDirFacts) -> Iterator[Finding]:
     if s.cannot is None:
         if s.answers:
             says = f"its file system is {kind}, and whether it can lock, map, rename and sync as a broker needs it was"
-            says += " not tried: that takes a stopped broker, and a user who may write here"
+            says += " not tried: that takes a stopped broker, free space, and a user who may write here"
             yield warning("unfit-file-system", s.path, says, f"{hint}, or check again as the broker's user")
         return
     what = "; ".join(f"{step} ({error})" for step, error in s.cannot.items())
