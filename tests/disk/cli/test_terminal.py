@@ -26,11 +26,12 @@ STATUS: dict[str, Any] = {
     "started_at": "2026-11-22T01:00:00.000Z", "state_dir": "/s", "mode": "report", "config": None,
     "kafka_config": None, "log_dirs": [LOG_DIR], "brokers": [], "queue": None, "assignments": None, "cycles": [],
     "open_exchanges": [], "running": None, "next": {}, "publish": None, "clock_doubt": None,
-    "failed": [], "reload_failed": None, "displaced_by_restores": [],
+    "failed": [], "reload_failed": None,
 }  # fmt: skip
 CYCLE: dict[str, Any] = {
     "job": "cleanup", "started_at": STATUS["at"], "seconds": 1.0, "plan_id": None, "planned": 0, "results": [],
     "refusals": {"window": 1}, "waiting": 0, "freed_bytes": 0, "needs_approval": None, "error": None,
+    "refused_because": [],
 }  # fmt: skip
 
 
