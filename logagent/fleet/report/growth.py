@@ -165,10 +165,10 @@ def _reported(store: Store, commit: Commit) -> tuple[Nodes, Nodes]:
 
 def shared_hosts(by_date: Mapping[date, Nodes], newest: date) -> dict[str, tuple[frozenset[int], list[date]]]:
     """By cluster: the dates that count for its topics, and the hosts that reported on all of them, `newest` among
-    these. Pure."""
+    these. A cluster of which no host counts on `newest` has none. Pure."""
     found = {}
     for cluster, nodes in by_date.get(newest, {}).items():
-        least = ENOUGH * len(nodes)
+        least = max(1, ENOUGH * len(nodes))
         dates = [day for day, each in by_date.items() if len(each.get(cluster, frozenset()) & nodes) >= least]
         shared = nodes.intersection(*(by_date[day][cluster] for day in dates))
         if len(dates) >= MIN_DATES and shared:

@@ -27,3 +27,12 @@ def test_hosts_and_dates(case: tuple[set[int], set[int], set[int], tuple[set[int
     by_date = {day: {"c": frozenset(each)} for day, each in zip((OLD, BEFORE, NOW), nodes, strict=True) if each}
     found = {cluster: (set(shared), dates) for cluster, (shared, dates) in shared_hosts(by_date, NOW).items()}
     assert found == ({} if expected is None else {"c": expected})
+
+
+@pytest.mark.parametrize("before", [{}, {"c": frozenset[int]()}, {"c": frozenset({1})}], ids=["absent", "none", "one"])
+def test_no_host_counts_on_a_date(before: dict[str, frozenset[int]]) -> None:
+    """Two machines claimed its only host: the cluster is there on the date, with no host."""
+    none, one = {"c": frozenset[int]()}, {"c": frozenset({1})}
+    assert shared_hosts({OLD: one, BEFORE: before, NOW: none}, NOW) == {}
+    dates = [OLD, BEFORE, NOW] if before == one else [OLD, NOW]
+    assert shared_hosts({OLD: one, BEFORE: before, NOW: one}, NOW) == {"c": (frozenset({1}), dates)}
