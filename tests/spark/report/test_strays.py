@@ -120,6 +120,7 @@ def test_the_line_its_command_and_its_rows_agree(told: Told, tmp_path: Path, mon
     monkeypatch.setenv("LOGAGENT_ORDERS_KEY_FILE", str(tmp_path / "key"))
     ran = run_here(*words[1:], "--json")
     assert ran.status in (0, 4), ran.err
-    plans = [json.loads(text + "}") for text in ran.out.split("\n}\n") if text]
-    planned = {d["name"].partition(".")[0]: d["bytes"] for plan in plans for d in plan["directories"]}
+    planned = {
+        d["name"].partition(".")[0]: d["bytes"] for plan in json.loads(ran.out)["plans"] for d in plan["directories"]
+    }
     assert planned == wanted
