@@ -206,7 +206,7 @@ def closing(plan: Plan, document: PlanDoc) -> str:
             "everything is refused" if refused == 0 else f"all {refused} are refused" if refused > 1 else "refused"
         )
         return f"nothing was done: {all_of_it}, see above"
-    return nothing_is_due([w.until_ms for w in plan.waiting]) if plan.waiting else "nothing to do"
+    return nothing_is_due([w.until_ms for w in plan.waiting], plan.made_at_ms) if plan.waiting else "nothing to do"
 
 
 def _freed(document: PlanDoc) -> str:

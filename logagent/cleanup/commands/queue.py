@@ -88,7 +88,7 @@ def _closing(agents: Sequence[QueueEntry], count: int, now_ms: int) -> str:
     if due := sum(e.due_at_ms <= now_ms for e in agents):
         sentences.append(f"{due} due: logagent cleanup --execute removes what is due")
     elif agents:
-        sentences.append(nothing_is_due([e.due_at_ms for e in agents]))
+        sentences.append(nothing_is_due([e.due_at_ms for e in agents], now_ms))
     if brokers := count - len(agents):
         sentences.append(f"{brokers} in log dirs of a running broker, which removes them itself when they are due")
     return "; ".join(sentences)

@@ -146,7 +146,10 @@ def removals(
             rule, why = _after(entry.attempts) if entry.attempts else ("file.delete.delay.ms", None)
             goes_at = entry.goes_at_ms(log_dirs.get(entry.dir.log_dir))
             if goes_at != entry.due_at_ms:
-                rule, ready_at, why = "file.delete.delay.ms", goes_at, "the running broker removes it"
+                by_broker = "the running broker removes it"
+                if goes_at <= now_ms:
+                    by_broker = "the running broker was to remove it then and has not: its log says why"
+                ready_at, why = goes_at, by_broker if why is None else f"{why}; {by_broker}"
             waiting.append(_waits(entry.dir, ActionKind.REMOVE, rule, ready_at, why=why, claim=Claim.KEPT))
     return DuePart(proposals, waiting)
 

@@ -190,9 +190,9 @@ def note_health(call: Call, facts: Facts) -> None:
             call.say(f"log dir {f.path} is offline: {f.health_reason}")
 
 
-def nothing_is_due(until_ms: Sequence[int | None]) -> str:
+def nothing_is_due(until_ms: Sequence[int | None], now_ms: int) -> str:
     """The sentence where everything waits; `until_ms`: for what, by directory, where that is known."""
-    first = min((ms for ms in until_ms if ms is not None), default=None)
+    first = min((ms for ms in until_ms if ms is not None and ms > now_ms), default=None)
     waits, the_first = ("waits", "") if len(until_ms) == 1 else ("wait", "the first ")
     when = "" if first is None else f", {the_first}until {human_time(first)}"
     return f"nothing is due: {len(until_ms)} {waits}{when}"

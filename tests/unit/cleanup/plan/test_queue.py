@@ -141,3 +141,8 @@ def test_what_a_running_broker_removes_waits_for_it_and_is_not_ours_any_sooner()
     early = removals([entry], entry.marked_at_ms + DELAY, there)
     assert early.due == [] and [w.until_ms for w in early.waiting] == [entry.marked_at_ms + DELAY]
     assert [w.until_ms for w in removals([entry], entry.marked_at_ms + DELAY).waiting] == [entry.due_at_ms]
+    (soon,), (overdue,) = (removals([entry], entry.marked_at_ms + at, there).waiting for at in (DELAY - 1, DELAY))
+    assert soon.reason == "the running broker removes it" and "was to remove it then and has not" in overdue.reason
+    failed = replace(entry, attempts=Attempts(2, entry.marked_at_ms + DELAY, "EIO"), due_at_ms=entry.due_at_ms + 2_000)
+    (again,) = removals([failed], failed.marked_at_ms + DELAY, there).waiting
+    assert "EIO" in again.reason and "has not" in again.reason, again
