@@ -32,6 +32,15 @@ def write_local(path: Path, content: bytes, *, durable: bool = True) -> None:
         file.write(content)
 
 
+def relative(uri: str, path: Any) -> str:
+    """A listed path, relative to `uri`. Raises Py4JError for one in another form: what cannot be placed is not nothing,
+    and a listing without it would read as empty."""
+    start, _, name = str(path.toString()).partition(f"{uri}/")
+    if start or not name:
+        raise Py4JError(f"{path.toString()} is listed below {uri}, in another form")
+    return name
+
+
 class Files:
     """The file system operations that we need. Paths are URIs as `qualify` gives them."""
 
@@ -83,13 +92,12 @@ class Files:
 
     def below(self, uri: str) -> Iterator[tuple[str, int, int]]:
         """`(path below it, bytes, modification time in ms)` of every file below a directory, in one listing: of object
-        stores a request for each thousand. None if it does not exist."""
+        stores a request for each thousand. None if it does not exist. Raises Py4JError."""
         system, path = self._at(uri)
         found = system.listFiles(path, True) if system.exists(path) else None
         while found is not None and found.hasNext():
             each = found.next()
-            name = str(each.getPath().toString()).removeprefix(f"{uri}/")
-            yield name, int(each.getLen()), int(each.getModificationTime())
+            yield relative(uri, each.getPath()), int(each.getLen()), int(each.getModificationTime())
 
     def delete_many(self, uri: str, paths: Sequence[str]) -> dict[str, str]:
         """Removes files below a directory of another file system, in this order: of S3 by a request for each page of
@@ -103,7 +111,7 @@ class Files:
                 for path in paths[start : start + size]:
                     page.add(self._at(f"{uri}/{path}")[1])
                 for each in bulk.bulkDelete(page):
-                    failed[str(each.getKey().toString()).removeprefix(f"{uri}/")] = str(each.getValue())
+                    failed[relative(uri, each.getKey())] = str(each.getValue())
         finally:
             bulk.close()
         return failed

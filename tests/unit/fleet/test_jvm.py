@@ -7,8 +7,10 @@ import os
 import subprocess
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from py4j.protocol import Py4JError
 
 from logagent.fleet.spark_session import (
     SMALL_LANDING,
@@ -18,6 +20,7 @@ from logagent.fleet.spark_session import (
     java_options,
     sql_conf,
 )
+from logagent.fleet.tables.files import relative
 from tests.needs import need_command
 
 
@@ -77,3 +80,17 @@ def test_java_starts_with_the_collector_of_the_environment(name: str, small: boo
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ("-XX:TieredStopAtLevel=1" in options) is small
+
+
+class Listed(NamedTuple):
+    text: str
+
+    def toString(self) -> str:  # noqa: N802 (as Hadoop's Path has it)
+        return self.text
+
+
+def test_what_is_listed_in_another_form_is_not_nothing() -> None:
+    assert relative("s3a://b/landing", Listed("s3a://b/landing/c/2026-11-29/h.json.gz")) == "c/2026-11-29/h.json.gz"
+    for other in ("s3://b/landing/c/h", "s3a://b/landing", "s3a://b/landing2/c", "/mnt/s3a://b/landing/c"):
+        with pytest.raises(Py4JError, match="in another form"):
+            relative("s3a://b/landing", Listed(other))
