@@ -322,10 +322,10 @@ _FULL_BYTES = 16 << 20
 def rescue(call: Call, need: str | None, execute: bool, approve: str | None, include_internal: bool) -> None:
     """Show what can be freed on a full disk now, from safest to least safe, or (with --execute) free it.
 
-    Works without a network, too: the cluster is asked for at most 10 s, and what cannot be proven then is listed with
-    the reason, and stays. --execute alone removes only
-    what is due, until --need is really freed; removing anything early needs --approve with the id of that plan,
-    and then exactly that plan is carried out.
+    Works without a network, too: assignments are waited for at most 10 s, leaders are asked about copies where they
+    answer, and what cannot be proven is listed with the reason, and stays. --execute alone removes only what is due,
+    until --need is really freed; removing anything early needs --approve with the id of that plan, and then exactly
+    that plan is carried out.
     """
     try:
         wanted = parse_size(need) if need is not None else None
