@@ -1,3 +1,3 @@
 """A broker-side log-directory deletion agent for Apache Kafka."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 import click
 
 from logagent import __version__
-from logagent.base.console import completion
+from logagent.base.console import options
 from logagent.base.console.options import RUN_AS_BROKER
-from logagent.base.console.render import did_you_mean, visible
-from logagent.base.console.streams import forget_stdout, secure_streams
+from logagent.base.console.render import did_you_mean, forget_stdout, secure_streams, visible
 from logagent.base.errors import ConfigError, Exit, JournalError, LogAgentError, NotPermitted, UsageError
 
 if TYPE_CHECKING:
@@ -151,8 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status. Messages go to stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None and completion.VARIABLE in os.environ:
-        return completion.answer(cli, os.environ[completion.VARIABLE])
+    if arguments is None and options.COMPLETION_VARIABLE in os.environ:
+        return options.complete(cli, os.environ[options.COMPLETION_VARIABLE])
     try:
         refuse_empty(words)
         # Not `cli`: it handles a closed pipe and Ctrl-C in its own way.
@@ -163,7 +162,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as e:
         return e.exit_code
     except click.ClickException as e:
-        _show_usage(e)
+        # As click does it, except for names that a shell's `*` may have put among the arguments.
+        usage = io.StringIO()
+        e.show(usage)
+        for line in usage.getvalue().splitlines():
+            click.echo(visible(line), err=True)
+        if isinstance(e, click.NoSuchOption) and not e.possibilities and (place := _place_of(e.option_name)):
+            click.echo(f"  hint: {place}", err=True)
         return int(Exit.USAGE)
     except (click.Abort, KeyboardInterrupt):
         click.echo("logagent: interrupted; logagent history shows what was done on this host", err=True)
@@ -203,16 +208,6 @@ def refuse_empty(words: Sequence[str]) -> None:
         else:
             continue
         raise UsageError(problem, hint="an empty value never means all: leave it out, or say what is meant")
-
-
-def _show_usage(error: click.ClickException) -> None:
-    """As click does it, except for names that a shell's `*` may have put among the arguments."""
-    usage = io.StringIO()
-    error.show(usage)
-    for line in usage.getvalue().splitlines():
-        click.echo(visible(line), err=True)
-    if isinstance(error, click.NoSuchOption) and not error.possibilities and (place := _place_of(error.option_name)):
-        click.echo(f"  hint: {place}", err=True)
 
 
 def _place_of(option: str) -> str | None:

@@ -34,7 +34,7 @@ step "logagent $VERSION-$RELEASE into $out"
 if [ ! -e "$kept/tools/whole" ]; then
     step "the tools, from PyPI"
     "${PYTHON:-python3}" -m venv "$kept/tools"
-    "$python" -m pip install -q --disable-pip-version-check --require-hashes -r packaging/build-requirements.txt
+    "$python" -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all: -r packaging/build-requirements.txt
     "$python" -m pip install -q --disable-pip-version-check --no-compile --require-hashes --only-binary :all: -r packaging/requirements.txt
     touch "$kept/tools/whole"
 fi

@@ -9,11 +9,12 @@ import gzip
 import re
 import tomllib
 from datetime import UTC, datetime
+from inspect import cleandoc
 from pathlib import Path
 
 import click
 
-from logagent.base.console import completion
+from logagent.base.console import options
 from logagent.base.errors import Exit
 from logagent.cli import COMMANDS, GROUPS, cli
 
@@ -44,7 +45,7 @@ def write_manual(to: Path, version: str, epoch: int) -> None:
     for shell, place in COMPLETIONS.items():
         path = to / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{completion.script(cli, shell).strip()}\n")
+        path.write_text(f"{options.completion_script(cli, shell).strip()}\n")
 
 
 def _tidy(page: str) -> str:
@@ -97,7 +98,7 @@ def _command_page(name: str, command: click.Command, above: click.Context, versi
     lines = [*_head(f"logagent-{name}", 1, version, day), ".SH NAME"]
     lines += [f"logagent\\-{roff(name)} \\- {roff(COMMANDS[name][2].rstrip('.'))}", ".SH SYNOPSIS"]
     lines += _usage(command, context)
-    lines += [".SH DESCRIPTION", *_paragraphs(command.help or "")]
+    lines += [".SH DESCRIPTION", *_paragraphs(cleandoc(command.help or ""))]
     lines += _options(command, context, ".SH OPTIONS")
     if isinstance(command, click.Group):
         for inner_name in command.list_commands(context):
@@ -105,7 +106,7 @@ def _command_page(name: str, command: click.Command, above: click.Context, versi
             assert inner is not None
             below = click.Context(inner, info_name=inner_name, parent=context)
             lines += [f".SH {roff(inner_name.upper())}", *_usage(inner, below), ".PP"]
-            lines += [*_paragraphs(inner.help or ""), *_options(inner, below, ".PP")]
+            lines += [*_paragraphs(cleandoc(inner.help or "")), *_options(inner, below, ".PP")]
     lines += [".SH EXAMPLES", *_paragraphs((command.epilog or "").removeprefix("\b\nExamples:\n").join(("\b\n", "")))]
     lines += [
         ".SH EXIT STATUS",

@@ -150,6 +150,9 @@ def _exit_statuses() -> str:
         "The same for every command. If several apply, `logagent` ends with the one that says most: an interruption, a"
         " usage error, missing permission and a wrong configuration come before what happened to a single directory.",
         f"| status | meaning |\n| --- | --- |\n{rows}",
+        "A name that nothing on the host has: `delete` and `explain` end with 0 and say so on stderr, as it is gone"
+        " already, and a script may ask every host. `restore` ends with 2, as it cannot bring back what is not here,"
+        " and so does `delete` with a shortened name of a stray that means none, or several.",
         "Results go to stdout, messages to stderr. A message says what is wrong, then `hint:` what to do.",
     )
 
@@ -205,6 +208,7 @@ def _store() -> str:
         " goes 24 hours after it was superseded; dates stay. Sizes are in bytes, times are timestamps in UTC. `others`"
         " has the rows of `dirs` that are not current directories, or that their agent does not call assigned. `absent`"
         " has the replicas that were assigned before an inventory and after it, and that their agent found nowhere;"
+        " `acts` what logagent did in the eight days before a snapshot, the same on each date;"
         " `earlier` assignments that newer ones of their date superseded, for hosts that have read none. What the"
         " columns mean is in [the report's tables](report.md) and in `logagent schema snapshot`.",
         "`tables/<table>` is a Delta table, too ([examples](../how-to/fleet-report.md#tables-for-other-programs)): what"

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from logagent.base.errors import ServiceUnreachable
-from logagent.service.status.socket import ask_status
+from logagent.service.status.command import ask_status
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 FIRST = (sys.executable, "-m", "logagent", "run", "--log-format", "json")

@@ -21,10 +21,9 @@ from typing import Any, Self
 from logagent.base.clock import Clock, SystemClock
 from logagent.base.config.config import load
 from logagent.base.config.settings import Settings
-from logagent.cleanup.session.open_session import Shared, open_session
-from logagent.cleanup.session.session import Session
+from logagent.cleanup.session.session import Session, Shared, open_session
 from logagent.kafka.files.exported import write_assignments
-from logagent.kafka.files.meta_properties import parse_meta_properties
+from logagent.kafka.files.properties import parse_meta_properties
 from logagent.kafka.image import PartitionAssignment, Topic
 from logagent.kafka.metadata_log.log import read_metadata_log
 from logagent.kafka.processes.target import Target, resolve_target

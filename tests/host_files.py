@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from logagent.base.dir_names import FUTURE_SUFFIX, current_name
 from logagent.kafka.files.exported import write_assignments
 from logagent.kafka.image import AssignmentImage, Source, Topic, make_image
 from tests.metadata_writer import batch
@@ -55,6 +56,11 @@ def write_topic_id(directory: Path, topic_id: str) -> Path:
     """`partition.metadata`; returns the directory."""
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
     return directory
+
+
+def future_name(topic: str, partition: int, uuid_hex: str) -> str:
+    """`LocalLog.logFutureDirName`: a broker makes such a directory, logagent never does. Not capped, as in Kafka."""
+    return f"{current_name(topic, partition)}.{uuid_hex}{FUTURE_SUFFIX}"
 
 
 def write_epochs(directory: Path, *epochs: tuple[int, int]) -> None:

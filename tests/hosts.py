@@ -7,7 +7,17 @@ from typing import Any
 
 from logagent.base.claims import Claim, Held, Proof, Witness
 from logagent.base.dir_names import classify
-from logagent.base.records import ActionKind, DirKey, Health, Holder, HolderState, Identity, PartitionDir, Verdict
+from logagent.base.records import (
+    ActionKind,
+    DirKey,
+    Health,
+    Holder,
+    HolderState,
+    Identity,
+    PartitionDir,
+    Reason,
+    Verdict,
+)
 from logagent.cleanup.plan.plan import Proposal
 from logagent.verdict.facts import Facts, LogDirFacts, Ruling, StrayRuling
 
@@ -82,7 +92,7 @@ class AllMayGo(dict[DirKey, StrayRuling]):
     """Of every stray it is known that it may go."""
 
     def get(self, key: DirKey, default: Any = None) -> Any:
-        return StrayRuling(True, "test", proof=gone())
+        return StrayRuling(True, Reason("test"), proof=gone())
 
 
 def facts(*log_dirs: LogDirFacts, **fields: Any) -> Facts:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from logagent.base.dir_names import classify
 from logagent.base.records import Kind, PartitionDir
-from logagent.kafka.files.meta_properties import parse_partition_metadata
+from logagent.kafka.files.properties import parse_partition_metadata
 
 DISKS = Path(__file__).parent / "fixtures" / "disks"
 KRAFT = [f"3.9.1/{path.name.split('.')[0]}" for path in sorted((DISKS / "3.9.1").glob("*.tar.xz"))]

@@ -88,26 +88,23 @@ SUBJECTS = {
         (
             "base/claims.py",
             "verdict/rules.py",
-            "verdict/covered.py",
+            "verdict/copies.py",
             "kafka/extents.py",
-            "verdict/strays.py",
-            "verdict/duplicates.py",
-            "kafka/lineage.py",
+            "kafka/commitment.py",
         ),
         (*_ACTS, "disk/kafka/metadata_log/test_generated.py"),
         ("unit/verdict", "unit/kafka/test_lineage.py", "unit/base/test_claims.py"),
     ),
     "guards": Subject(
-        ("cleanup/plan/guards.py", "cleanup/plan/acts.py"),
+        ("cleanup/plan/guards.py", "cleanup/plan/proposals.py"),
         _ACTS,
         ("unit/cleanup",),
     ),
     "due": Subject(
         (
-            "cleanup/plan/due.py",
+            "cleanup/plan/planner.py",
             "verdict/marks.py",
             "cleanup/plan/queue.py",
-            "verdict/sightings.py",
         ),
         _ACTS,
         ("unit/cleanup/plan", "unit/verdict"),
@@ -117,7 +114,6 @@ SUBJECTS = {
             "disk/remove.py",
             "disk/unlink.py",
             "cleanup/execute/changeable.py",
-            "disk/work_control.py",
         ),
         (
             "disk/disk/test_broken_steps.py",

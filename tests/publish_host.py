@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.base.clock import SystemClock
-from logagent.cleanup.session.plan_cleanup import plan_ahead
+from logagent.cleanup.commands.cleanup import plan_ahead
 from logagent.cleanup.session.session import Session
 from logagent.service.publish import SPOOL_BYTES, Publisher
 from logagent.verdict.facts import Facts

@@ -7,6 +7,7 @@ does an input that nobody withholds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -20,7 +21,7 @@ def figures(document: Any) -> set[str]:
 
 def _figures(hint: Any, path: str) -> Iterator[str]:
     origin = get_origin(hint)
-    if is_typeddict(hint):
+    if is_typeddict(hint) or is_dataclass(hint):
         for name, each in get_type_hints(hint).items():
             yield from _figures(each, f"{path}.{name}" if path else name)
     elif origin is Annotated:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from logagent.base.clock import SystemClock
-from logagent.base.linux.proc import process_start_time_ms
+from logagent.base.linux.kernel import process_start_time_ms
 from logagent.cleanup.state.journal import Journal
 from logagent.verdict.facts import SeenHolder
 

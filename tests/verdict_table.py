@@ -8,10 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from logagent.base.records import Kind
-from logagent.base.topic_ids import ZERO_ID, to_text
-from logagent.kafka.image import AssignmentImage, BrokerRegistration, PartitionAssignment, Source, Topic, make_image
-from logagent.kafka.levels import NEWEST_METADATA_VERSION
+from logagent.base.records import ZERO_ID, Kind, id_to_text
+from logagent.kafka.image import (
+    NEWEST_METADATA_VERSION,
+    AssignmentImage,
+    BrokerRegistration,
+    PartitionAssignment,
+    Source,
+    Topic,
+    make_image,
+)
 from tests.metadata_writer import id_of
 
 NOW = 1_741_609_200_000
@@ -143,7 +149,7 @@ TABLE = (
     Line("directories unknown", "lives", LIVES, ASSIGNED, _placed(), **PLACED),
     Line("directories not parallel", "lives", LIVES, ASSIGNED, _placed(ELSEWHERE), **PLACED),
     Line("unassigned directory", "lives", LIVES, ASSIGNED, _placed(ZERO_ID, HERE), **PLACED),
-    Line("migrating", "lives", LIVES, ASSIGNED, _placed(to_text((2).to_bytes(16, "big")), HERE), **PLACED),
+    Line("migrating", "lives", LIVES, ASSIGNED, _placed(id_to_text((2).to_bytes(16, "big")), HERE), **PLACED),
     Line("being reassigned", "moving", MOVING, REASSIGNING),
     Line("not a replica", "moved", MOVED, MOVED_AWAY),
     Line("not a replica, future", "moved", MOVED, MOVED_AWAY, kind=Kind.FUTURE),

@@ -12,9 +12,8 @@ from logagent.base.config.config import load_valid_part
 from logagent.base.console.options import Call, common, reads_assignments
 from logagent.base.console.render import dump, human_ms, table
 from logagent.base.errors import Exit, LogAgentError, UsageError
-from logagent.base.times import rfc3339
-from logagent.cleanup.session.of_command import read_assignments, session_of
-from logagent.disk.wrong_user import refuse_wrong_user
+from logagent.base.units import counted, human_time
+from logagent.cleanup.session.of_command import read_assignments, refuse_wrong_user, session_of
 from logagent.kafka.files.exported import document_pieces, write_assignments
 from logagent.kafka.image import AssignmentImage
 from logagent.verdict.evidence.assignment_sources import mode_unknown
@@ -39,9 +38,10 @@ def export(call: Call, file: str) -> None:
         try:
             write_assignments(file, image)
         except OSError as e:
-            raise LogAgentError(f"cannot write {file}: {e.strerror}") from e
+            raise LogAgentError(f"cannot write {file}: {e.strerror}", hint="name a file in a folder that exists") from e
         call.say(
-            f"{image.topic_count} topics, {image.partition_count} partitions, {human_ms(image.age_ms(now))} old: {file}"
+            f"{counted(image.topic_count, 'topic')}, {counted(image.partition_count, 'partition')},"
+            f" {human_ms(image.age_ms(now))} old: {file}"
         )
     if file == "-" or call.json:
         sys.stdout.buffer.writelines(document_pieces(image))
@@ -60,7 +60,7 @@ def show(call: Call) -> None:
     rows = [
         ["source", f"{image.source.value}: {image.origin}"],
         ["cluster", image.cluster_id or "unknown"],
-        ["at", f"{rfc3339(image.at_ms)} ({human_ms(image.age_ms(now))} old)"],
+        ["at", f"{human_time(image.at_ms)} ({human_ms(image.age_ms(now))} old)"],
         ["offset", "" if image.offset is None else str(image.offset)],
         ["topics", str(image.topic_count)],
         ["partitions", str(image.partition_count)],

@@ -1,5 +1,6 @@
-"""What is on a host and what it belongs to (`scan`), what would keep its broker from starting (`check`), and whether a
-log dir may leave (`check --leave`)."""
+"""What is on a host and what it belongs to (`scan`), what would keep its broker from starting (`check`), whether a log
+dir may leave (`check --leave`), and what `prestart` did while the broker was about to start.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any, Literal, NotRequired
 from logagent.base.claims import Claim, Witness
 from logagent.base.documents import AsOf, Size, Time, TypedDict, strict
 from logagent.base.records import Health, HolderState, Kind, Verdict
-from logagent.cleanup.commands.documents import MoveDoc
+from logagent.cleanup.commands.documents import MoveDoc, PlanDoc
 from logagent.verdict.evidence.documents import AssignmentsUsed
 from logagent.verdict.rules import VerdictReason
 
@@ -115,6 +116,9 @@ class ForgottenLogDirDoc(TypedDict):
 
 @strict
 class Scan(TypedDict):
+    """`unread_processes`: processes of other users that could not be read: `open_removed` lacks what they hold open,
+    which is then in `unexplained`; null: nobody could look."""
+
     schema: Literal["logagent.scan/2"]
     at: Time
     host: str
@@ -124,6 +128,7 @@ class Scan(TypedDict):
     kafka_version: str | None
     assignments: AssignmentsUsed
     as_of: AsOf
+    unread_processes: NotRequired[int | None]
     log_dirs: list[LogDirDoc]
     without_directory: NotRequired[list[WithoutDirectoryDoc]]
     forgotten_log_dirs: NotRequired[list[ForgottenLogDirDoc]]
@@ -201,3 +206,20 @@ class LeaveDoc(TypedDict):
     cordon: str | None
     uncordon: str | None
     line: str | None
+
+
+@strict
+class PrestartDoc(TypedDict):
+    """If time or permissions did not suffice for a plan, `plan` is null and `skipped` says why; `hint`, where there is
+    one, what to do about it. `settled_by_plan`: those of `findings` that keep a broker from starting only until a
+    plan that was not carried out (a dry run) makes room."""
+
+    schema: Literal["logagent.prestart/1"]
+    at: Time
+    budget_ms: int
+    spent_ms: int
+    skipped: str | None
+    hint: str | None
+    plan: PlanDoc | None
+    findings: list[FindingDoc]
+    settled_by_plan: list[FindingDoc]

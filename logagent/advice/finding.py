@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import partial
 
 from logagent.base.kafka_version import NEWEST_SUPPORTED, OLDEST_SUPPORTED, Version, version_text
+from logagent.base.records import Reason
 
 
 class Severity(StrEnum):
@@ -97,23 +98,26 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`path` is what it is about, `hint` what the operator can do (empty: nothing), `change` the exact change for that.
-    Codes are stable."""
+    """`path` is what it is about, `change` the exact change for the hint of `why`."""
 
     severity: Severity
-    code: str
     path: str
-    says: str
-    hint: str = ""
+    why: Reason
     releases: Releases = ALL
     area: Area | None = None
     change: Remedy | None = None
 
 
-fatal = partial(Finding, Severity.FATAL)
-warning = partial(Finding, Severity.WARNING)
-info = partial(Finding, Severity.INFO)
-works = partial(Finding, Severity.WORKS)
+def finding(
+    s: Severity, code: str, path: str, fact: str, hint: str = "", releases: Releases = ALL, change: Remedy | None = None
+) -> Finding:
+    return Finding(s, path, Reason(fact, hint, code), releases, change=change)
+
+
+fatal = partial(finding, Severity.FATAL)
+warning = partial(finding, Severity.WARNING)
+info = partial(finding, Severity.INFO)
+works = partial(finding, Severity.WORKS)
 
 
 def any_fatal(findings: Iterable[Finding]) -> bool:
@@ -136,4 +140,4 @@ def concerning(
         elif f.releases.reaches(at_least):
             fatal_for_some = f.severity is Severity.FATAL and not f.releases.covers(at_least)
             kept.append(replace(f, severity=Severity.WARNING) if fatal_for_some else f)
-    return sorted(kept, key=lambda f: (_ORDER[f.severity], f.path, f.code))
+    return sorted(kept, key=lambda f: (_ORDER[f.severity], f.path, f.why.code))

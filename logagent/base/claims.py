@@ -5,7 +5,7 @@ witnesses that are enough for each claim, and how long what they said stays true
 for ever, since topic ids are never reused; that this node is no replica, that another copy covers this one, that a
 broker serves, that nobody holds a lock do not. `NEEDS` lists the claims of each act. The guards
 (`cleanup.plan.guards`) say where each claim is found in the facts about a host, and refuse what is not there or not
-there any more (`why_unmet`).
+there any more (`from_proof`).
 
 Setting aside can be undone, so it needs only the verdict. A removal and a mark for deletion cannot: they need that
 another copy has every record too, unless the topic is proven to be gone. Signs that are not in the table are not
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import NamedTuple
 
-from logagent.base.times import rfc3339
+from logagent.base.units import rfc3339
 
 
 class Claim(StrEnum):
@@ -100,7 +100,7 @@ class Lasts(Enum):
     WHILE_IT_RUNS = "as long as the process holds the log dir"
     A_MINUTE = "60 s"
     TEN_SECONDS = "10 s"
-    THE_PLAN = "as long as the plan that it was looked at for"
+    THE_PLAN = "as long as the plan that it was inspected for"
 
 
 _READ = Lasts.WHILE_ASSIGNMENTS_COUNT
@@ -129,6 +129,7 @@ ENOUGH: Mapping[Claim, Mapping[Witness, Lasts]] = {
     # Asked when a plan is made: before each act, the act itself asks.
     Claim.CHANGEABLE: {Witness.KERNEL: Lasts.THE_PLAN},
     Claim.VERSION: {Witness.VERSION_SOURCES: Lasts.TEN_SECONDS, Witness.QUARANTINE_DIR: Lasts.TEN_SECONDS},
+    # Asked when it falls due; before each act, whether the clock was set since (`as_planned`).
     Claim.CLOCK: {Witness.CLOCKS: Lasts.THE_PLAN},
     Claim.CONFIGURATION: {Witness.EVERY_LOG_DIR: Lasts.THE_PLAN},
     Claim.STOOD: {Witness.SIGHTINGS: Lasts.THE_PLAN},
@@ -261,7 +262,7 @@ NEEDS: Mapping[Act, tuple[Need, ...]] = {
     Act.RESTORE: (*_STOPPED, *_all(_C.WHOLE)),
 }
 """An act needs all of its needs. `clock`, `stood`, `kept` and `configuration` are asked when it falls due
-(`cleanup.plan.due`), `whole` when a restore is planned (`cleanup.restore.rules`), the others by the guards."""
+(`cleanup.plan.planner`), `whole` when a restore is planned (`cleanup.restore.rules`), the others by the guards."""
 
 JUST: Mapping[Claim, frozenset[Claim]] = {claim: frozenset({claim}) for claim in Claim}
 """Each claim as a set of its own, to look up the need that it belongs to."""
@@ -373,6 +374,19 @@ def from_proof(proof: Iterable[Held], moment: Moment) -> Ask:
 def of_ruling(proof: Proof) -> Held | None:
     """What a verdict says and who said it: the first claim of its proof."""
     return proof[0] if proof else None
+
+
+_DECIDES = (
+    _C.GIVEN_UP, _C.ALLOWED, _C.TOPIC_ABSENT, _C.TOPIC_RECREATED, _C.NOT_A_REPLICA, _C.COPY_OF, _C.COVERED,
+    _C.OTHERS_IN_SYNC, _C.REMOVAL_STARTED, _C.LIVES_HERE, _C.WHOLE, _C.KEPT,
+)  # fmt: skip
+
+
+def decisive(claims: Iterable[tuple[str, str, int]]) -> tuple[str, str, int] | None:
+    """Of what an act rested on (claim, witness, as of), what was decisive for this directory: an operator's word before
+    the verdict, the verdict before what any act needs of its host. None if nothing of that was noted."""
+    by_claim = {claim: (claim, witness, at) for claim, witness, at in claims}
+    return next((by_claim[claim] for claim in _DECIDES if claim in by_claim), None)
 
 
 def since_when(proofs: Iterable[Proof]) -> dict[Witness, int]:

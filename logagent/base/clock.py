@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -36,3 +40,23 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+@dataclass(slots=True)
+class Patience:
+    """For how many seconds answers may be waited for, all together; what is done between questions takes none of it."""
+
+    left: float = math.inf
+
+    @property
+    def is_over(self) -> bool:
+        return self.left <= 0
+
+    @contextmanager
+    def asking(self, clock: Callable[[], float], most: float = math.inf) -> Iterator[float]:
+        """Until when, on this clock, answers are waited for within; `most` seconds at most."""
+        began = clock()
+        try:
+            yield began + min(self.left, most)
+        finally:
+            self.left = max(0.0, self.left - min(clock() - began, most))

@@ -281,12 +281,6 @@ def current_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
-def future_name(topic: str, partition: int, uuid_hex: str) -> str:
-    """`LocalLog.logFutureDirName`. Not capped, as in Kafka: with a long topic, the name is too long for any file
-    system."""
-    return f"{topic}-{partition}.{_checked(uuid_hex)}{FUTURE_SUFFIX}"
-
-
 def delete_name(topic: str, partition: int, uuid_hex: str) -> str:
     """`LocalLog.logDeleteDirName`: at most 255 characters, by cutting the end of the topic (KAFKA-4893).
 

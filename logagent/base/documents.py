@@ -14,6 +14,7 @@ from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from logagent.base.claims import Claim, Witness
+from logagent.base.records import Size
 
 __all__ = ["AsOf", "ClaimDoc", "Size", "Time", "TypedDict", "strict"]
 
@@ -25,8 +26,6 @@ def _is_a_time(text: str) -> str:
 
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"), AfterValidator(_is_a_time)]
 """RFC 3339 in UTC with milliseconds."""
-
-Size = Annotated[int, Field(ge=0)]
 
 AsOf = dict[Witness, Time]
 """Who said what the rows of a document rest on, and as of when: the oldest time of those that it says."""

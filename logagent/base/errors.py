@@ -177,6 +177,14 @@ class JournalError(LogAgentError):
     slug = "journal"
 
 
+def way_back(state_dir: str) -> str:
+    """What helps where a newer logagent wrote the journal; the copy is the one of docs/reference/compatibility.md."""
+    return (
+        f"install that version again, or go back to the copy from before its upgrade ({state_dir}.before); without that"
+        " copy, a journal that is moved away takes its undo information with it"
+    )
+
+
 class Busy(LogAgentError):
     """Another logagent holds the lock that is needed: of this host, of these log dirs, or of a store's ingest."""
 

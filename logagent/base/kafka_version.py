@@ -14,7 +14,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from logagent.base.reason import Reason
+from logagent.base.records import Reason
+from logagent.base.units import rough
 
 
 def version_text_or_none(version: Version | None) -> str | None:
@@ -52,11 +53,13 @@ class VersionSource(StrEnum):
 @dataclass(frozen=True, slots=True)
 class LastRun:
     """The version that this broker had when it last ran, as this state dir remembers it in `file`. `unread`: why it
-    cannot be told (there is a memory, and it is of no use); never if there is none."""
+    cannot be told (there is a memory, and it is of no use); never if there is none. `seen_ms`: when it was last seen to
+    run, to the hour; None if that was not noted."""
 
     version: Version | None = None
     unread: str | None = None
     file: str = ""
+    seen_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +137,14 @@ class KafkaVersion:
         runs = (version for source, version in self.newer if source is VersionSource.RUNNING)
         return next(runs, None) if self.source is VersionSource.CONFIGURED else None
 
-    def only_ran_as(self) -> Reason | None:
+    def only_ran_as(self, now_ms: int) -> Reason | None:
         """That the version is unknown, but not what ran last; None if that is not so."""
         ran = self.last_run.version
         if self.version is not None or ran is None:
             return None
-        fact = f"the broker last ran as {version_text(ran)}, and nothing says what it is now"
+        seen_ms = self.last_run.seen_ms
+        seen = f", seen {rough(max(now_ms - seen_ms, 0))} ago," if seen_ms is not None else ","
+        fact = f"the broker last ran as {version_text(ran)}{seen} and nothing says what it is now"
         return Reason(fact, f'set kafka.version = "{version_text(ran)}" if it still is')
 
     def doubt(self) -> Reason | None:

@@ -1,17 +1,29 @@
-"""The records that everything else passes around: small, slotted, without behaviour.
+"""The records that everything else passes around: small, slotted, without behaviour; and the ids of topics and
+directories.
 
 Units: `*_ns` are nanoseconds and `*_ms` milliseconds since the epoch (Kafka's own unit), `bytes` the sum of
 file sizes, `allocated` the sum of `st_blocks * 512`. Names are `str` as `os.fsdecode` returns them: bytes that are
 not UTF-8 appear as surrogate escapes and go back to disk unchanged.
+
+An id is 16 bytes, written as 22 characters of url-safe base64 (Kafka's `Uuid`, KIP-516). Throughout logagent it is its
+canonical text. Other spellings exist (padding, unused bits set in the last character) and Kafka reads them as the same
+id, so compare ids only after `canonical_id`.
+
+`Reason` is one thing that somebody is told, and what they can do about it: why a directory is not whole, why the kernel
+forbids a change, what a version contradicts. What carries more contains one: a refusal or a wait adds the directory, a
+finding its severity and the releases that it concerns.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import base64
+import re
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
-from logagent.base.claims import Held
+from logagent.base.claims import Claim, Held, Witness
 
 
 class Kind(StrEnum):
@@ -109,8 +121,7 @@ class Denied:
     mode: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemovedFile:
+class RemovedFile(NamedTuple):
     """A file without a name that process `pid` keeps as its descriptor `fd`: its blocks are freed, and its content is
     gone, when the last process closes it. `path`: what it was called, relative to the log dir, or absolute if its
     directory had been moved out of the log dir. `bytes`: its size."""
@@ -134,6 +145,14 @@ class DirKey(NamedTuple):
 
     log_dir: str
     name: str
+
+
+class BroughtBack(NamedTuple):
+    """A directory has a name again that was taken from it: the journal's action (the restore; or, where somebody else
+    brought it back, by hand or with another journal, what took the name away), and when that was (ms)."""
+
+    action: int
+    at_ms: int
 
 
 @dataclass(slots=True)
@@ -164,8 +183,8 @@ class PartitionDir:
     error: str | None = None
     # It has the mode bit that marks the start of a removal: alone a sign, no proof (`cleanup.plan.queue`).
     removal_started: bool = False
-    # The journal id of the restore that gave it its name; earlier approvals of it no longer apply.
-    restored_by: int | None = None
+    # What was approved or seen of it before no longer counts.
+    brought_back: BroughtBack | None = None
     # It contains only regular files with a single link; valid as long as its mtime is `mtime_ns`.
     plain: bool = False
 
@@ -214,15 +233,6 @@ class Holder:
         return f"process {self.pid} holds the lock: a broker started now exits at once"
 
 
-class LogDoubt(NamedTuple):
-    """Why the metadata log on this host proves less than that of a tested release. `proves`: "all" (only features were
-    not tested that say nothing of partitions, as far as is known), "removals" or "nothing". `hint`: what helps."""
-
-    proves: Literal["all", "removals", "nothing"]
-    says: str
-    hint: str
-
-
 @dataclass(frozen=True, slots=True)
 class TopicPartition:
     topic: str
@@ -230,3 +240,165 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class _NeverNegative:
+    """What pydantic asks for a schema; it is not loaded for this."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: object, handler: Callable[[object], dict[str, Any]]) -> dict[str, Any]:
+        return {**handler(source), "ge": 0}
+
+
+Size = Annotated[int, _NeverNegative]
+"""A number of bytes or things."""
+
+
+class SetBy(StrEnum):
+    """Where a value is set. UNKNOWN: nothing that was read says."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    ALL_BROKERS = "all-brokers"
+    FILE = "server.properties"
+    DEFAULT = "default"
+    UNKNOWN = "unknown"
+
+
+_SET_BY_IN_WORDS: Final = {
+    SetBy.TOPIC: "topic",
+    SetBy.BROKER: "this broker, dynamic",
+    SetBy.ALL_BROKERS: "all brokers, dynamic",
+    SetBy.FILE: "server.properties",
+    SetBy.DEFAULT: "Kafka's default",
+}
+
+
+class ConfigEntry(NamedTuple):
+    """A value in force: the key and text with which it is set, and where. `text`: None if it is not known. `number`: in
+    milliseconds or bytes; None if it is unknown or no number (a config provider may fill it in)."""
+
+    key: str
+    text: str | None
+    source: SetBy
+    number: int | None = None
+
+    def __str__(self) -> str:
+        if self.text is None:
+            return f"{self.key} is not known"
+        return f"{self.key}={self.text} ({_SET_BY_IN_WORDS[self.source]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """`fact` is one sentence; `hint` what its reader does next (empty: nothing), with `command` as a line for a shell.
+
+    `code` is stable: a guard, a rule, a finding's code. `source` says so, as of `as_of_ms`. `claim`: what an act lacks
+    that rests on this. What ends it: `until_ms`, at the earliest; `until`, a clause in words, which has to be true too,
+    or, where it begins with "or", may come before; `setting`: what of Kafka's configuration decides that. Without date
+    and clause it is not known.
+    """
+
+    fact: str
+    hint: str = ""
+    code: str = ""
+    _: KW_ONLY
+    claim: Claim | None = None
+    until_ms: int | None = None
+    until: str | None = None
+    setting: ConfigEntry | None = None
+    source: Witness | None = None
+    as_of_ms: int | None = None
+    command: str | None = None
+
+
+ZERO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+"""As a topic id: none, as brokers before 2.8 report. As a directory id: MIGRATING."""
+
+ID_SHAPE: Final = "[A-Za-z0-9_-]{22}"
+"""What an id looks like, as a regular expression (also of Spark)."""
+
+_ID_BYTES: Final = 16
+_MAX_TEXT: Final = 24
+# The last of the 22 characters carries two bits; in canonical text its other four are zero.
+_CANONICAL: Final = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")
+_ALPHABET: Final = {
+    ord(character): value
+    for value, character in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+}
+_PADDING: Final = ord("=")
+
+
+def canonical_id(text: str) -> str:
+    """The text that Kafka writes for the id `text`; raises ValueError like `id_from_text`."""
+    if _CANONICAL.fullmatch(text) is not None:
+        return text
+    return id_to_text(id_from_text(text))
+
+
+def id_from_text(text: str) -> bytes:
+    """`Uuid.fromString`: the 16 bytes of an id; raises ValueError with Kafka's message if Kafka refuses the text."""
+    if _CANONICAL.fullmatch(text) is not None:
+        return base64.urlsafe_b64decode(text + "==")
+    prefix = _java_prefix(text, _MAX_TEXT)
+    if prefix != text:
+        raise ValueError(f"Input string with prefix `{prefix}` is too long to be decoded as a base64 UUID")
+    decoded = _java_url_decode(text.encode("latin-1", "replace"))
+    if len(decoded) != _ID_BYTES:
+        raise ValueError(
+            f"Input string `{text}` decoded as {len(decoded)} bytes, which is not equal to the expected "
+            f"{_ID_BYTES} bytes of a base64-encoded UUID"
+        )
+    return decoded
+
+
+def id_to_text(raw: bytes) -> str:
+    """`Uuid.toString`: 22 characters; raises ValueError unless `raw` has 16 bytes."""
+    if len(raw) != _ID_BYTES:
+        raise ValueError(f"an id has {_ID_BYTES} bytes, not {len(raw)}")
+    return base64.urlsafe_b64encode(raw)[:22].decode("ascii")
+
+
+def _java_prefix(text: str, units: int) -> str:
+    """`text.substring(0, units)` if the text is longer than `units` UTF-16 units, else `text`."""
+    if len(text) <= units and text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass")[: 2 * units].decode("utf-16-le", "surrogatepass")
+
+
+def _java_url_decode(source: bytes) -> bytes:
+    """`java.util.Base64.getUrlDecoder().decode`, which is neither as strict nor as lenient as Python's decoders."""
+    if not source:
+        return b""
+    if len(source) < 2:
+        raise ValueError("Input byte[] should at least have 2 bytes for base64 bytes")
+    decoded = bytearray()
+    bits = count = 0
+    position = 0
+    while position < len(source):
+        byte = source[position]
+        position += 1
+        if byte == _PADDING:
+            # Padding follows two characters (as "==") or three; "x=" is rejected below.
+            second_missing = count == 2 and source[position : position + 1] != b"="
+            if count == 0 or second_missing:
+                raise ValueError("Input byte array has wrong 4-byte ending unit")
+            position += count == 2
+            break
+        if byte not in _ALPHABET:
+            signed = byte - 256 if byte > 127 else byte
+            raise ValueError(f"Illegal base64 character {signed:x}")
+        bits = bits << 6 | _ALPHABET[byte]
+        count += 1
+        if count == 4:
+            decoded += bits.to_bytes(3, "big")
+            bits = count = 0
+    if count == 1:
+        raise ValueError("Last unit does not have enough valid bits")
+    if count == 2:
+        decoded.append(bits >> 4)
+    elif count == 3:
+        decoded += (bits >> 2).to_bytes(2, "big")
+    if position < len(source):
+        raise ValueError(f"Input byte array has incorrect ending byte at {position}")
+    return bytes(decoded)

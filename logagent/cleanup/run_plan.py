@@ -6,19 +6,27 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
-from logagent.base.claims import Proof, since_when
+from logagent.base.claims import since_when
 from logagent.base.console.options import Call
-from logagent.base.console.render import dump, human_bytes, human_ms, human_time, table
-from logagent.base.console.streams import said_on_stderr
+from logagent.base.console.render import (
+    dump,
+    human_bytes,
+    human_ms,
+    said_on_stderr,
+    short_name,
+    show_line,
+    table,
+    until_in_words,
+)
 from logagent.base.errors import Exit
 from logagent.base.records import ActionKind, Outcome, PartitionDir
-from logagent.base.times import rfc3339, rfc3339_or_none
-from logagent.cleanup.plan.acts import WHOSE
-from logagent.cleanup.plan.plan import Execution, Plan, Proposal, Refusal, action_id
+from logagent.base.units import counted, human_time, rfc3339, rfc3339_or_none
+from logagent.cleanup.plan.plan import Execution, Plan, PlanGuard, Proposal, Refusal, action_id
+from logagent.cleanup.plan.proposals import OWNERSHIP
 from logagent.cleanup.session.of_command import (
     Progress,
     Stopper,
@@ -31,7 +39,7 @@ from logagent.cleanup.session.of_command import (
 )
 from logagent.cleanup.session.session import Session
 from logagent.disk.calls import Stop, never
-from logagent.verdict.facts import Facts, StrayRuling
+from logagent.verdict.facts import Facts
 
 if TYPE_CHECKING:
     from logagent.cleanup.commands.documents import ActionDoc, PlanDoc, RefusalDoc
@@ -127,7 +135,7 @@ def show_plan(call: Call, done: Done) -> None:
         witnesses = [f"{witness.value} as of {at}" for witness, at in document["as_of"].items()]
         call.detail(f"it rests on: {', '.join(witnesses)}" if witnesses else "it rests on nothing that changes")
     show_waiting(call, plan)
-    show_refusals(call, document)
+    show_refusals(call, document["refusals"])
     say_how_it_ends(call, plan, document)
 
 
@@ -145,15 +153,17 @@ def _why(action: ActionDoc) -> str:
 
 def _who_says(action: ActionDoc) -> str:
     """Who says whose the directory is, and that another copy covers it."""
-    witnesses = (c["witness"].value for c in action["claims"] if c["claim"] in WHOSE)
+    witnesses = (c["witness"].value for c in action["claims"] if c["claim"] in OWNERSHIP)
     return ", ".join(dict.fromkeys(witnesses))
 
 
 def show_waiting(call: Call, plan: Plan) -> None:
     if plan.waiting:
+        dated = [(w.key, at) for w in plan.waiting if (at := w.why.until_ms) is not None]
+        dates = {key: f"{human_time(at)} (in {human_ms(at - plan.made_at_ms)})" for key, at in dated}
         rows = [
-            [w.action, f"{w.log_dir}/{w.name}", human_bytes(w.allocated), human_bytes(w.bytes), w.reason,
-             "" if w.until_ms is None else f"{human_time(w.until_ms)} (in {human_ms(w.until_ms - plan.made_at_ms)})"]
+            [w.action, "/".join(w.key), human_bytes(w.dir.allocated), human_bytes(w.dir.bytes), w.why.fact,
+             until_in_words(w.why, dates.get(w.key, ""), once="")]
             for w in plan.waiting
         ]  # fmt: skip
         columns = [
@@ -167,22 +177,22 @@ def show_waiting(call: Call, plan: Plan) -> None:
         table("Waiting", columns, rows, color=call.color)
 
 
-def show_refusals(call: Call, document: PlanDoc) -> None:
-    if document["refusals"]:
-        rows = [
-            [
-                r["guard"],
-                f"{r['log_dir']}/{r['name']}" if r["name"] else "the whole plan",
-                r["fact"],
-                r["hint"],
-            ]
-            for r in document["refusals"]
-        ]
-        columns = [("guard", "left"), ("directory", "dir"), ("saw", "text"), ("what to do", "text")]
-        table("Refused", columns, rows, color=call.color)
-        # Not only in the table, where they are folded: they are to be pasted.
-        for command in dict.fromkeys(r["command"] for r in document["refusals"] if "command" in r):
-            click.echo(f" {command}")
+def show_refusals(call: Call, refusals: Sequence[RefusalDoc]) -> None:
+    if not refusals:
+        return
+    rows = [[r["guard"], f"{r['log_dir']}/{r['name']}" if r["name"] else "the whole plan", r["fact"]] for r in refusals]
+    table("Refused", [("guard", "left"), ("directory", "dir"), ("saw", "text")], rows, color=call.color)
+    # Once for all that it helps, below the table: in it the same lines would stand beside each of them.
+    helped: dict[tuple[str, str], list[str]] = {}
+    for r in refusals:
+        helped.setdefault((r["guard"], r["hint"]), []).append(r["name"] or "the whole plan")
+    for (guard, hint), names in helped.items():
+        what = short_name(names[0]) if len(names) == 1 else f"{len(names)} directories"
+        show_line(f"what to do, {guard}, {what}: {hint}")
+    # Not folded: they are to be pasted.
+    for command in dict.fromkeys(r["command"] for r in refusals if "command" in r):
+        click.echo(f" {command}")
+    click.echo()
 
 
 def closing(plan: Plan, document: PlanDoc) -> str:
@@ -192,21 +202,36 @@ def closing(plan: Plan, document: PlanDoc) -> str:
     refused = sum(1 for r in document["refusals"] if r["name"])
     beside = f"; {refused} refused, see above" if refused else ""
     if document["mode"] == "execute" and plan.needs_approval is None and totals["actions"]:
-        done = sum(a["outcome"] == "done" for a in document["actions"] if a["action"] != "drop-checkpoint-entry")
-        return f"{done} of {totals['actions']} done{_freed(document)}{beside}"
+        rows = [a for a in by_directory(document["actions"]) if a["action"] != "drop-checkpoint-entry"]
+        done = sum(a["outcome"] == "done" for a in rows)
+        return f"{done} of {len(rows)} done{_freed(document)}{beside}"
     if totals["actions"]:
         also = f" ({refused} refused)" if refused else ""
-        what = "1 directory" if totals["actions"] == 1 else f"{totals['actions']} directories"
+        what = counted(totals["actions"], "directory")
         add = "--execute" if plan.needs_approval is None else f"--execute --approve {plan.plan_id}"
         needs = "" if plan.needs_approval is None else " it needs approval: read the plan, then"
         size = human_bytes(document["rescue"]["gives_back"] if "rescue" in document else totals["bytes"])
         return f"{what}, {size}{also}: nothing has been done yet;{needs} add {add}"
     if totals["refusals"]:
         all_of_it = (
-            "everything is refused" if refused == 0 else f"all {refused} are refused" if refused > 1 else "refused"
+            "the whole plan is refused" if refused == 0 else f"all {refused} are refused" if refused > 1 else "refused"
         )
-        return f"nothing was done: {all_of_it}, see above"
-    return nothing_is_due([w.until_ms for w in plan.waiting], plan.made_at_ms) if plan.waiting else "nothing to do"
+        tense = "was" if document["mode"] == "execute" else "would be"
+        return f"nothing {tense} done: {all_of_it}, see above"
+    return nothing_is_due([w.why.until_ms for w in plan.waiting], plan.made_at_ms) if plan.waiting else "nothing to do"
+
+
+def by_directory(actions: Sequence[ActionDoc]) -> list[ActionDoc]:
+    """One row for each directory, as the plan had it: what a rescue set aside and then removed has the outcome of its
+    removal."""
+    removals = {a["name"]: a for a in actions if a["action"] == ActionKind.REMOVE}
+    then = {a["id"]: removals[a["new_name"]] for a in actions if a["new_name"] in removals}
+    ends = {a["id"] for a in then.values()}
+    return [
+        {**a, "outcome": then[a["id"]]["outcome"], "error": then[a["id"]]["error"]} if a["id"] in then else a
+        for a in actions
+        if a["id"] not in ends
+    ]
 
 
 def _freed(document: PlanDoc) -> str:
@@ -228,7 +253,7 @@ def plan_document(
 ) -> PlanDoc:
     """`logagent.plan/1`, with outcomes where the plan was executed."""
     refusals = [*plan.refusals, *(execution.refusals if execution is not None else ())]
-    actions = [_action_row(p, plan.proofs.get(p.key, ()), execution, plan.strays.get(p.key)) for p in plan.actions]
+    actions = [_action_row(p, plan, execution) for p in plan.actions]
     actions += [
         _drop_row(row, entry)
         for row in list(actions)
@@ -246,18 +271,19 @@ def plan_document(
         "assignments": session.assignments.document(plan.made_at_ms),
         "as_of": {witness: rfc3339(ms) for witness, ms in since_when(plan.proofs.values()).items()},
         "actions": actions,
-        "refusals": [_refusal_row(r) for r in refusals],
+        "refusals": [_refusal_row(r, plan) for r in refusals],
         "waiting": [
             {
-                "log_dir": w.log_dir,
-                "name": w.name,
+                "log_dir": w.dir.log_dir,
+                "name": w.dir.name,
                 "action": w.action,
-                "reason": w.reason,
-                "until": rfc3339_or_none(w.until_ms),
+                "reason": w.why.fact,
+                "until": rfc3339_or_none(w.why.until_ms),
                 "sightings": w.sightings,
-                "bytes": w.bytes,
-                "allocated": w.allocated,
-                "claim": w.claim,
+                "bytes": w.dir.bytes,
+                "allocated": w.dir.allocated,
+                "claim": w.why.claim,
+                "verdict": plan.verdicts.get(w.key),
             }
             for w in plan.waiting
         ],
@@ -271,8 +297,8 @@ def plan_document(
     }
 
 
-def _action_row(p: Proposal, proof: Proof, execution: Execution | None, stray: StrayRuling | None) -> ActionDoc:
-    number = action_id(p)
+def _action_row(p: Proposal, plan: Plan, execution: Execution | None) -> ActionDoc:
+    number, proof, stray = action_id(p), plan.proofs.get(p.key, ()), plan.strays.get(p.key)
     result = execution.results.get(number) if execution is not None else None
     row: ActionDoc = {
         "id": number,
@@ -291,11 +317,12 @@ def _action_row(p: Proposal, proof: Proof, execution: Execution | None, stray: S
         "claims": [{"claim": held.claim, "witness": held.witness} for held in proof],
         "outcome": result.outcome if result is not None else None,
         "error": result.error if result is not None else None,
+        "verdict": plan.verdicts.get(p.key),
     }
     if p.leftovers:
         row["files"] = list(p.leftovers)
     if stray is not None and stray.ruling is not None:
-        row |= {"verdict": stray.ruling.verdict, "fact": stray.detail}
+        row["fact"] = stray.why.fact
     return row
 
 
@@ -317,17 +344,18 @@ def _drop_row(rename: ActionDoc, entry: CheckpointEntry) -> ActionDoc:
     }
 
 
-def _refusal_row(r: Refusal) -> RefusalDoc:
+def _refusal_row(r: Refusal, plan: Plan) -> RefusalDoc:
     row: RefusalDoc = {
-        "log_dir": r.log_dir,
-        "name": r.name,
-        "guard": r.guard,
-        "fact": r.fact,
-        "hint": r.hint,
+        "log_dir": r.key.log_dir,
+        "name": r.key.name,
+        "guard": cast(PlanGuard, r.why.code),
+        "fact": r.why.fact,
+        "hint": r.why.hint,
         "bytes": r.bytes,
         "allocated": r.allocated,
-        "claim": r.claim,
+        "claim": r.why.claim,
+        "verdict": plan.verdicts.get(r.key),
     }
-    if r.command is not None:
-        row["command"] = r.command
+    if r.why.command is not None:
+        row["command"] = r.why.command
     return row

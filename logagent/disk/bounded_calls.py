@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Generic, TypeVar, cast
 
 from logagent.base.errors import ItemFailed, KafkaStorageError, LogAgentError
-from logagent.disk.calls import Stop, caught
-from logagent.disk.failures import LogDirFailures
+from logagent.disk.calls import LogDirFailures, Stop, caught
 
 T = TypeVar("T")
 

@@ -118,7 +118,12 @@ def next_state(
     """The state after a round. `before`: the previous state, None in the first round."""
     suspected = (before.suspected if before is not None else 0) + 1 if seen.given_up is not None else 0
     if before is not None and before.health is Health.OFFLINE:
-        return _while_offline(before, seen, now_ms, recovery_probes, suspected)
+        if not _is_good(before, seen):
+            return replace(before, good_probes=0, identity=None, suspected=suspected)
+        in_a_row = before.good_probes + 1 if before.identity in (None, seen.identity) else 1
+        if before.wants_scan(recovery_probes) and in_a_row > 1 and seen.scanned == seen.identity:
+            return _online(before.path, None, seen, now_ms, suspected)
+        return replace(before, good_probes=in_a_row, identity=seen.identity, suspected=suspected)
     failure = _failure(before, seen, suspected)
     if failure is None:
         return _online(path, before, seen, now_ms, suspected)
@@ -177,17 +182,6 @@ def _online(path: str, before: LogDirState | None, seen: ProbedLogDir, now_ms: i
         identity=seen.identity if seen.identity is not None or before is None else before.identity,
         meta=seen.meta if seen.meta is not None or before is None else before.meta,
     )
-
-
-def _while_offline(
-    before: LogDirState, seen: ProbedLogDir, now_ms: int, recovery_probes: int, suspected: int
-) -> LogDirState:
-    if not _is_good(before, seen):
-        return replace(before, good_probes=0, identity=None, suspected=suspected)
-    in_a_row = before.good_probes + 1 if before.identity in (None, seen.identity) else 1
-    if before.wants_scan(recovery_probes) and in_a_row > 1 and seen.scanned == seen.identity:
-        return _online(before.path, None, seen, now_ms, suspected)
-    return replace(before, good_probes=in_a_row, identity=seen.identity, suspected=suspected)
 
 
 def _is_good(before: LogDirState, seen: ProbedLogDir) -> bool:

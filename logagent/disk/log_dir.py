@@ -27,11 +27,11 @@ from typing import NamedTuple, Self
 
 from logagent.base.dir_names import CHECKPOINTS
 from logagent.base.errors import ItemFailed, KafkaStorageError, LogAgentError, NotAsPlanned, UnreadableError
-from logagent.base.linux.syscalls import close_unlocked, mount_id, rename_exchange, rename_noreplace
+from logagent.base.linux.kernel import close_unlocked, mount_id, rename_exchange, rename_noreplace
 from logagent.base.records import Identity
-from logagent.disk.failures import OFFLINE_ERRNOS, LogDirFailures
+from logagent.disk.calls import OFFLINE_ERRNOS, LogDirFailures
 from logagent.kafka.files.checkpoint_files import Entries, read_checkpoint
-from logagent.kafka.files.meta_properties import META_PROPERTIES
+from logagent.kafka.files.properties import META_PROPERTIES
 from logagent.kafka.processes.lock import LOCK_FILE, Watch
 
 __all__ = [
@@ -198,25 +198,35 @@ class OpenLogDir:
 
     def has(self, name: str) -> bool:
         """Whether anything has this name in it. Raises KafkaStorageError or ItemFailed."""
-        with self.acting("look", name):
+        with self.acting("read", name):
             try:
                 os.stat(name, dir_fd=self.fd, follow_symlinks=False)
             except FileNotFoundError:
                 return False
         return True
 
-    def checkpoint(self, name: str) -> Entries:
-        """The entries of one of its checkpoint files; none if it is not there or is damaged. For what explains, never
-        for what acts."""
+    def checkpoint(self, name: str) -> Entries | None:
+        """The entries of one of its checkpoint files, none if it is not there; None if it is damaged. For what
+        explains, never for what acts."""
         try:
             with self.acting("read", name):
                 return read_checkpoint(self.fd, name) or {}
         except UnreadableError:
-            return {}
+            return None
         except LogAgentError:
             if self.offline() is not None:
                 raise
-            return {}
+            return None
+
+    def written_ms(self, name: str) -> int | None:
+        """When one of its files was last written; None if that cannot be told. For what explains, as `checkpoint`."""
+        try:
+            with self.acting("read", name):
+                return os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mtime_ns // 1_000_000
+        except LogAgentError:
+            if self.offline() is not None:
+                raise
+            return None
 
     def open_child(self, name: str, expect: Identity | None = None) -> int:
         """Open the directory `name` in this log dir and return its descriptor, which the caller closes.
@@ -247,7 +257,7 @@ class OpenLogDir:
         if expect is not None and (status.st_dev, status.st_ino) != (expect.device, expect.inode):
             raise NotAsPlanned(
                 f"{path} is not the directory that was planned (inode {status.st_ino}, not {expect.inode})",
-                hint="look again and make a new plan",
+                hint="run the command again for a new plan",
             )
         if status.st_dev != self.identity.device or mount_id(fd) != self.mount_id:
             raise NotAsPlanned(f"{path} is a mount point", hint="mount points are never touched; unmount it first")
@@ -322,7 +332,7 @@ BROKER_FILES = (*CHECKPOINTS, META_PROPERTIES, LOCK_FILE, CLEAN_SHUTDOWN)
 def changed_ms(log_dir: OpenLogDir) -> list[int]:
     """The ctimes (ms) of the log dir itself and of those of the broker's own files that exist in it: the kernel's own
     times, which nobody can set. Raises KafkaStorageError or ItemFailed."""
-    with log_dir.acting("look"):
+    with log_dir.acting("read"):
         ctimes = [os.fstat(log_dir.fd).st_ctime_ns]
         for name in BROKER_FILES:
             try:

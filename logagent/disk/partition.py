@@ -14,9 +14,9 @@ from logagent.base.errors import UnreadableError
 from logagent.base.files import safe_open as limits
 from logagent.base.files.safe_open import read_regular
 from logagent.base.records import PartitionDir
-from logagent.base.sizes import NOTHING, Space
+from logagent.base.units import NOTHING, Space
 from logagent.disk.log_dir import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
-from logagent.kafka.files.meta_properties import parse_partition_metadata
+from logagent.kafka.files.properties import parse_partition_metadata
 
 
 @dataclass(slots=True)
@@ -59,8 +59,8 @@ def nested_usage(parent_fd: int, name: str, device: int) -> Usage:
                 up = os.open("..", OPEN_CHILD, dir_fd=fd)
                 os.close(fd)
                 fd = up
-                found = os.fstat(fd)
-                if (found.st_dev, found.st_ino) != levels[-1][0]:
+                status = os.fstat(fd)
+                if (status.st_dev, status.st_ino) != levels[-1][0]:
                     raise OSError(errno.EAGAIN, "directories were moved while being read", name)
         return usage
     finally:
@@ -74,11 +74,11 @@ def _open(parent_fd: int, name: str, device: int) -> tuple[int, tuple[int, int]]
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             return None
         raise
-    found = os.fstat(fd)
-    if found.st_dev != device:
+    status = os.fstat(fd)
+    if status.st_dev != device:
         os.close(fd)
         return None
-    return fd, (found.st_dev, found.st_ino)
+    return fd, (status.st_dev, status.st_ino)
 
 
 def _count(fd: int, usage: Usage) -> list[str]:
@@ -89,18 +89,18 @@ def _count(fd: int, usage: Usage) -> list[str]:
     usage.alone += Space(own, 1)
     for name in os.listdir(fd):
         try:
-            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
             continue
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             subdirs.append(name)
             continue
         usage.files += 1
-        usage.allocated += found.st_blocks * 512
-        if found.st_nlink == 1:
-            usage.alone += Space(found.st_blocks * 512, 1)
-        if stat.S_ISREG(found.st_mode):
-            usage.bytes += found.st_size
+        usage.allocated += status.st_blocks * 512
+        if status.st_nlink == 1:
+            usage.alone += Space(status.st_blocks * 512, 1)
+        if stat.S_ISREG(status.st_mode):
+            usage.bytes += status.st_size
     return subdirs
 
 
@@ -183,27 +183,27 @@ class PartitionReader:
         # Kept lean: a full scan spends its time in this loop.
         for name in names:
             try:
-                found = lstat(name, dir_fd=fd)
+                status = lstat(name, dir_fd=fd)
             except FileNotFoundError:
                 known.settled = False
                 files -= 1
                 continue
-            if found.st_nlink != 1:
+            if status.st_nlink != 1:
                 plain = False
-            if found.st_mode & 0o170000 != regular:
+            if status.st_mode & 0o170000 != regular:
                 if name == PARTITION_METADATA:
-                    known.error = LINKED_ID if stat.S_ISLNK(found.st_mode) else f"{name}: it is not a regular file"
-                inner = self._odd(fd, name, found, known)
+                    known.error = LINKED_ID if stat.S_ISLNK(status.st_mode) else f"{name}: it is not a regular file"
+                inner = self._odd(fd, name, status, known)
                 files += inner.files - 1
                 total += inner.bytes
                 blocks += inner.allocated // 512
                 continue
-            total += found.st_size
-            blocks += found.st_blocks
+            total += status.st_size
+            blocks += status.st_blocks
             if name[20:] == ".log":
-                of_logs += found.st_size
+                of_logs += status.st_size
             if name[:20] == newest:
-                _note_tail(known, name[20:], found)
+                _note_tail(known, name[20:], status)
             elif name == PARTITION_METADATA:
                 self._read_topic_id(fd, known)
         # What is not a regular file has taken `settled` away.

@@ -28,7 +28,7 @@ from logagent.base.records import Identity
 from logagent.disk.bounded_calls import Task
 from logagent.disk.health import REMOVE_OPEN, SYNC_FOLDER, TRIAL_PREFIX, ProbeOutcome, ProbeResult
 from logagent.disk.log_dir import OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
-from logagent.kafka.files.meta_properties import META_PROPERTIES, read_meta_file
+from logagent.kafka.files.properties import META_PROPERTIES, read_meta_file
 from logagent.kafka.identity import MetaRead
 from logagent.kafka.processes.lock import LockState, query_lock
 
@@ -212,7 +212,14 @@ class _Probe:
                 with os.scandir(directory) as entries:
                     for _, entry in zip(range(_READ_ENTRIES), entries, strict=False):
                         entry.stat(follow_symlinks=False)
-                _read_meta(directory)
+                # From the disk, not the cache. Only whether it can be read counts here; `read_meta_file` reads its
+                # content.
+                with (
+                    suppress(FileNotFoundError, UnreadableError),  # `check` and the guards judge its content
+                    opened_regular(META_PROPERTIES, limits.META_PROPERTIES, dir_fd=directory) as fd,
+                ):
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.read(fd, PROBE_BYTES)
             except OSError as error:
                 if error.errno not in _NOT_ALLOWED:
                     raise
@@ -316,13 +323,3 @@ def _gone(name: str, dir_fd: int) -> None:
     # What cannot be removed is a finding: `leftover-temp-file`.
     with suppress(OSError):
         os.unlink(name, dir_fd=dir_fd)
-
-
-def _read_meta(dir_fd: int) -> None:
-    """From the disk, not the cache. Only whether it can be read counts here; `read_meta_file` reads its content."""
-    with (
-        suppress(FileNotFoundError, UnreadableError),  # `check` and the guards judge its content
-        opened_regular(META_PROPERTIES, limits.META_PROPERTIES, dir_fd=dir_fd) as fd,
-    ):
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.read(fd, PROBE_BYTES)

@@ -5,7 +5,7 @@ skipped, any other error stops. Deviations, each for safety: a look at the broke
 something; symlinks are unlinked and never followed; mount points (bind mounts too) and other devices stop the removal;
 big files are truncated in steps, so that no single call works on more than 64 MB; segment by segment, each `.log`
 before its index files, so that a broker that takes over finds no half segment to rebuild; the small files that identify
-the directory are removed last. Before the first of them the directory is marked (`started_mark`), so that half of it is
+the directory are removed last. Before the first of them the directory is marked (`set_mark`), so that half of it is
 never restored. Everything is idempotent: after a kill at any point the same call starts again.
 
 A batch of directories can be marked first (`mark_dirs`), so that one sync writes all marks; what of it is not reached
@@ -22,12 +22,11 @@ from dataclasses import dataclass, replace
 
 from logagent.base.dir_names import leftovers
 from logagent.base.errors import LogAgentError, NotAsPlanned
-from logagent.base.linux.syscalls import mount_id
+from logagent.base.linux.kernel import mount_id
 from logagent.base.records import Identity, PartitionDir
 from logagent.disk.log_dir import OPEN_CHILD, OpenLogDir
-from logagent.disk.started_mark import clear_mark, mark_started, set_mark
-from logagent.disk.unlink import FileRemover, one_at_a_time, removal_order, remove_segments
-from logagent.disk.work_control import WorkControl
+from logagent.disk.scan import clear_mark, mark_started, set_mark
+from logagent.disk.unlink import FileRemover, WorkControl, one_at_a_time, removal_order, remove_segments
 from logagent.kafka.processes.lock import Watch
 
 UNCONTROLLED = WorkControl()
@@ -215,10 +214,10 @@ class _Walk:
     def _check_still(self, name: str, expect: Identity) -> None:
         """The directory was emptied through its descriptor; before rmdir, check that its name still leads to it."""
         try:
-            found = os.stat(name, dir_fd=self._log_dir.fd, follow_symlinks=False)
+            status = os.stat(name, dir_fd=self._log_dir.fd, follow_symlinks=False)
         except FileNotFoundError:
             return
-        if (found.st_dev, found.st_ino) != (expect.device, expect.inode):
+        if (status.st_dev, status.st_ino) != (expect.device, expect.inode):
             raise NotAsPlanned(f"{self._log_dir.path}/{name} was replaced by something else while being removed")
 
     def _empty(self, fd: int) -> int:
@@ -226,10 +225,10 @@ class _Walk:
         Returns what the directory itself had allocated."""
         levels: list[_Level] = []
         try:
-            found = os.fstat(fd)
-            levels.append(_Level("", (found.st_dev, found.st_ino), found.st_blocks * 512, self._pending(fd)))
+            status = os.fstat(fd)
+            levels.append(_Level("", (status.st_dev, status.st_ino), status.st_blocks * 512, self._pending(fd)))
             if self._plain is not None:
-                self._remove_plain(fd, found, levels[0], self._plain)
+                self._remove_plain(fd, status, levels[0], self._plain)
                 self._plain = None
             if len(self._workers) > 1:
                 remove_segments(self._workers, fd, levels[0].pending)
@@ -284,22 +283,22 @@ class _Walk:
             level.pending.append(name)
             return None
         try:
-            found = os.fstat(below)
-            if found.st_dev != self._log_dir.identity.device or mount_id(below) != self._log_dir.mount_id:
+            status = os.fstat(below)
+            if status.st_dev != self._log_dir.identity.device or mount_id(below) != self._log_dir.mount_id:
                 raise NotAsPlanned(
                     f"there is a mount point ({name}) in a directory to be removed in {self._log_dir.path}",
                     hint="mount points are never crossed; unmount it first",
                 )
-            identity = (found.st_dev, found.st_ino)
-            return below, _Level(name, identity, found.st_blocks * 512, self._pending(below))
+            identity = (status.st_dev, status.st_ino)
+            return below, _Level(name, identity, status.st_blocks * 512, self._pending(below))
         except BaseException:
             os.close(below)
             raise
 
     def _go_up(self, fd: int, expected: tuple[int, int]) -> int:
         up = os.open("..", OPEN_CHILD, dir_fd=fd)
-        found = os.fstat(up)
-        if (found.st_dev, found.st_ino) != expected:
+        status = os.fstat(up)
+        if (status.st_dev, status.st_ino) != expected:
             os.close(up)
             raise NotAsPlanned(f"a directory was moved away in {self._log_dir.path} while being removed")
         return up

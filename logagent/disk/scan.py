@@ -10,10 +10,17 @@ so a directory that was modified within a second of its last reading is read aga
 
 It reads by descriptor, follows no symlink, crosses no mount point and opens nothing but directories and
 `partition.metadata`.
+
+That a removal has started is marked on disk by the set-user-ID bit of the directory itself (`mark_started`). The
+journal says so, too, but a journal can be lost, older than the disk, or another state dir's; restoring half a
+directory silently loses records. The bit moves with the directory, needs no inode and no block (so it works on a full
+disk), is not inherited by new directories, survives `chmod 750`, means nothing to Linux on a directory, and no Kafka
+reads it (tried on 2.5.1, 3.5.2, 3.9.1 and 4.3.1).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -28,14 +35,54 @@ from io import StringIO
 
 from logagent.base.dir_names import classify
 from logagent.base.errors import KafkaStorageError
-from logagent.base.linux.mounts import mounted_children
+from logagent.base.linux.kernel import mounted_children
 from logagent.base.records import LIVE_KINDS, Identity, Kind, PartitionDir
 from logagent.disk.calls import DiskCalls, Stop, refuse_if
 from logagent.disk.log_dir import OFFLINE_ERRNOS, OPEN_CHILD, OpenLogDir
 from logagent.disk.partition import TAIL_INDEXES, Known, PartitionReader
-from logagent.disk.started_mark import is_started
 from logagent.kafka.image import AssignmentImage
 from logagent.kafka.processes.lock import query_lock
+
+REMOVAL_STARTED = stat.S_ISUID
+
+
+def is_started(mode: int) -> bool:
+    """Whether a directory with this mode has the mark."""
+    return bool(mode & REMOVAL_STARTED)
+
+
+def mark_started(fd: int, before: Callable[[], None], *, synced: bool = False) -> None:
+    """Mark the open directory `fd`, durably; `before` is called right before the change. Raises OSError (`set_mark`).
+
+    `synced`: this run has seen the mark reach the disk, so a directory that still has it needs no fsync.
+    """
+    # Also if it was there already: it may not be on the disk yet, or the run that set it was killed before its fsync.
+    if set_mark(fd, before) or not synced:
+        os.fsync(fd)
+
+
+def set_mark(fd: int, before: Callable[[], None]) -> bool:
+    """Mark the open directory, without waiting for its disk. Returns False if it has the mark already.
+
+    Raises OSError if it cannot be marked (EPERM: it belongs to another user) or the file system does not keep it.
+    """
+    status = os.fstat(fd)
+    if is_started(status.st_mode):
+        return False
+    before()
+    os.fchmod(fd, stat.S_IMODE(status.st_mode) | REMOVAL_STARTED)
+    if not is_started(os.fstat(fd).st_mode):
+        raise OSError(errno.EOPNOTSUPP, "its file system cannot store the mark that a removal has started")
+    return True
+
+
+def clear_mark(fd: int, before: Callable[[], None]) -> None:
+    """Take the mark back from the open directory, of which nothing was removed since it got it; not durable yet."""
+    status = os.fstat(fd)
+    if is_started(status.st_mode):
+        before()
+        os.fchmod(fd, stat.S_IMODE(status.st_mode) & ~REMOVAL_STARTED)
+
 
 # Kinds whose bytes count as "other" in the ledger of the log dir, as do plain files and symlinks.
 OTHER_KINDS = frozenset({Kind.METADATA, Kind.CACHE, Kind.INVALID})
@@ -167,12 +214,12 @@ class _Scan:
         if not known.settled or spread % self._slices == self._due_slice or name in self._mounted:
             return False
         try:
-            found = os.lstat(name, dir_fd=self._log_dir.fd)
+            status = os.lstat(name, dir_fd=self._log_dir.fd)
             if (
-                found.st_mtime_ns != known.mtime_ns
-                or found.st_ino != known.inode
-                or found.st_ctime_ns != known.ctime_ns
-                or not stat.S_ISDIR(found.st_mode)
+                status.st_mtime_ns != known.mtime_ns
+                or status.st_ino != known.inode
+                or status.st_ctime_ns != known.ctime_ns
+                or not stat.S_ISDIR(status.st_mode)
             ):
                 return False
             if known.last_segment_offset is not None:
@@ -199,8 +246,8 @@ class _Scan:
     def _refresh_tail(self, base: str, known: Known, all_indexes: bool) -> None:
         """Stat the files of the newest segment that may have changed, and add what they grew (or shrank) by."""
         fd = self._log_dir.fd
-        found = os.lstat(base + ".log", dir_fd=fd)
-        size, blocks, written = found.st_size, found.st_blocks, found.st_mtime_ns
+        status = os.lstat(base + ".log", dir_fd=fd)
+        size, blocks, written = status.st_size, status.st_blocks, status.st_mtime_ns
         if size == known.log_bytes and blocks == known.log_blocks and written == known.newest_mtime_ns:
             if not all_indexes:
                 return
@@ -212,9 +259,9 @@ class _Scan:
         size = blocks = 0
         for bit, suffix in TAIL_INDEXES:
             if known.index_files & bit:
-                found = os.lstat(base + suffix, dir_fd=fd)
-                size += found.st_size
-                blocks += found.st_blocks
+                status = os.lstat(base + suffix, dir_fd=fd)
+                size += status.st_size
+                blocks += status.st_blocks
         known.bytes += size - known.index_bytes
         known.beside_log_bytes += size - known.index_bytes
         known.allocated += (blocks - known.index_blocks) * 512
@@ -236,11 +283,11 @@ class _Scan:
                 raise
             return self._unread(name, f"it cannot be opened: {error.strerror}")
         try:
-            found = os.fstat(fd)
-            if found.st_dev != log_dir.identity.device:
+            status = os.fstat(fd)
+            if status.st_dev != log_dir.identity.device:
                 return self._unread(name, MOUNT_POINT_ERROR)
-            known = self._entry(name, found)
-            self._reader.read(fd, known, found.st_blocks)
+            known = self._entry(name, status)
+            self._reader.read(fd, known, status.st_blocks)
         finally:
             os.close(fd)
         self._result.read_in_full += 1
@@ -248,14 +295,14 @@ class _Scan:
 
     def _not_a_directory(self, name: str) -> Known | None:
         try:
-            found = os.lstat(name, dir_fd=self._log_dir.fd)
+            status = os.lstat(name, dir_fd=self._log_dir.fd)
         except FileNotFoundError:
             return None
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             return self._unread(name, SYMLINK_ERROR)
-        if stat.S_ISREG(found.st_mode):
-            self._result.other_bytes += found.st_size
-        self._result.other_allocated += found.st_blocks * 512
+        if stat.S_ISREG(status.st_mode):
+            self._result.other_bytes += status.st_size
+        self._result.other_allocated += status.st_blocks * 512
         return None
 
     def _unread(self, name: str, error: str) -> Known | None:

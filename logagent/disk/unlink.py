@@ -1,11 +1,11 @@
-"""Removes the files of one directory: the order, and what happens to each before it is unlinked.
+"""Removes the files of one directory: the order, what happens to each before it is unlinked, and how the work is
+controlled from outside: when it ends, how fast it goes, with how many threads.
 
-Big files are truncated from their end before they are unlinked, so that no single call frees more than a chunk.
-
-One unlink of a large, cached or fragmented file keeps the file system's journal and the page cache busy for so long
-that a broker on the same disk notices (the idea is from RocksDB's `DeleteScheduler`). Never done to a file with another
-hard link (a backup made by `cp -l` would lose its bytes; checked again before every step), to one below `LEAST_BYTES`,
-to anything but a regular file on this mount, or to one that a process may have mapped.
+Big files are truncated from their end before they are unlinked, so that no single call frees more than a chunk. One
+unlink of a large, cached or fragmented file keeps the file system's journal and the page cache busy for so long that a
+broker on the same disk notices (the idea is from RocksDB's `DeleteScheduler`). Never done to a file with another hard
+link (a backup made by `cp -l` would lose its bytes; checked again before every step), to one below `LEAST_BYTES`, to
+anything but a regular file on this mount, or to one that a process may have mapped.
 
 Several workers remove the segments of one large directory, each in a thread and with an interlock of its own.
 """
@@ -16,16 +16,116 @@ import errno
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from logagent.base.dir_names import PARTITION_METADATA
 from logagent.base.errors import ItemFailed, RemovalStopped
-from logagent.base.linux.syscalls import is_hole, mount_id
-from logagent.base.sizes import Space
+from logagent.base.files.safe_open import MIB
+from logagent.base.linux.kernel import is_hole, mount_id
+from logagent.base.units import Space
+from logagent.disk.calls import Stop, never
 from logagent.disk.log_dir import OpenLogDir
 from logagent.disk.partition import nested_usage
-from logagent.disk.work_control import MAX_CHUNK, Progress, WorkControl
 from logagent.kafka.processes.lock import Watch
+
+# No single system call works on more than this much of a file.
+MAX_CHUNK = 64 * MIB
+_NAP_SECONDS = 0.1
+
+
+class ByteBudget:
+    """A rate in bytes per second shared by any number of workers, so that the disk's other users keep their share.
+    Thread-safe.
+
+    Freeing is spread evenly: each take waits until the earlier ones are paid for, and after idle times there is no
+    burst beyond one take. `chunk` is how much of a file one call should free at this rate: a tenth of a second's worth,
+    at least 1 MiB and at most 64 MiB.
+    """
+
+    def __init__(
+        self,
+        bytes_per_second: int,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if bytes_per_second <= 0:
+            raise ValueError("a budget needs at least one byte per second")
+        self._rate = bytes_per_second
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._paid_until = float("-inf")
+        self._mutex = threading.Lock()
+        self.chunk = min(MAX_CHUNK, max(MIB, bytes_per_second // 10 // MIB * MIB))
+
+    def take(self, count: int, stop: Callable[[], bool], check_again: Callable[[], None] = lambda: None) -> bool:
+        """Wait until `count` bytes may be freed. False if `stop` became true first.
+
+        At a low rate one step can take minutes, so `stop` is asked and `check_again` called ten times a second. What
+        they prevent, by returning true or raising, is not charged.
+        """
+        with self._mutex:
+            start = max(self._monotonic(), self._paid_until)
+            self._paid_until = start + count / self._rate
+        granted = False
+        try:
+            while not stop():
+                left = start - self._monotonic()
+                if left <= 0:
+                    granted = True
+                    break
+                check_again()
+                self._sleep(min(left, _NAP_SECONDS))
+        finally:
+            if not granted:
+                with self._mutex:
+                    self._paid_until -= count / self._rate
+        return granted
+
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkControl:
+    """Passed from the command or the daemon down to the last file.
+
+    stop: asked between two actions and between two files; work ends there, and the rest stays queued. given_up: asked
+    before each change, even in the middle of a file; true when nobody waits for this work any more because its log dir
+    hung. budget: bytes per second, shared by all workers. workers: threads for one large directory. on_progress(files,
+    bytes): what was removed since its last call, and the blocks that it had.
+
+    held: the exception of guard `in-use` for a `-stray` directory that a serving broker has open: `.log` files with one
+    link are truncated to nothing first (truncate_held=False: unlinked only, for brokers with which that is untested),
+    index files, which the broker maps, are only unlinked.
+    """
+
+    stop: Stop = never
+    given_up: Stop = never
+    budget: ByteBudget | None = None
+    workers: int = 1
+    on_progress: Progress | None = None
+    held: bool = False
+    truncate_held: bool = True
+
+    @property
+    def chunk(self) -> int:
+        """How many bytes of a file one call may free."""
+        return MAX_CHUNK if self.budget is None else self.budget.chunk
+
+    def check(self) -> None:
+        """Raises RemovalStopped if work must end here."""
+        if self.stop():
+            raise RemovalStopped("stopped on request; the rest stays queued")
+
+    def wait_for_budget(self, count: int, check_again: Callable[[], None]) -> None:
+        """Wait until `count` bytes may be freed; meanwhile `check_again` is called again and again, to raise if a
+        broker starts. Raises RemovalStopped if work must end first."""
+        if self.budget is not None and not self.budget.take(count, self.stop, check_again):
+            raise RemovalStopped("stopped on request; the rest stays queued")
+
 
 # Without O_NONBLOCK, opening a name that was swapped for a FIFO would wait for its reader.
 _OPEN_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -99,12 +199,12 @@ class Shortener:
             # Drop the pages from the cache in a separate call: that makes the truncate several times faster.
             os.posix_fadvise(fd, target, size - target, os.POSIX_FADV_DONTNEED)
             self._before()
-            found = os.fstat(fd)
-            if found.st_nlink != 1:
+            status = os.fstat(fd)
+            if status.st_nlink != 1:
                 return size
             os.ftruncate(fd, target)
             if self._control.on_progress is not None:
-                self._control.on_progress(0, 512 * (found.st_blocks - os.fstat(fd).st_blocks))
+                self._control.on_progress(0, 512 * (status.st_blocks - os.fstat(fd).st_blocks))
             size = target
         return size
 
@@ -184,12 +284,12 @@ class FileRemover:
                 check()
                 name = pending.pop()
                 try:
-                    found = lstat(name, dir_fd=fd)
-                    if stat.S_ISDIR(found.st_mode):
+                    status = lstat(name, dir_fd=fd)
+                    if stat.S_ISDIR(status.st_mode):
                         return name
-                    left = frees = found.st_blocks * 512
-                    if always_prepare or frees > chunk or found.st_nlink != 1:
-                        left, frees = self._prepare(fd, name, found)
+                    left = frees = status.st_blocks * 512
+                    if always_prepare or frees > chunk or status.st_nlink != 1:
+                        left, frees = self._prepare(fd, name, status)
                     before()
                     unlink(name, dir_fd=fd)
                 except FileNotFoundError:
@@ -199,7 +299,7 @@ class FileRemover:
                     pending.append(name)
                     continue
                 files += 1
-                size += found.st_size
+                size += status.st_size
                 freed += frees
                 if on_progress is not None:
                     on_progress(1, left)
@@ -363,11 +463,11 @@ def gives_back(dir_fd: int, *, held: bool = False, truncates_held: bool = False)
     total, device = Space(0, 1), own.st_dev
     for name in os.listdir(dir_fd):
         try:
-            found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+            status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
         except FileNotFoundError:
             continue
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             total += nested_usage(dir_fd, name, device).alone
-        elif found.st_nlink == 1 and (not held or (truncates_held and name.endswith(".log"))):
-            total += Space(found.st_blocks * 512, 0 if held else 1)
+        elif status.st_nlink == 1 and (not held or (truncates_held and name.endswith(".log"))):
+            total += Space(status.st_blocks * 512, 0 if held else 1)
     return total + Space(own.st_blocks * 512, 0) if total.bytes else total

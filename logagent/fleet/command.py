@@ -1,37 +1,155 @@
-"""`logagent fleet`: the Spark job. pyspark is imported when a command runs, never before."""
+"""`logagent fleet`: the Spark job, its options, and one run of it with its progress and its summary on the terminal.
+pyspark is imported when a command runs, never before. `submit.py` has the same options, without click.
+"""
 
 from __future__ import annotations
 
+import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from logagent.base.console.render import dump
-from logagent.base.console.streams import said_on_stderr
+from logagent.base.config.settings import is_uri
+from logagent.base.console.render import dump, human_bytes, said_on_stderr, visible
 from logagent.base.errors import ConfigError, LogAgentError, UsageError
-from logagent.fleet.command_job import (
-    has_little_to_ingest,
-    has_little_to_report,
-    need_pyspark,
-    options_of,
-    run_job,
-    show_summary,
-    spark_options,
-    tell,
-    value_of,
-)
+from logagent.base.linux.access import user_name
+from logagent.base.units import counted
+from logagent.fleet.job_options import OPTIONS, READ
 from logagent.store.shared import init_store
+from logagent.store.tree import ANSWERS, LANDING
 
 if TYPE_CHECKING:
-    from logagent.fleet.ingest.ingest import Ingested
     from logagent.fleet.tables.store import Store
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def spark_options(command: Command) -> Command:
+    options = [
+        click.option("--master", metavar="URL", help="Spark master (default: local[*], or what spark-submit set)."),
+        click.option("--conf", "conf", multiple=True, metavar="K=V", help="Spark setting (repeatable)."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
+        click.option(
+            "-v", "--verbose", is_flag=True, help="Report every step on stderr, and Spark's own error messages."
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def options_of(name: str) -> Callable[[Command], Command]:
+    """The options that `submit.py` has too, and those of Spark."""
+
+    def add(command: Command) -> Command:
+        command = spark_options(command)
+        for o in reversed(OPTIONS[name]):
+            # Even None would count as a default: click treats a required option with a default as given.
+            default: dict[str, Any] = {} if o.default is None else {"default": o.default, "show_default": True}
+            kind = {"is_flag": True} if o.is_flag else {"metavar": o.metavar, **default}
+            command = click.option(o.flag, o.name, help=o.help, required=o.required, **kind)(command)
+        return command
+
+    return add
+
+
+def conf_of(pairs: tuple[str, ...]) -> dict[str, str]:
+    wrong = [pair for pair in pairs if not pair.partition("=")[0].strip() or "=" not in pair]
+    if wrong:
+        problems = tuple(f"--conf {pair}: not K=V" for pair in wrong)
+        raise ConfigError("invalid --conf", problems=problems, hint="for example --conf spark.driver.memory=4g")
+    return {key.strip(): value for key, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def value_of(option: str, text: str | None) -> Any:
+    """The value of an option; None if it was not given."""
+    if text is None:
+        return None
+    named = next(o for options in OPTIONS.values() for o in options if o.flag == option)
+    read, says, hint = READ[named.metavar]
+    try:
+        return read(text)
+    except ValueError as error:
+        hint = hint and hint.format(default=named.default)
+        raise UsageError(f"{option}: {says.format(text, text[:40], error)}", hint=hint) from error
+
+
+@contextmanager
+def run_job(
+    store: str, options: dict[str, Any], *, small: bool = False
+) -> Iterator[tuple[Store, Callable[[str], None]]]:
+    """A session and an opened store; Spark's errors become ours. The session is stopped if it was created here.
+
+    `small`: there are few directories.
+    """
+    conf = conf_of(options["conf"])
+    need_pyspark()
+    from logagent.fleet.spark_session import build_session, explained, running
+    from logagent.fleet.tables.store import Store as Opened
+
+    own_session = not running()
+    shown = options["verbose"] or sys.stderr.isatty()
+    spark = build_session(master=options["master"], conf=conf, progress=sys.stderr.isatty(), small=small)
+    try:
+        with explained("the fleet job failed", verbose=options["verbose"]):
+            yield Opened.open(spark, store), (tell if shown else lambda _: None)
+    finally:
+        if own_session:
+            spark.stop()
+
+
+def need_pyspark() -> None:
+    """Raises ConfigError if the extra `fleet` is not installed."""
+    if find_spec("pyspark") is None:
+        # Not by the name of a package: whoever owns that in an index need not be us.
+        hint = "in a checkout of logagent: pip install '.[fleet]' (and Java 17 or later)"
+        raise ConfigError("pyspark is not installed", hint=hint)
+
+
+def has_little_to_ingest(store: str, day: date | None = None) -> bool:
+    need_pyspark()
+    from logagent.fleet.spark_session import is_small_landing
+
+    return "://" not in store and is_small_landing(store.removeprefix("file:"), day)
+
+
+def has_little_to_report(store: str) -> bool:
+    need_pyspark()
+    from logagent.fleet.spark_session import is_small_report
+
+    return "://" not in store and is_small_report(store.removeprefix("file:"))
+
+
+def tell(message: str) -> None:
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+    click.echo(visible(message)[:width], err=True)
+
+
+def show_summary(content: dict[str, Any], place: str) -> None:
+    """What a person wants to know first, and where to find the rest."""
+    sums, hosts = content["totals"], content["hosts"]
+    click.echo(f"{content['date']}: {counted(hosts['reporting'], 'host')} reporting, {hosts['unknown_total']} unknown")
+    click.echo(f"  used by logs      {human_bytes(sums['allocated'])} (file sizes: {human_bytes(sums['bytes'])})")
+    undecided = content["tables"]["undecided"]["rows"]
+    more = f"; {counted(undecided, 'more directory')} undecided" if undecided else ""
+    click.echo(f"  orphans           {sums['orphans']} ({human_bytes(sums['orphan_bytes'])}){more}")
+    left = sum(row["replicas"] for row in content["answers"]["replicas"]["not_compared"])
+    for name in ("missing_replicas", "duplicates", "leftovers"):
+        more = f" ({left} more could not be compared)" if left and name == "missing_replicas" else ""
+        click.echo(f"  {name.replace('_', ' '):<17} {sums[name]}{more}")
+    for warning in content["warnings"]:
+        click.echo(f"warning: {visible(warning)}", err=True)
+    click.echo(f"page: {place}/index.html")
 
 
 @click.group()
@@ -59,11 +177,23 @@ def init(store: str) -> None:
         made = init_store(store)
     except OSError as error:
         problem = f"{store} cannot be turned into a fleet store: {error.strerror or error}"
-        hint = "mount or create the directory first" if isinstance(error, FileNotFoundError) else None
+        hint = "name a directory that you may write to"
+        if isinstance(error, FileNotFoundError):
+            hint = "mount or create the directory first"
+            if is_uri(store):  # a prefix needs not be there, so it is the bucket
+                bucket = store.split("/")[2]
+                problem = f"there is no bucket {bucket}: {problem}"
+                hint = (
+                    f"create {bucket} first, or check its name and the region, endpoint and account of your credentials"
+                )
         raise LogAgentError(problem, hint=hint) from error
     what = f"{store} is a fleet store" if made else f"{store} is a fleet store already"
     with said_on_stderr(tell, what):
         click.echo(what)
+    if not is_uri(store) and not (landing := Path(store, LANDING).stat()).st_mode & 0o022:
+        places = " ".join(quote(str(Path(store, name))) for name in ("", LANDING, ANSWERS))
+        tell(f"its folders belong to user {user_name(landing.st_uid)}, and agents of other users cannot publish there")
+        tell(f"  hint: share it with a group that all agents have: chgrp kafka {places} && chmod 3770 {places}")
 
 
 @fleet.command()
@@ -78,7 +208,7 @@ def ingest(store: str, out: str | None, **given: Any) -> None:
     pinned = value_of("--assignments-from", given["assignments_from"])
     share = value_of("--require-hosts", given["require_hosts"])
     if share is not None and out is None:
-        raise UsageError("--require-hosts: there is no report without --report DIR")
+        raise UsageError("--require-hosts: there is no report without --report DIR", hint="add --report DIR")
     asked = None if out is None else _asked(given) | {"day": wanted}
     now = datetime.now(UTC)
     with run_job(store, given, small=has_little_to_ingest(store, wanted)) as (opened, say):
@@ -94,21 +224,17 @@ def ingest(store: str, out: str | None, **given: Any) -> None:
             document = {"schema": "logagent.fleet-ingest/1", "dates": dates, "trimmed": list(map(str, trimmed))}
             dump(document | ({} if place is None else {"report": place}))
         else:
-            _show_ingested(done, trimmed)
+            if not done:
+                click.echo("nothing new in landing")
+            for one in done:
+                click.echo(
+                    f"{one.date}: {counted(one.taken, 'file')} taken ({counted(one.rows, 'row')}), "
+                    f"{one.superseded} older ones, {one.rejected} set aside, {one.waiting} incomplete"
+                )
+            for gone in trimmed:
+                click.echo(f"{gone}: removed from landing")
             if content is not None and place is not None:
                 show_summary(content, place)
-
-
-def _show_ingested(done: Sequence[Ingested], trimmed: Sequence[date]) -> None:
-    if not done:
-        click.echo("nothing new in landing")
-    for one in done:
-        click.echo(
-            f"{one.date}: {one.taken} files taken ({one.rows} rows), {one.superseded} older ones, "
-            f"{one.rejected} set aside, {one.waiting} incomplete"
-        )
-    for gone in trimmed:
-        click.echo(f"{gone}: removed from landing")
 
 
 @fleet.command()
@@ -188,7 +314,7 @@ def demo(wanted: str | None, hosts: int, partitions: int, **spark: Any) -> None:
     now = datetime.now(UTC).replace(microsecond=0)
     clusters = generate(folder, Fleet(at=now, hosts=hosts, partitions=partitions))
     names = {cluster.cluster_id: name for cluster, name in zip(clusters, CLUSTERS, strict=True)}
-    tell(f"created {hosts} hosts in {time.monotonic() - started:.1f} s: {folder}/landing")
+    tell(f"created {counted(hosts, 'host')} in {time.monotonic() - started:.1f} s: {folder}/landing")
     with run_job(str(folder), spark, small=has_little_to_ingest(str(folder))) as (opened, say):
         from logagent.fleet.ingest.dates import ingest_dates
 

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.store.contract import ASSIGNMENTS_SCHEMA
 from logagent.store.landing_files import ManifestHead, land, millis
-from logagent.store.snapshots import SNAPSHOT_SCHEMA
+from logagent.store.snapshots import ACTS_DAYS, SNAPSHOT_SCHEMA
 
 GIB = 1 << 30
 REPLICATION = 3
@@ -307,7 +308,10 @@ def write(store: Path, cluster: Cluster, damage: Callable[[Path, str], None] = _
     neither silent nor late. Raises OSError."""
     last = cluster.fleet.days - 1
     for day in cluster.fleet.published:
-        _write_assignments(store, cluster, day)
+        at = cluster.assignments_at(day)
+        name = f"kraft-log-{_offset(at):020d}"
+        claim = ManifestHead(name, "assignments", cluster.cluster_id, None, cluster.host(1), at)
+        land(store, claim, _assignment_lines(cluster, at), received_at=at + timedelta(seconds=2))
         for node in cluster.nodes:
             way = cluster.unknown_hosts.get(node)
             if _publishes(way, day, last):
@@ -321,13 +325,6 @@ def _publishes(way: str | None, day: int, last: int) -> bool:
     if way == "late":
         return day == 0
     return way is None or (way != "silent" and day != last - 1)
-
-
-def _write_assignments(store: Path, cluster: Cluster, day: int) -> None:
-    at = cluster.assignments_at(day)
-    name = f"kraft-log-{_offset(at):020d}"
-    claim = ManifestHead(name, "assignments", cluster.cluster_id, None, cluster.host(1), at)
-    land(store, claim, _assignment_lines(cluster, at), received_at=at + timedelta(seconds=2))
 
 
 def _offset(at: datetime) -> int:
@@ -370,6 +367,7 @@ def _host_lines(cluster: Cluster, node: int, day: int, claim: ManifestHead) -> I
     at = claim.at
     seen = [d for d in cluster.dirs[node] if cluster.is_seen(node, d, day)]
     absent = _absent(cluster, node, seen)
+    told, acts = _acts(cluster, node, at)
     began = at - timedelta(seconds=20)
     yield json.dumps(
         {
@@ -380,7 +378,8 @@ def _host_lines(cluster: Cluster, node: int, day: int, claim: ManifestHead) -> I
             "host": claim.host,
             "cluster_id": claim.cluster_id,
             "node_id": node,
-            "agent_version": "0.1.0",
+            "agent_version": "1.0.0",
+            "boot_id": uuid_hex("boot", claim.host),
             "mode": "enforce" if node % 3 else "report",
             "accepts": "demo" if node % 4 else "none",
             "kafka_version": "3.9.1",
@@ -391,14 +390,62 @@ def _host_lines(cluster: Cluster, node: int, day: int, claim: ManifestHead) -> I
                 for name, read in (("before", began), ("after", at))
             },
             "absent": len(absent) if absent is not None else None,
+            **({"acts": told} if told is not None else {}),
+            "unread_processes": 0 if node % 5 else 130,
         }
     )
     for number in range(LOG_DIRS):
         yield json.dumps(_log_dir_row(cluster, node, number, [d for d in seen if d.log_dir == number], day))
-    for row in absent or ():
+    for row in (*(absent or ()), *acts):
         yield json.dumps(row)
     for made in seen:
         yield _dir_line(cluster, made, at, day)
+
+
+def _acts(cluster: Cluster, node: int, at: datetime) -> tuple[dict[str, object] | None, list[dict[str, object]]]:
+    """What the head of a snapshot says of acts, and its rows of them; None of every eighth host: its agent is older."""
+    if node % 8 == 0:
+        return None, []
+    since = at - timedelta(days=ACTS_DAYS)
+    everything = [row for made in cluster.dirs[node] if (row := _act(cluster, node, made)) is not None]
+    everything.sort(key=lambda row: (row["finished_at"], row["name"]))
+    told = [{"row": "act", "id": n, **row} for n, row in enumerate(everything, 1) if row["finished_at"] <= millis(at)]
+    rows: list[dict[str, object]] = [row for row in told if row["finished_at"] >= millis(since)]
+    return {"since": instant(since), "rows": len(rows), "left_out": 0, "last_id": len(told)}, rows
+
+
+def _act(cluster: Cluster, node: int, made: Dir) -> dict[str, Any] | None:
+    """What an agent did with a directory: it removed what goes, and set strays aside; in report mode only operators
+    do."""
+    last = cluster.fleet.days - 1
+    if made.goes is not None and node % 3:
+        finished, size = cluster.snapshot_at(node, made.goes) - timedelta(hours=3), cluster.size(made, made.goes - 1)
+        what: dict[str, Any] = {"action": "remove", "name": made.name, "new_name": None, "claim": "kept"}
+        what |= {"witness": "name", "claims": "stopped by lock, kept by name"}
+    elif made.kind == "stray" and made.marked_hours is not None:
+        finished, size = cluster.snapshot_at(node, last) - timedelta(hours=made.marked_hours), made.bytes
+        name = f"{made.topic}-{made.partition}"
+        what = {"action": "quarantine", "name": name, "new_name": made.name, "claim": "topic-absent"}
+        what |= {"witness": "kraft-log", "claims": "stopped by lock, topic-absent by kraft-log"}
+    else:
+        return None
+    failed = cluster.health(node, made.log_dir) != "online" and what["action"] == "remove"
+    return what | {
+        "at": millis(finished - timedelta(seconds=2)),
+        "finished_at": millis(finished),
+        "outcome": "failed" if failed else "done",
+        "log_dir": cluster.log_dir_path(made.log_dir),
+        "topic": made.topic,
+        "topic_id": made.topic_id,
+        "partition": made.partition,
+        "bytes": size,
+        "allocated": -(-size // 4096) * 4096,
+        "actor": "daemon" if node % 3 else "cli:anna",
+        "approved": not node % 3,
+        "plan_id": uuid_hex(node, finished.date())[:16],
+        "as_of": millis(finished - timedelta(minutes=1)),
+        "error": "Input/output error" if failed else None,
+    }
 
 
 def _absent(cluster: Cluster, node: int, seen: list[Dir]) -> list[dict[str, object]] | None:

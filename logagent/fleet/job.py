@@ -14,18 +14,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent import __version__
-from logagent.base.config.store_uri import problem_of
+from logagent.base.config.settings import problem_of
 from logagent.base.errors import LogAgentError, TooFewHosts
-from logagent.base.times import rfc3339_or_none
+from logagent.base.units import rfc3339_or_none
 from logagent.fleet.page import render
-from logagent.fleet.report import answers, growth, replicas, usage, verdicts
+from logagent.fleet.report import answers, audit, growth, replicas, usage, verdicts
 from logagent.fleet.report.answers import Reclaimable, reclaim
 from logagent.fleet.report.columns import TABLES, UNITS
 from logagent.fleet.report.growth import MOST_LOST, changes
 from logagent.fleet.report.output import Output, run_name
-from logagent.fleet.report.replicas import leftovers, undecided
+from logagent.fleet.report.replicas import document, leftovers, undecided, warnings_of
 from logagent.fleet.report.scope import Scope, asked, scope
-from logagent.fleet.report.summary import document, warnings_of
 from logagent.fleet.report.usage import usage_partitions, usage_topics
 from logagent.fleet.tables.choice import Row
 from logagent.fleet.tables.frames import Scratch, local_frame, tune
@@ -155,30 +154,30 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
     ill = usage.health(chosen.choice, chosen.log_dirs, judged.differ, __version__, ledgers.ill)
     output.rows("log_dir_health", ill)
     growing = _growth(chosen, output, commits, ledgers)
-    changed = changes(chosen, commits, judged.gone.lost)
+    changed = _acts(job, chosen, output, scratch, commits, judged.gone.lost)
     unreported: list[str] = []
     output.rows("deletion_progress", _deletions(job, unreported.append))
     output.rows("quarantined_input", chosen.quarantine)
     tables = {name: output.tables[name] for name in TABLES if name in output.tables}
     warnings = warnings_of(
-        chosen, judged.doubted, judged.undecided, judged.differ, tables, judged.replicas,
+        chosen, judged.doubted, judged.undecided, judged.differ, judged.replicas,
         unread=judged.unread, large=judged.large,
     )  # fmt: skip
-    warnings += unreported
     only = _sum(waste, "dirs_only"), _sum(waste, "bytes_only")
     lost = judged.gone.partitions, judged.gone.replicas
     risk = answers.risks(chosen.choice, by_log_dir, growing, lost, judged.gone.elsewhere, only)
-    content = document(job.now, output.run, chosen, by_cluster, tables, warnings)
-    for cluster in content["clusters"]:
-        cluster["name"] = job.names.get(cluster["cluster_id"])
-    answered = {
+    answered: dict[str, Any] = {
         "disks": answers.disks(by_log_dir),
-        "reclaim": answers.reclaimable(by_log_dir, waste.places, rfc3339_or_none(waste.next_due_ms)),
+        "reclaim": answers.reclaimable(by_log_dir, waste.places, rfc3339_or_none(waste.next_due_ms), by_host),
         "risk": risk,
         "replicas": judged.replicas.document(),
         "steps": answers.steps(by_log_dir, growing, waste.largest, risk),
         "changes": changed,
     }
+    warnings += answers.doubts(by_log_dir, answered["disks"]["unread"], risk["pace_unknown"])
+    content = document(job.now, output.run, chosen, by_cluster, tables, [*warnings, *unreported])
+    for cluster in content["clusters"]:
+        cluster["name"] = job.names.get(cluster["cluster_id"])
     key, named = os.environ.get("LOGAGENT_ORDERS_KEY_FILE"), job.store.uri.replace("s3a://", "s3://", 1)
     local = job.store.files.local(job.store.uri)
     ways = {
@@ -188,6 +187,21 @@ def _tables(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> dict[s
         "bootstrap": dict(job.bootstrap),
     }
     return content | {"place": output.uri, "commands": ways, "answers": answered}
+
+
+def _acts(
+    job: Job, chosen: Scope, output: Output, scratch: Scratch, commits: Mapping[date, Commit], lost: list[Row]
+) -> list[Row]:
+    """Writes `audit`; what has changed, by agents and otherwise."""
+    job.say("what agents did, and what has changed")
+    sinces = audit.since(chosen, commits, growth.compared(commits, chosen.asked.day))
+    if not any(commit.rows("acts") for commit in commits.values()):
+        output.rows("audit", [])
+        return changes(chosen, commits, lost, None, sinces)
+    acts = scratch.keep("audit", audit.rows(chosen, commits, sinces))
+    audit.note_doubtful(chosen, acts, sinces)
+    output.table("audit", acts)
+    return changes(chosen, commits, lost, acts, sinces)
 
 
 def _directories(job: Job, chosen: Scope, output: Output, scratch: Scratch) -> _Judged:

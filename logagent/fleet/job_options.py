@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 from logagent.base.config.settings import parse_duration
 from logagent.store.signing import public_key
@@ -154,6 +156,31 @@ def parse_servers(text: str) -> dict[str, str]:
     ):
         raise ValueError(text)
     return {cluster: servers for cluster, _, servers in pairs}
+
+
+MOST_DIGITS = 9
+
+
+def parse_number(text: str) -> int:
+    """From 1 on. Raises ValueError."""
+    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+READ: dict[str, tuple[Callable[[str], Any], str, str | None]] = {
+    "YYYY-MM-DD": (date.fromisoformat, "{0!r} is not a date", "write it as YYYY-MM-DD"),
+    "NODES": (parse_nodes, "{0!r} is not a list of node ids", "write it as 1,2,3"),
+    "NAMES": (parse_names, "{0!r} cannot be read", "write it as ID=NAME,ID=NAME"),
+    "SERVERS": (parse_servers, "{0!r} cannot be read", "write it as ID=HOST:PORT,HOST:PORT;ID=HOST:PORT"),
+    "N": (parse_number, "{1!r} is not a number", "report.json of a report names its commit"),
+    "KEYS": (parse_keys, "{2}", None),
+    "AGE|off": (parse_keep, "{2}", "write {default}, or off"),
+    "AGE": (parse_age, "{2}", None),
+    "SHARE": (parse_share, "{2}", None),
+}
+"""How a value is read, by its `metavar`, and what is said of one that cannot be: {0} is the text, {1} its beginning,
+{2} the error."""
 
 
 def write_package(folder: Path) -> Path:

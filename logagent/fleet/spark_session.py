@@ -157,7 +157,15 @@ def build_session(
     with explained("cannot start Spark"):
         spark = _started(builder, {**defaults, **TUNING, **sql_conf(small), **chosen})
         if submitted:
-            _quiet(spark)
+            # Applies our log settings in a JVM that we did not start. Inside a zip they are not a file, so one is
+            # written.
+            content = pkgutil.get_data("logagent.fleet", LOG4J.name)
+            with tempfile.NamedTemporaryFile(suffix=".properties") as file:
+                file.write(content or b"")
+                file.flush()
+                jvm: Any = spark._jvm
+                uri = jvm.java.io.File(file.name).toURI()
+                jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(uri)
         elif "PYSPARK_PYTHON" not in os.environ and _is_local(master):
             spark.sparkContext.pythonExec = sys.executable
         for key, value in SQL_CONF.items():
@@ -196,17 +204,6 @@ def _stdout_kept_from_jvm() -> Iterator[None]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-
-
-def _quiet(spark: SparkSession) -> None:
-    """Applies our log settings in a JVM that we did not start. Inside a zip they are not a file, so one is written."""
-    content = pkgutil.get_data("logagent.fleet", LOG4J.name)
-    with tempfile.NamedTemporaryFile(suffix=".properties") as file:
-        file.write(content or b"")
-        file.flush()
-        jvm: Any = spark._jvm
-        uri = jvm.java.io.File(file.name).toURI()
-        jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(uri)
 
 
 def _launch_defaults(master: str | None, progress: bool, small: bool) -> dict[str, str]:
@@ -278,10 +275,13 @@ def _hadoop() -> str:
 
 
 def cause(error: BaseException) -> str:
-    """The innermost line of a Java stack that says something, for one sentence."""
+    """The innermost line of a stack, of Java or of an executor's Python, that says something, for one sentence."""
     text = str(error)
     causes = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", text)
     first = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    # Of an executor's Python the line below its traceback.
+    if raised := re.search(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?:[\w.]+: )?(\S.*)", text):
+        first = raised[1]
     return first.strip()[:300]
 
 

@@ -15,23 +15,12 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from logagent.base.errors import Exit, LogAgentError
-from logagent.fleet.job_options import (
-    OPTIONS,
-    parse_age,
-    parse_keep,
-    parse_keys,
-    parse_names,
-    parse_nodes,
-    parse_servers,
-    parse_share,
-    parse_text,
-    write_package,
-)
+from logagent.fleet.job_options import OPTIONS, READ, parse_text, write_package
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,17 +47,6 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="submit.py", description="The logagent fleet job.")
     commands = parser.add_subparsers(dest="command", required=True)
-    readers: dict[str, Callable[[str], object]] = {
-        "YYYY-MM-DD": date.fromisoformat,
-        "AGE": parse_age,
-        "AGE|off": parse_keep,
-        "NODES": parse_nodes,
-        "N": int,
-        "NAMES": parse_names,
-        "KEYS": parse_keys,
-        "SERVERS": parse_servers,
-        "SHARE": parse_share,
-    }
     for name in OPTIONS:
         command = commands.add_parser(name)
         for o in OPTIONS[name]:
@@ -76,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
             if o.is_flag:
                 command.add_argument(o.flag, dest=o.name, help=words, action="store_true")
                 continue
-            read = readers.get(o.metavar, parse_text)
+            read = READ[o.metavar][0] if o.metavar in READ else parse_text
             command.add_argument(
                 o.flag, dest=o.name, metavar=o.metavar, help=words, required=o.required, default=o.default, type=read
             )

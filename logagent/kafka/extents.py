@@ -101,8 +101,7 @@ class EpochRun(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class InCommon:
+class InCommon(NamedTuple):
     """The offsets, from `first` to before `end`, that both logs may have records for, if the copy covers the other
     log; and the leader epochs of the two checkpoints."""
 

@@ -205,15 +205,12 @@ def why_not_ours(
             topic, number = min(missing)
             return f"it does not show {topic}-{number} in {path} (and {len(missing) - 1} more of {len(partitions)})"
         in_common += len(partitions)
-    return (
-        None
-        if in_common or (is_its_own and not any(on_disk.values()))
-        else "it shows none of the partitions on this disk"
-    )
+    if in_common or (is_its_own and not any(on_disk.values())):
+        return None
+    return "it shows none of the partitions on this disk" if any(on_disk.values()) else "no partition here was compared"
 
 
-@dataclass(frozen=True, slots=True)
-class JournalHost:
+class JournalHost(NamedTuple):
     """The broker that a journal is about. cluster_id: empty for brokers before 2.4. directory_ids: those of its log
     dirs (`directory.id`, from 3.7 on)."""
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from logagent.advice.documents import CheckDoc, LeaveDoc, Scan
+from logagent.advice.documents import CheckDoc, LeaveDoc, PrestartDoc, Scan
 from logagent.advice.explain.documents import ExplainDoc, NameDoc
 from logagent.cleanup.commands.documents import HistoryDoc, PlanDoc, QueueDoc
-from logagent.deletion.documents import SCHEMAS as TOPICS
-from logagent.service.doctor.documents import DoctorDoc
-from logagent.service.prestart.documents import PrestartDoc
+from logagent.deletion.store.answers import SCHEMAS as TOPICS
+from logagent.service.doctor.command import DoctorDoc
 from logagent.service.status.documents import StatusDoc
 from logagent.verdict.evidence.documents import AssignmentsDoc
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from pydantic import TypeAdapter
 
-from logagent.base.console.completion import items
+from logagent.base.console.options import items
 from logagent.base.console.render import did_you_mean, dump
 from logagent.base.errors import UsageError
 from logagent.fleet.documents import SCHEMAS as OF_THE_FLEET

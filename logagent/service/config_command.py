@@ -13,7 +13,8 @@ from logagent.base.console.options import Call, common, reads_assignments
 from logagent.base.console.render import dump, table
 from logagent.base.errors import ConfigError, ServiceUnreachable
 from logagent.kafka.processes.target import Target, refuse_switch, resolve_target
-from logagent.service.status.socket import ask_status
+from logagent.service.status.command import ask_status
+from logagent.verdict.evidence.other_brokers import client_config
 
 
 @click.group()
@@ -24,7 +25,8 @@ def config() -> None:
 @config.command()
 @common
 def check(call: Call) -> None:
-    """Check logagent.toml, the environment and server.properties; list every error at once (exit status 78).
+    """Check logagent.toml, the environment, server.properties and the file of kafka.client; list every error at once
+    (exit status 78).
 
     What the running daemon would not take in a reload is an error, too.
     """
@@ -43,7 +45,7 @@ def check(call: Call) -> None:
     if call.json:
         dump(document)
     else:
-        call.say(f"configuration: {document['config'] or 'defaults'}")
+        call.say(f"configuration: {document['config'] or 'defaults'}: no problem found")
         call.say(f"broker: {target.config or 'log dirs from the command line'}")
         call.say(f"log dirs: {', '.join(target.log_dirs)}")
         call.say(f"state dir: {call.state_dir}")
@@ -71,19 +73,28 @@ def _ask_the_daemon(state_dir: str, target: Target) -> None:
 
 
 def _target(call: Call) -> Target:
-    """The broker. Raises ConfigError with the problems of our configuration and of the broker's together."""
+    """The broker. Raises ConfigError with the problems of our configuration, of the broker's and of kafka.client
+    together."""
+    wrong: list[ConfigError] = []
     try:
-        settings, wrong = call.settings(), None
+        settings = call.settings()
     except ConfigError as e:
-        settings, wrong = call.valid_part(), e
+        settings = call.valid_part()
+        wrong.append(e)
+    target = None
     try:
         target = resolve_target(settings, call.log_dirs)
     except ConfigError as e:
-        if wrong is None:
-            raise
-        raise ConfigError(str(wrong), problems=wrong.problems + e.problems, hint=wrong.hint or e.hint) from e
-    if wrong is not None:
-        raise wrong
+        wrong.append(e)
+    try:
+        client_config(settings.kafka)
+    except ConfigError as e:
+        wrong.append(e)
+    if target is None or len(wrong) > 1:
+        problems = tuple(problem for e in wrong for problem in e.problems or (str(e),))
+        raise ConfigError(str(wrong[0]), problems=problems, hint=next((e.hint for e in wrong if e.hint), None))
+    if wrong:
+        raise wrong[0]
     return target
 
 

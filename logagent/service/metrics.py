@@ -22,14 +22,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from logagent import __version__
-from logagent.base.files.whole_file import whole_file
+from logagent.base.files.safe_open import whole_file
 from logagent.base.records import ActionKind, Health, Outcome
 from logagent.cleanup.plan.plan import GUARD_NAMES
 from logagent.kafka.processes.broker_process import BrokerProcess
 from logagent.service.summary import CycleSummary, HealthSummary, PublishSummary
 
 if TYPE_CHECKING:
-    from logagent.deletion.agent.box import RequestsSummary
+    from logagent.deletion.agent.node_requests import RequestsSummary
 
 
 class Metric(NamedTuple):
@@ -270,7 +270,7 @@ class Metrics(Collector):
         refused = {(guard,): s.refusals.get(guard, 0) for guard in (*GUARD_NAMES, *s.refusals)}
         self._replace("logagent_plan_refusals", refused)
         self._set("logagent_assignments_usable", s.assignments.usable)
-        understood = s.assignments.log_doubt is None or s.assignments.log_doubt.proves == "all"
+        understood = s.assignments.log_doubt is None or s.assignments.log_doubt.code == "all"
         self._replace("logagent_metadata_log_understood", {_NONE: understood if s.assignments.own_log else None})
         self._set("logagent_clock_doubted", s.clock_doubt is not None)
         at = _seconds(s.assignments.at_ms)

@@ -32,7 +32,7 @@ from logagent.service.metrics import Metrics
 from logagent.service.summary import CycleSummary, HealthSummary, PublishSummary
 
 if TYPE_CHECKING:
-    from logagent.deletion.agent.box import RequestsSummary
+    from logagent.deletion.agent.node_requests import RequestsSummary
 
 
 class MetricsOutput:

@@ -19,15 +19,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from logagent.advice.scan.rows import dir_row, scan_head
+from logagent.advice.scan.command import dir_row, scan_head, step_row
 from logagent.base.clock import Clock
-from logagent.base.config.store_uri import is_uri
-from logagent.base.errors import LogAgentError, UnreadableError
-from logagent.base.files.safe_open import read_regular
-from logagent.base.files.whole_file import PART
+from logagent.base.config.settings import is_uri
+from logagent.base.errors import JournalError, LogAgentError, UnreadableError
+from logagent.base.files.safe_open import PART, read_regular
 from logagent.base.records import DirKey, Identity, Kind, Verdict
-from logagent.base.times import rfc3339, rfc3339_or_none
-from logagent.cleanup.plan.plan import Plan, reclaims
+from logagent.base.units import DAY_MS, rfc3339, rfc3339_or_none
+from logagent.cleanup.plan.plan import Plan
+from logagent.cleanup.plan_documents import act_row
 from logagent.cleanup.session.recall import boot_id
 from logagent.cleanup.session.session import Session
 from logagent.kafka.files.exported import landing_lines, landing_stem
@@ -35,11 +35,10 @@ from logagent.kafka.image import AssignmentImage
 from logagent.service.summary import PublishSummary
 from logagent.store import landing_files as landing
 from logagent.store.contract import ASSIGNMENTS, DATA, DELTA, MANIFEST, SNAPSHOT, is_plain
-from logagent.store.landing_files import ManifestHead
-from logagent.store.publications import SNAPSHOT_FILE
+from logagent.store.landing_files import SNAPSHOT_FILE, ManifestHead
 from logagent.store.shared import SharedStore, check_store, open_store
-from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
-from logagent.verdict.evidence.log_ends import log_ends
+from logagent.store.snapshots import ACTS_DAYS, MOST_ACTS, SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
+from logagent.verdict.evidence.stray_questions import log_ends
 from logagent.verdict.facts import Facts
 from logagent.verdict.without_directory import can_enclose, still_assigned, without_directory
 
@@ -218,7 +217,10 @@ class Publisher:
         `stop` says so.
         """
         cluster_id, node_id = self._whose(session)
-        self._note_log_dirs(session)
+        for path in session.target.log_dirs:
+            opened = session.log_dirs.by_path.get(path)
+            here = opened.identity if opened is not None else None
+            self._log_dirs[path] = (here.device, here.inode) if here is not None else self._log_dirs.get(path, (0, 0))
         at = _EPOCH + timedelta(milliseconds=facts.now_ms)
         claim = ManifestHead(
             f"{_stamp(at)}-{node_id}", SNAPSHOT, cluster_id, node_id, self._host, at, boot_id=boot_id()
@@ -252,12 +254,6 @@ class Publisher:
             raise LogAgentError(f"cannot publish: the cluster id {self._cluster[0]!r} cannot name a directory")
         return self._cluster
 
-    def _note_log_dirs(self, session: Session) -> None:
-        for path in session.target.log_dirs:
-            opened = session.log_dirs.by_path.get(path)
-            here = opened.identity if opened is not None else None
-            self._log_dirs[path] = (here.device, here.inode) if here is not None else self._log_dirs.get(path, (0, 0))
-
     def _spool_snapshot(
         self,
         session: Session,
@@ -269,7 +265,17 @@ class Publisher:
     ) -> None:
         """As the changes of today's base, or whole, as the next base."""
         head, rest = self._head(session, facts, claim, seen)
-        ends = self._ends_of(session, facts)
+        # Where the logs of orphans and strays end: what a report lists, and a request is identified by. They hardly
+        # ever change, so each is read once.
+        stamps = {
+            d.key: (d.identity, d.bytes, d.newest_mtime_ns)
+            for d in session.dirs
+            if d.kind is Kind.STRAY or ((r := facts.rulings.get(d.key)) is not None and r.verdict is Verdict.ORPHAN)
+        }
+        new = [d for d in session.dirs if d.key in stamps and stamps[d.key] not in self._ends]
+        read = log_ends(new, session.log_dirs.opened(), session.calls)
+        ends = {key: self._ends[stamp] for key, stamp in stamps.items() if stamp in self._ends} | read
+        self._ends = {stamps[key]: end for key, end in ends.items()}
         kept = self._spool.base_of(claim)
         delta = delta_of(*kept, self._dirs(session, facts, plan, ends, stop)) if kept is not None else None
         if delta is not None:
@@ -295,21 +301,8 @@ class Publisher:
         looked["mode"] = session.settings.cleanup.mode
         keys = [key.partition(":")[0] for key in orders.keys if orders.accept and not key.endswith(":retired")]
         looked["accepts"] = ",".join(keys) or "none"
-        return {**head, "schema": SNAPSHOT_SCHEMA, **of_host, **looked}, Rest(log_dirs, absent)
-
-    def _ends_of(self, session: Session, facts: Facts) -> dict[DirKey, int | None]:
-        """Where the logs of orphans and strays end: what a report lists, and a request is identified by. They hardly
-        ever change, so each is read once."""
-        stamps = {
-            d.key: (d.identity, d.bytes, d.newest_mtime_ns)
-            for d in session.dirs
-            if d.kind is Kind.STRAY or ((r := facts.rulings.get(d.key)) is not None and r.verdict is Verdict.ORPHAN)
-        }
-        new = [d for d in session.dirs if d.key in stamps and stamps[d.key] not in self._ends]
-        read = log_ends(new, session.log_dirs.opened(), session.calls)
-        ends = {key: self._ends[stamp] for key, stamp in stamps.items() if stamp in self._ends} | read
-        self._ends = {stamps[key]: end for key, end in ends.items()}
-        return ends
+        looked["acts"], acts = acts_told(session, facts.now_ms)
+        return {**head, "schema": SNAPSHOT_SCHEMA, **of_host, **looked}, Rest(log_dirs, absent, acts)
 
     def _dirs(
         self,
@@ -320,15 +313,14 @@ class Publisher:
         stop: Callable[[], bool],
     ) -> Iterator[tuple[DirKey, bytes]]:
         """Keys and lines of the directories, by log dir and name: the order of a base and of its changes."""
-        planned = reclaims(plan) if plan is not None else {}
         planner = session.planner(facts)
+        planner = planner.after(plan) if plan is not None else planner
         for number, d in enumerate(sorted(session.dirs, key=lambda d: d.key)):
             if number % 512 == 0 and stop():
                 raise Stopped("the snapshot was not finished: the daemon is stopping")
-            due = planned.get(d.key)
-            row = dir_row(planner.says(d), facts)
-            row |= {"inode": d.inode, "end_offset": ends.get(d.key)}
-            yield d.key, dir_line(row, due.row() if due else {})
+            told = planner.says(d)
+            row = dir_row(told, facts) | {"inode": d.inode, "end_offset": ends.get(d.key)}
+            yield d.key, dir_line(row, step_row(told))
 
     def _spool_assignments(self, image: AssignmentImage, cluster_id: str, node_id: int) -> None:
         # Two hosts never write the same file, and one host never writes a file twice: that would mix the data of one
@@ -357,7 +349,12 @@ class Publisher:
         try:
             waiting = self._spool.waiting()
             if waiting:
-                self._check_store()
+                # Raises ServiceUnreachable if the store does not exist, or is an unmounted mount point (which has no
+                # marker): files written there would fill the wrong disk, and be hidden once the store is mounted again.
+                if not is_uri(self.store):
+                    # First, so that nobody is told to make a log dir a store.
+                    self._keep_out()
+                check_store(self.store)
             for data in self._in_order(waiting):
                 go_on()
                 sent += self._send(data, go_on)
@@ -435,22 +432,14 @@ class Publisher:
         now = self._clock.now_ms() / 1000
         return landing.has_recent_assignments(store, claim, now - self._interval_ms / 2000, now)
 
-    def _check_store(self) -> None:
-        """Raises ServiceUnreachable if the store does not exist, or is an unmounted mount point (which has no marker):
-        files written there would fill the wrong disk, and be hidden once the store is mounted again."""
-        if not is_uri(self.store):
-            # First, so that nobody is told to make a log dir a store.
-            self._keep_out()
-        check_store(self.store)
-
     def _keep_out(self) -> None:
         """Refuse a store in a log dir: by device and inode, as for the state dir, and by path if a log dir cannot be
         opened. No log dir is touched. Raises LogAgentError."""
         above = os.path.realpath(self.store)
         while True:
             try:
-                found = os.stat(above)
-                here = (found.st_dev, found.st_ino)
+                status = os.stat(above)
+                here = (status.st_dev, status.st_ino)
             except OSError:
                 here = None  # What is not there is `check_store`'s to say.
             for log_dir, identity in self._log_dirs.items():
@@ -463,6 +452,21 @@ class Publisher:
             if above == "/":
                 return
             above = os.path.dirname(above)
+
+
+def acts_told(session: Session, now_ms: int) -> tuple[dict[str, Any] | None, list[dict[str, object]]]:
+    """What the head says of what was done, and its rows. A snapshot without them does not say that nothing was."""
+    if session.journal_problem is not None:
+        return None, []
+    try:
+        done = session.journal.done_since(now_ms - ACTS_DAYS * DAY_MS, MOST_ACTS)
+    except JournalError:  # what is on the disks is published all the same
+        done = None
+    if done is None:
+        return None, []
+    rows = [act_row(entry) for entry in done.entries]
+    told = {"since": rfc3339(done.since_ms), "rows": len(rows), "left_out": done.left_out, "last_id": done.last_id}
+    return told, rows
 
 
 def _images_and_absent(session: Session, facts: Facts) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from logagent.base.records import Health, LogDoubt
+from logagent.base.records import Health, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class AssignmentsSummary:
     at_ms: int | None = None
     usable: bool = False
     problem: str | None = None
-    log_doubt: LogDoubt | None = None
+    log_doubt: Reason | None = None
     own_log: bool = False
 
 
@@ -50,8 +50,8 @@ class CycleSummary:
     sharing: log dirs on the file system of another one, at which its figures count. kafka: the broker of this host.
     directories: (log dir, kind) -> number. orphans: (log dir, reason) -> (number, allocated bytes). reclaimable:
     (log dir, "now" or "later") -> allocated bytes of what the plan would remove, and of what waits. results: (action,
-    outcome) -> number. refusals: guard -> number, including that of the whole plan; refused_because: guard -> fact and
-    hint of its first refusal. queues: by log dir. next_due_ms: when the head of the queue falls due. open_exchanges:
+    outcome) -> number. refusals: guard -> number, including that of the whole plan; refused_because: guard -> its
+    first refusal. queues: by log dir. next_due_ms: when the head of the queue falls due. open_exchanges:
     paths of what an interrupted `restore --replace` displaced. clock_doubt: why nothing is done that depends on an age.
     error: why the cycle ended early (journal, executor lock); nothing more was done then. error_slug: the slug of that
     error (`LogAgentError.slug`, such as "journal"), by which metrics and alerts distinguish errors.
@@ -71,7 +71,7 @@ class CycleSummary:
     reclaimable: Mapping[tuple[str, str], int] = field(default_factory=dict)
     results: Mapping[tuple[str, str], int] = field(default_factory=dict)
     refusals: Mapping[str, int] = field(default_factory=dict)
-    refused_because: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    refused_because: Mapping[str, Reason] = field(default_factory=dict)
     waiting: int = 0
     queues: Mapping[str, QueueSummary] = field(default_factory=dict)
     next_due_ms: int | None = None

@@ -14,7 +14,8 @@ import configparser
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -30,14 +31,16 @@ CONNECT_TIMEOUT = timedelta(seconds=10)
 RETRY_SECONDS = 60
 _RETRIES = 4
 _MAX_ERROR_CHARS = 200
+_IN_MEMORY = 16 << 20
 _S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _ENDPOINTS = {"s3": _S3_ENDPOINTS, "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")}
 
 
 class ObjectTree:
-    """A store below `SCHEME://BUCKET/PREFIX`. The constructor sends no request. Methods raise OSError."""
+    """A store below `SCHEME://BUCKET/PREFIX`. The constructor sends no request. Methods raise OSError. `settings`:
+    obstore's, instead of those of the profile."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, settings: Mapping[str, Any] | None = None) -> None:
         try:
             import obstore
             from obstore.store import from_url
@@ -49,7 +52,7 @@ class ObjectTree:
         self._obstore = obstore
         options: dict[str, Any] = {"timeout": TIMEOUT, "connect_timeout": CONNECT_TIMEOUT}
         scheme = uri.partition(":")[0]
-        config = profile(os.environ) if scheme == "s3" else {}
+        config: dict[str, Any] = dict(settings or {}) if settings is not None or scheme != "s3" else profile(os.environ)
         endpoints = [*(os.environ.get(name) for name in _ENDPOINTS.get(scheme, ())), config.get("endpoint")]
         if next(filter(None, endpoints), "").startswith("http://"):
             # An endpoint with http:// is explicit consent.
@@ -118,6 +121,16 @@ class ObjectTree:
             if found.meta["size"] > limit.max_bytes:
                 raise UnreadableError(f"{self.uri}/{'/'.join(names)}: {limit.what} of {found.meta['size']} bytes")
             return bytes(found.bytes())
+
+    @contextmanager
+    def opened(self, names: Sequence[str]) -> Iterator[IO[bytes]]:
+        """A whole object, for reading; a large one is not held in memory."""
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+            with self._failures():
+                for piece in self._obstore.get(self._store, "/".join(names)).stream():
+                    file.write(piece)
+            file.seek(0)
+            yield file
 
     def read_owned(self, names: Sequence[str], limit: FileLimit) -> tuple[bytes, frozenset[int]]:
         return self.read(names, limit), frozenset()
@@ -208,7 +221,7 @@ def profile(environment: Any) -> dict[str, str]:
         try:
             read.read(path, encoding="utf-8")
         except (OSError, UnicodeDecodeError, configparser.Error) as e:
-            raise ConfigError(f"{path} cannot be read: {type(e).__name__}") from e
+            raise ConfigError(f"{path} cannot be read: {type(e).__name__}", hint="correct it, or its mode") from e
         if read.has_section(section):
             settings |= dict(read.items(section))
     has_keys = bool(environment.get("AWS_ACCESS_KEY_ID"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import IO, Protocol, Self
 
-from logagent.base.config.store_uri import is_uri, problem_of
+from logagent.base.config.settings import is_uri, problem_of
 from logagent.base.errors import ConfigError, ServiceUnreachable
 from logagent.base.files.safe_open import FileLimit
 from logagent.store.tree import MARKER, MAX_LISTED, Stamp, StoredFile, StoreTree
@@ -85,7 +85,7 @@ def open_store(store: str) -> SharedStore:
         return StoreTree(store)
     problem = problem_of(store)
     if problem is not None:
-        raise ConfigError(f"the fleet store {store} {problem}")
+        raise ConfigError(f"the fleet store {store} {problem}", hint="for example s3://kafka-fleet/logagent")
     from logagent.store.objects import ObjectTree
 
     return ObjectTree(store)

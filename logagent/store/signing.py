@@ -19,8 +19,7 @@ from pathlib import Path
 from shlex import quote
 
 from logagent.base.errors import ConfigError, LogAgentError
-from logagent.base.files.safe_open import FileLimit, open_regular, parse_json, read_open
-from logagent.base.files.whole_file import create_file
+from logagent.base.files.safe_open import FileLimit, create_file, open_regular, parse_json, read_open
 
 KEY_FILE = FileLimit("a private key", 4096)
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -111,7 +110,7 @@ def _holds(key: PublicKey, schema: str, payload: bytes, signature: bytes) -> boo
 def generate(key_id: str, path: Path) -> PrivateKey:
     """Generate a key; it is written to `path` (0600), which must not exist. Raises ConfigError, OSError."""
     if not _KEY_ID.fullmatch(key_id):
-        raise ConfigError(f"{key_id!r} is not a key id: 1 to 32 letters, digits, '-' or '_'")
+        raise ConfigError(f"{key_id!r} is not a key id", hint="1 to 32 letters, digits, '-' or '_'")
     key = PrivateKey(key_id, secrets.token_bytes(32))
     if not create_file(path, f"{key_id}:{_text(key.raw)}\n".encode(), mode=0o600):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
@@ -127,7 +126,9 @@ def load_private_key(path: Path) -> PrivateKey:
         finally:
             os.close(fd)
     except (OSError, LogAgentError) as error:
-        raise ConfigError(f"the private key {path} cannot be read: {error}") from error
+        raise ConfigError(
+            f"the private key {path} cannot be read: {error}", hint="name a file that can be read"
+        ) from error
     if mode & 0o077:
         raise ConfigError(
             f"the private key {path} can be read by users other than its owner", hint=f"chmod 600 {quote(str(path))}"

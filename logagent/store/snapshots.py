@@ -1,7 +1,8 @@
 """The lines of a snapshot: what an agent saw of its host, whole or as changes of an earlier one.
 
 `logagent.snapshot/3`: a `snapshot` line (the head), a `log_dir` line each, an `absent` line for each replica that is
-assigned here and lies nowhere, a `dir` line each, sorted by log dir and name. The first snapshot of a day is whole: a
+assigned here and lies nowhere, an `act` line for each of what logagent did there in the last `ACTS_DAYS`, a `dir` line
+each, sorted by log dir and name. The first snapshot of a day is whole: a
 base. Later ones are deltas: all but the directories in full, `changes` of the base's directories in their order, and
 `dir` lines of what is new. The head names the base by id and SHA-256, and has
 the number and the SHA-256 of the `dir` lines that base and changes give together, in that order: the survivors, then
@@ -48,6 +49,18 @@ FIELDS = {
 }  # fmt: skip
 """The fields of a directory: what each is, from which what the fleet job reads, bounds and stores of it is made
 (`fleet/tables/frames.py`). `SnapshotDir` says what they mean."""
+ACT_FIELDS = {
+    "row": "word", "id": "long", "at": "time", "finished_at": "time", "action": "word", "outcome": "word",
+    "log_dir": "path", "name": "name", "new_name": "name", "topic": "name", "topic_id": "word", "partition": "int",
+    "bytes": "long", "allocated": "long", "actor": "word", "approved": "bool", "plan_id": "word", "claim": "word",
+    "witness": "word", "as_of": "time", "claims": "sentence", "error": "sentence",
+}  # fmt: skip
+"""The same of what logagent did. `SnapshotAct` says what they mean."""
+ACTS_DAYS = 8
+"""Each snapshot has what was done in so many days, not only since the last one: of a day only the newest is read, and
+changes are counted from a week before. Whoever reads several tells the same act by its host, id and times."""
+MOST_ACTS = 5_000
+"""The most of them; the head says how many were left out."""
 TIMES = tuple(name for name, kind in FIELDS.items() if kind == "time")
 """In milliseconds since 1970."""
 _BEFORE = ("logagent.snapshot/1", "logagent.snapshot/2")
@@ -87,14 +100,16 @@ def _millis(time: str | int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What every snapshot has in full: rows of log dirs, and of absent replicas."""
+    """What every snapshot has in full: rows of log dirs, of absent replicas, and of what was done."""
 
     log_dirs: Sequence[Mapping[str, Any]]
     absent: Sequence[Mapping[str, Any]] = ()
+    acts: Sequence[Mapping[str, Any]] = ()
 
     def lines(self) -> Iterator[bytes]:
         yield from (line_of("log_dir", row) for row in self.log_dirs)
         yield from (line_of("absent", row) for row in self.absent)
+        yield from (line_of("act", row) for row in self.acts)
 
 
 def whole_lines(head: Mapping[str, Any], rest: Rest, dirs: Iterable[bytes]) -> Iterator[bytes]:

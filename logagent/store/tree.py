@@ -26,8 +26,15 @@ from typing import IO, NamedTuple, Self
 
 from logagent.base.errors import UnreadableError
 from logagent.base.files import safe_open as dir_walk
-from logagent.base.files.safe_open import FileLimit, opened_regular, read_open
-from logagent.base.files.whole_file import PART, create_file, fsync_directory, whole_file
+from logagent.base.files.safe_open import (
+    PART,
+    FileLimit,
+    create_file,
+    fsync_directory,
+    opened_regular,
+    read_open,
+    whole_file,
+)
 from logagent.store.contract import as_node, is_plain
 
 MARKER = ".logagent-store"
@@ -141,14 +148,14 @@ class StoreTree:
         path, group = quote(str(self.root.joinpath(*names))), os.getegid()
         closed = f"chmod 755 {path}" if group == self.shared_group else f"chgrp {group} {path} && chmod 2775 {path}"
         with suppress(FileNotFoundError), self.directory(names) as fd:
-            found = os.fstat(fd)
-            if found.st_mode & 0o002:
-                return f"everybody may write to it (mode {stat.S_IMODE(found.st_mode):o})", closed
-            if found.st_mode & 0o020 and found.st_gid == self.shared_group:
-                return f"the group that the whole store is shared with may write to it (group {found.st_gid})", closed
+            status = os.fstat(fd)
+            if status.st_mode & 0o002:
+                return f"everybody may write to it (mode {stat.S_IMODE(status.st_mode):o})", closed
+            if status.st_mode & 0o020 and status.st_gid == self.shared_group:
+                return f"the group that the whole store is shared with may write to it (group {status.st_gid})", closed
             # Nothing keeps root out of what somebody made before a key holder came.
-            if os.geteuid() == 0 and found.st_uid not in (0, os.fstat(self.fd).st_uid) and self._makes_files_of() == 0:
-                return f"it belongs to user {found.st_uid}", f"chown root {path}"
+            if os.geteuid() == 0 and status.st_uid not in (0, os.fstat(self.fd).st_uid) and self._makes_files_of() == 0:
+                return f"it belongs to user {status.st_uid}", f"chown root {path}"
         return None
 
     def _makes_files_of(self) -> int:

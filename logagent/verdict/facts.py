@@ -8,8 +8,8 @@ from typing import Literal
 
 from logagent.base.claims import Claim, Held, Moment, Proof, Unmet, Witness, holds
 from logagent.base.kafka_version import UNKNOWN_VERSION, KafkaVersion, VersionsSeen
-from logagent.base.reason import Reason
-from logagent.base.records import DirKey, Health, Holder, Identity, Kind, PartitionDir, RemovedFile, Verdict
+from logagent.base.records import DirKey, Health, Holder, Identity, Kind, PartitionDir, Reason, RemovedFile, Verdict
+from logagent.base.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class LogDirFacts:
     `open_removed_bytes`: of the removed files that a process still has open and that are therefore not freed;
     `open_removed`: each of them (`cleanup.rescue.plan_rescue` says which of them are room to be had).
     `open_files_unreadable`: why `open_by` cannot be trusted, None if it can. `unread_processes`: how many processes of
-    other users could not be read; what they have open is missing.
+    other users could not be read; what they have open is missing. None: nobody looked, or /proc could not be read.
     """
 
     path: str
@@ -35,8 +35,21 @@ class LogDirFacts:
     open_files_unreadable: str | None = None
     open_removed_bytes: int = 0
     open_removed: tuple[RemovedFile, ...] = ()
-    unread_processes: int = 0
+    unread_processes: int | None = 0
     quarantine: bool = False
+
+
+def unread_processes(log_dirs: Mapping[str, LogDirFacts]) -> int | None:
+    """How many processes of this host could not be read (`LogDirFacts.unread_processes`)."""
+    counts = [where.unread_processes for where in log_dirs.values()]
+    return None if None in counts else max((n for n in counts if n is not None), default=0)
+
+
+def unread_words(count: int | None) -> str:
+    """The same in words; empty if all were read."""
+    if count is None:
+        return "no process could be read"
+    return f"{counted(count, 'process')} of other users cannot be read" if count else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +66,14 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class StrayRuling:
-    """Whether a stray may be removed, and the underlying fact in words. `covered`: whether another copy has all that it
-    has; None if that was not checked because its topic id no longer exists. `hint`: what would help, if that is known
-    (nobody could be asked). `ruling`: the verdict on the directory as it was before it was set aside. `proof`: what it
-    rests on, also what is not enough."""
+    """Whether a stray may be removed, and why; the hint of `why` is what would help where nobody could be asked.
+    `covered`: whether another copy has all that it has; None if that was not checked because its topic id no longer
+    exists. `ruling`: the verdict on the directory as it was before it was set aside. `proof`: what it rests on, also
+    what is not enough."""
 
     may_go: bool
-    detail: str
+    why: Reason
     covered: Literal["yes", "no", "unknown"] | None = None
-    hint: str | None = None
     ruling: Ruling | None = None
     proof: Proof = field(default=(), compare=False)
 
@@ -154,7 +166,8 @@ class Facts:
     `stray_verdicts`: on each stray of the host, as it was before it was set aside; `never_shown`: topic ids of strays
     that the metadata log of this host never had. `versions`: what showed one; `serving`: by log dir,
     the broker that serves it, None if nobody was asked.
-    `age_ms`: how long ago all this was gathered. `max_age_ms`: of assignments.
+    `age_ms`: how long ago all this was gathered. `max_age_ms`: of assignments. `booted_ms`: `now_ms` less the time
+    since boot, which changes only when the wall clock is set.
     """
 
     now_ms: int
@@ -182,17 +195,18 @@ class Facts:
     serving: Mapping[str, SeenHolder] | None = None
     age_ms: int = 0
     max_age_ms: int = 900_000
-    _late_looks: dict[tuple[Claim, Witness], Unmet | None] = field(
+    booted_ms: int = 0
+    _too_late: dict[tuple[Claim, Witness], Unmet | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def late_look(self, claim: Claim, witness: Witness) -> Unmet | None:
-        """Why what was looked at for all of these facts does not count for `claim` any more; None if it does. Found
+    def why_too_late(self, claim: Claim, witness: Witness) -> Unmet | None:
+        """Why what was read for all of these facts no longer counts for `claim`; None if it does. Determined
         once: it is the same for every directory."""
-        if (claim, witness) not in self._late_looks:
+        if (claim, witness) not in self._too_late:
             moment = Moment(self.now_ms + self.age_ms, self.now_ms, self.max_age_ms)
-            self._late_looks[claim, witness] = holds(Held(claim, witness, self.now_ms), moment)
-        return self._late_looks[claim, witness]
+            self._too_late[claim, witness] = holds(Held(claim, witness, self.now_ms), moment)
+        return self._too_late[claim, witness]
 
     def moment(self, d: PartitionDir) -> Moment:
         """What the times of witnesses are compared with, for an act on `d` now."""
@@ -205,7 +219,7 @@ class Facts:
     def not_seen(self) -> Reason | None:
         """A log dir that may contain partitions that cannot be seen now: it is offline, it has no `meta.properties`
         while others have one (after a reboot with a dead disk, the mount point is such a directory and not offline at
-        all), or it was not looked at, by our own configuration, by the broker's (cut short, perhaps) or by what
+        all), or it was not inspected, by our own configuration, by the broker's (cut short, perhaps) or by what
         the cluster has for this node."""
         for fact in unseen_log_dirs(self.log_dirs.values()).values():
             return Reason(fact, "repair that log dir first")
@@ -213,17 +227,27 @@ class Facts:
             return self.forgotten
         if self.left_out:
             hint = "name all log dirs of the broker with --log-dir, or none"
-            return Reason(f"log dir {self.left_out[0]} was not looked at", hint)
+            return Reason(f"log dir {self.left_out[0]} was not inspected", hint)
         missing = self.directory_ids() - {f.directory_id for f in self.log_dirs.values() if not f.quarantine}
         if missing:
-            hint = "name it with --log-dir, or name --kafka-config; if log.dirs no longer has it, logagent check says"
+            hint = "name it with --log-dir, or name --kafka-config; logagent check says if log.dirs no longer has it"
             hint += " what a start would make of that"
-            return Reason(f"log dir with directory.id {min(missing)} (by the assignments) was not looked at", hint)
+            return Reason(f"log dir with directory.id {min(missing)} (by the assignments) was not inspected", hint)
         return None
+
+    def process(self) -> tuple[int | None, int | None]:
+        """The process that holds the log dirs, None if several or not seen, and when the first of them
+        started (ms), None if not all are known: one that is seen does not stand for a broker in another namespace."""
+        held = [h for f in self.log_dirs.values() if (h := f.holder).state.is_broker or h.pid is not None]
+        known, pids = [h.start_time_ms for h in held if h.start_time_ms is not None], {h.pid for h in held}
+        return pids.pop() if len(pids) == 1 else None, min(known, default=None) if len(known) == len(held) else None
 
     def verdict_on(self, d: PartitionDir) -> Ruling | None:
         """The one that is printed: of a stray, on what it was before; None for what has no verdict."""
-        return self.stray_verdicts.get(d.key) if d.kind is Kind.STRAY else self.rulings.get(d.key)
+        return self.verdict_of(d.key)
+
+    def verdict_of(self, key: DirKey) -> Ruling | None:
+        return self.rulings.get(key) or self.stray_verdicts.get(key)
 
     def ruling_to_act(self, d: PartitionDir) -> Ruling | None:
         """The same, of a stray only where these facts rule on its removal: that is asked anew before each act."""

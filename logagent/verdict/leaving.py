@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from logagent.base.kafka_version import CORDONS_SINCE, Version
-from logagent.base.reason import Reason
-from logagent.base.records import DirKey, Kind, PartitionDir, TopicPartition, Verdict
+from logagent.base.records import DirKey, Kind, PartitionDir, Reason, TopicPartition, Verdict
 from logagent.kafka.image import AssignmentImage, PartitionAssignment
 from logagent.kafka.retention.settings import CORDONED_LOG_DIRS
 from logagent.verdict.facts import Ruling
@@ -222,8 +221,8 @@ _LEFT: Final[Mapping[str, tuple[str, str, str]]] = {
         f"wait until that is done, or cancel it: {_TOOL} --cancel",
     ),
     "unknown": (
-        "directory is there of which nobody says whose it is",
-        "directories are there of which nobody says whose they are",
+        "directory with an unknown owner is in it",
+        "directories with an unknown owner are in it",
         "name a source of assignments (logagent assignments show), and ask again",
     ),
     "orphan": (
@@ -327,7 +326,7 @@ def _partition(facts: Leaving, d: PartitionDir, ruling: Ruling | None) -> Partit
     if d.kind is not Kind.CURRENT or (ruling is not None and ruling.verdict is Verdict.ORPHAN):
         return None
     if ruling is None or ruling.verdict is not Verdict.ASSIGNED:
-        return "whose it is is not known"
+        return "its owner is unknown"
     if facts.image is None:
         return f"its replicas are not known: {facts.no_image}"
     topics = facts.image.by_id if d.topic_id is not None else facts.image.by_name

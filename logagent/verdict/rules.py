@@ -61,9 +61,8 @@ from typing import Final
 
 from logagent.base.claims import Claim, Held, Proof, Witness
 from logagent.base.dir_names import INTERNAL_TOPICS, METADATA_TOPIC
-from logagent.base.records import LIVE_KINDS, Kind, PartitionDir, Verdict
-from logagent.base.times import rfc3339
-from logagent.base.topic_ids import ZERO_ID
+from logagent.base.records import LIVE_KINDS, ZERO_ID, Kind, PartitionDir, Verdict
+from logagent.base.units import human_time, rough
 from logagent.kafka.image import AssignmentImage, PartitionAssignment, Source, Topic
 from logagent.verdict.facts import Ruling
 
@@ -245,13 +244,17 @@ def contradict(
             here = partition is not None and host.node_id in partition.replicas
             says = f"this node ({host.node_id}) is among the replicas" if here else None
         if says is not None:
-            proven = rfc3339(proven_until)
+            proven = human_time(proven_until)
             return _unknown(
                 VerdictReason.SOURCES_DISAGREE,
-                f"{_in_words(ruling)} as of {proven}; but {says} as of {rfc3339(image.at_ms)}, says a source that alone"
-                f" decides nothing here ({image.source}: {image.origin})",
+                f"{_in_words(ruling)} as of {proven}; but {says} as of {human_time(image.at_ms)}, says a source that"
+                f" alone decides nothing here ({image.source}: {image.origin})",
             )
     return ruling
+
+
+def too_old(age_ms: int, host: Host) -> str:
+    return f"{rough(age_ms)} old (assignments.max_age is {rough(host.max_age_ms)})"
 
 
 def _image_problem(image: AssignmentImage | None, host: Host, now_ms: int) -> Ruling | None:
@@ -268,7 +271,7 @@ def _image_problem(image: AssignmentImage | None, host: Host, now_ms: int) -> Ru
         )
     age_ms = image.age_ms(now_ms)
     if age_ms > host.max_age_ms or age_ms < -CLOCK_TOLERANCE_MS:
-        what = f"{age_ms / 1000:.0f} s old, at most {host.max_age_ms / 1000:.0f} s are allowed"
+        what = too_old(age_ms, host)
         if age_ms < 0:
             what = f"from {-age_ms / 1000:.0f} s in the future"
         return _unknown(VerdictReason.STALE_ASSIGNMENTS, f"{_origin(image)} is {what}")
@@ -394,7 +397,7 @@ def _too_young(newest_possible_ms: int, image: AssignmentImage) -> str:
     if image.known_until_ms <= 0:
         return f"nothing in {_origin(image)} is known to be committed, so the directory may be younger"
     late = (newest_possible_ms - image.known_until_ms) / 1000
-    until = f"which is known to be complete until {rfc3339(image.known_until_ms)}"
+    until = f"which is known to be complete until {human_time(image.known_until_ms)}"
     tells = "" if image.source is Source.ADMIN else " (newer ones tell: a running broker, an export of another host)"
     return f"the directory may be {late:.0f} s younger than {_origin(image)}, {until}{tells}"
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from logagent.base.reason import Reason
-from logagent.base.records import DirKey, Kind, PartitionDir
+from logagent.base.records import DirKey, Kind, PartitionDir, Reason
 from logagent.kafka.image import AssignmentImage, Source
 
 Partition = tuple[str, int]
@@ -105,8 +104,8 @@ class Missing:
     `left`: what is, or may be, in log dirs that `log.dirs` no longer names. `hidden`: what may be in one of `unseen`,
     which could not be read or were not inspected; a start makes nothing anew while a log dir is offline. `promoted`:
     what has its `-future` directory in the log dir that it is assigned to, which brokers from 3.7.1 on take for the
-    current one (KAFKA-16082). `doubt`: why it is not known which log dirs this broker had. `unknown`: why nothing could
-    be compared, if nothing could."""
+    current one (KAFKA-16082). `doubt`: why it is not known which log dirs this broker had. `unknown`: why it could not
+    be compared with what is assigned now, if so."""
 
     here: tuple[WithoutDirectory, ...] = ()
     left: tuple[LeftLogDir, ...] = ()
@@ -164,8 +163,8 @@ def as_told(missing: Missing) -> list[str]:
 class NamedLogDirs:
     """The log dirs that a start would use. `ids`: the directory ids of those that could be read, by path; `unseen`:
     those that could not, or were not inspected. `configured`: a configuration names them, not the command that asks.
-    `sure`: the assignments are our cluster's, and no older than what a start goes by. `unknown`: why there are none, if
-    so."""
+    `sure`: the assignments are our cluster's, and no older than what a start goes by. `unknown`: why there are none, or
+    none that count, if so."""
 
     ids: Mapping[str, str] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
@@ -276,7 +275,7 @@ def sort_missing(
 ) -> Missing:
     """Where the directories of `missing` (None: there are no assignments) are or may be; `others`: log dirs that are
     not named. What is known to be in one of them, or assigned to an id that no named log dir has, is made anew; a
-    doubt adds to what is said, and takes nothing from it."""
+    doubt adds to what is said, and takes nothing from it: assignments that do not count say less than none at all."""
     if missing is None:
         left = tuple(_without_assignments(others))
         return Missing(left=left, unseen=named.unseen, doubt=named.doubt, unknown=named.unknown or NO_ASSIGNMENTS)
@@ -286,7 +285,7 @@ def sort_missing(
     return places.result()
 
 
-def _without_assignments(others: Sequence[OtherLogDir]) -> Iterable[LeftLogDir]:
+def _without_assignments(others: Iterable[OtherLogDir]) -> Iterable[LeftLogDir]:
     for o in others:
         held = tuple(f"{topic}-{partition}" for topic, partition in sorted(o.holds or {}))
         if held or (o.holds is None and o.remembered):
@@ -334,5 +333,9 @@ class _Places:
                     left.append(LeftLogDir(o.path, o.directory_id, o.known_by, known, tuple(found[o.path])))
         by = "the assignments"
         left += [LeftLogDir(None, id_, by, self.named.sure, tuple(ws)) for id_, ws in sorted(self.by_id.items())]
+        unknown = None
+        if not self.named.sure:
+            left += _without_assignments(o for o in self.others if o.path not in (*self.known, *self.possible))
+            unknown = self.named.unknown
         hidden, promoted = tuple(self.hidden), tuple(self.promoted)
-        return Missing(tuple(self.here), tuple(left), hidden, self.named.unseen, promoted, self.named.doubt)
+        return Missing(tuple(self.here), tuple(left), hidden, self.named.unseen, promoted, self.named.doubt, unknown)

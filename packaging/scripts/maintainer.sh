@@ -56,7 +56,13 @@ refuse_newer_journal() {
         schema=$(timeout 10 od -An -tu1 -j60 -N4 "$journal" | awk '{ print (($1 * 256 + $2) * 256 + $3) * 256 + $4 }')
         if [ "${schema:-0}" -gt @JOURNAL_SCHEMA@ ]; then
             echo "logagent: $journal was written by a newer logagent (journal schema $schema; this one knows @JOURNAL_SCHEMA@)" >&2
-            echo "  Keep the newer version, or move the journal away: its undo information is lost with it." >&2
+            if [ -f "$state.before/journal.db" ]; then
+                echo "  Keep the newer version, or go back to the copy from before its upgrade: $state.before" >&2
+                echo "  mv $state $state.newer && cp -a $state.before $state" >&2
+            else
+                echo "  Keep the newer version. There is no copy from before its upgrade ($state.before): without the journal" \
+                    "its undo information is lost." >&2
+            fi
             exit 1
         fi
     done

@@ -24,11 +24,11 @@ class Cost:
     memory: int = 0
 
 
-def command(*words: str | Path) -> Cost:
-    """A whole command, told by the kernel when it ended."""
+def command(*words: str | Path, silent: bool = False) -> Cost:
+    """A whole command, told by the kernel when it ended. `silent`: what it says on stderr is not wanted either."""
     start = time.perf_counter()
     with open(os.devnull, "wb") as nothing:
-        process = subprocess.Popen([str(word) for word in words], stdout=nothing)
+        process = subprocess.Popen([str(word) for word in words], stdout=nothing, stderr=nothing if silent else None)
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

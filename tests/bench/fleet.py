@@ -44,6 +44,8 @@ class Run:
     wall: float
     cpu: float
     peak: int
+    first: float = 0.0
+    """CPU seconds of the process that was started: of a job, the driver's Python."""
 
     def line(self) -> str:
         per_row = 1e6 * self.wall / self.rows
@@ -73,7 +75,7 @@ def measure(name: str, rows: int, command: list[str]) -> Run:
         if process.returncode:
             said.seek(0)
             raise subprocess.CalledProcessError(process.returncode, command, said.read()[-4000:])
-    return Run(name, rows, wall, sum(cpu.values()), peak)
+    return Run(name, rows, wall, sum(cpu.values()), peak, cpu.get(process.pid, 0.0))
 
 
 def _high_water(pid: int) -> int:

@@ -21,8 +21,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from logagent import __version__
 from logagent.base.records import DirKey
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.fleet.demo import Cluster, Fleet, _assignment_lines, _host_lines
 from logagent.store.landing_files import ManifestHead, land, manifest_of
 from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
@@ -73,7 +74,12 @@ class Day:
 
     def head(self, claim: ManifestHead) -> Row:
         head: Row = {"schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id, "at": instant(claim.at)}
-        head |= {"host": claim.host, "cluster_id": claim.cluster_id, "node_id": claim.node_id, "agent_version": "0.1.0"}
+        head |= {
+            "host": claim.host,
+            "cluster_id": claim.cluster_id,
+            "node_id": claim.node_id,
+            "agent_version": __version__,
+        }
         return head | {"kafka_version": "3.9.1", "assignments": {"source": "kraft-log", "at": instant(claim.at)}}
 
     def publish_whole(self, hour: int) -> Path:
@@ -205,6 +211,56 @@ def _copy(folder: Path, number: int, base: Path, last: Path) -> None:
         (other / manifest.name).write_text(json.dumps(said))
 
 
+PLAIN = """
+import sys
+from logagent.fleet.tables.frames import DIR_LINE, PARTITION_LINE
+from pyspark.sql import SparkSession, functions as fn
+store, master, memory, rows = sys.argv[1:]
+spark = SparkSession.builder.master(master).config('spark.driver.memory', memory).getOrCreate()
+def read(ddl, files):
+    frame = spark.read.schema(ddl).json(f'{store}/landing/*/*/{files}')
+    return frame.withColumn('cluster_id', fn.split(fn.substring_index(fn.input_file_name(), '/', -4), '/')[0])
+frame = read(DIR_LINE, '[0-9]*/*T00*.jsonl.gz').where("row = 'dir'")
+frame = frame.withColumn('node_id', fn.split(fn.substring_index(fn.input_file_name(), '/', -2), '/')[0].cast('int'))
+for name in ('newest_mtime', 'marked_at', 'first_seen'):
+    frame = frame.withColumn(name, fn.timestamp_millis(name))
+frame = frame.repartition(max(1, int(rows) // 2000000), 'cluster_id', 'topic')
+frame = frame.sortWithinPartitions('cluster_id', 'topic', 'topic_id', 'partition', 'node_id', 'log_dir', 'name')
+frame.write.option('compression', 'zstd').mode('overwrite').parquet(store + '/plain/dirs')
+assigned = read(PARTITION_LINE, 'assignments/*.jsonl.gz').where("row = 'partition'")
+assigned = assigned.select('cluster_id', 'topic_id', 'partition', fn.explode('replicas').alias('node_id'))
+assigned.sortWithinPartitions('cluster_id', 'topic_id').write.mode('overwrite').parquet(store + '/plain/assigned')
+dirs, assigned = (spark.read.parquet(f'{store}/plain/{name}') for name in ('dirs', 'assigned'))
+key = ['cluster_id', 'topic_id', 'partition', 'node_id']
+found = dirs.where("kind in ('current', 'future')")
+sums = fn.count('*'), fn.sum('bytes').alias('sum'), fn.sum('allocated').alias('given')
+keys = 'cluster_id', 'cluster_id node_id', 'cluster_id node_id log_dir', 'cluster_id topic topic_id'
+tables = {by.replace(' ', '-'): dirs.groupBy(by.split()).agg(*sums) for by in keys}
+tables['orphans'] = found.join(assigned, key, 'left_anti')
+tables['missing'] = assigned.join(found, key, 'left_anti')
+for name, table in tables.items():
+    table.write.mode('overwrite').parquet(f'{store}/plain/report/{name}')
+    table.coalesce(1).write.mode('overwrite').csv(f'{store}/plain/csv/{name}')
+spark.stop()
+"""
+"""What anybody would write: the same number of rows, whole ones, read, sorted, written and reported."""
+
+
+def beside_plain(store: Path, hosts: int, threads: int) -> list[Run]:
+    """The night of a store that was planted, and the plain job on its first snapshots, in one run."""
+    rows = hosts * DIRS_PER_HOST
+    memory = "4g" if rows > 1_000_000 else "2g"
+    where = [f"local[{threads}]", memory]
+    job = [sys.executable, "-m", "logagent", "fleet", "ingest", "--store", str(store), "--keep-landing", "off"]
+    job += ["--master", where[0], "--conf", f"spark.driver.memory={memory}", "--report", str(store / "report")]
+    plain = measure("plain Spark job", rows, [sys.executable, "-c", PLAIN, str(store), *where, str(rows)])
+    ours = measure("ingest --report", rows, job)
+    report = json.loads((store / "report" / "latest" / "report.json").read_text())
+    assert report["hosts"]["reporting"] == hosts, report["hosts"]
+    print(f"{hosts} hosts: {ours.cpu / plain.cpu:.2f} times the CPU of the plain job (goal: 1.4)", flush=True)
+    return [plain, ours]
+
+
 def night(store: Path, hosts: int, days: int, threads: int) -> list[Run]:
     """The last day, when the days before were ingested."""
     plant(store, hosts, days)
@@ -232,7 +288,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--dir", type=Path, help="where to work")
     parser.add_argument("--no-sizes", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="one day, beside a plain Spark job")
     chosen = parser.parse_args()
+    if chosen.plain:
+        for hosts in chosen.hosts:
+            with tempfile.TemporaryDirectory(prefix="logagent-fleet-night-", dir=chosen.dir) as folder:
+                plant(Path(folder), hosts, 1)
+                for run in beside_plain(Path(folder), hosts, chosen.threads):
+                    print(f"{hosts} hosts {run.line()} driver {run.first:.1f} CPU s", flush=True)
+        return
     if not chosen.no_sizes:
         with tempfile.TemporaryDirectory(prefix="logagent-fleet-night-", dir=chosen.dir) as folder:
             compare_sizes(Path(folder))

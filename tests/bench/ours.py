@@ -17,7 +17,7 @@ from logagent.disk.holders import scan_open_files
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.disk.remove import remove_dir
 from logagent.disk.scan import scan_log_dir
-from logagent.disk.work_control import ByteBudget, WorkControl
+from logagent.disk.unlink import ByteBudget, WorkControl
 from logagent.kafka.processes.lock import Interlock
 
 

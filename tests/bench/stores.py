@@ -18,10 +18,11 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from logagent import __version__
 from logagent.fleet.ingest.ingest import ROWS_PER_FILE
 from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.choice import ReportScope, Row, choose
-from logagent.fleet.tables.parts import KEY, parts, seen, topics
+from logagent.fleet.tables.frames import KEY, parts, seen, topics
 from logagent.fleet.tables.store import Run, Store
 
 COPIES = 3
@@ -126,7 +127,12 @@ def _entries(run: Run, at: datetime) -> list[Row]:
         entry: Row = dict.fromkeys(("reason", "detail", "boot_id", "image_at", "topics", "partitions", "dirs"))
         entry |= {"cluster_id": row["cluster_id"], "node_id": node, "file": name, "snapshot_id": name, "bytes": 1}
         entry |= {"kind": "snapshot" if node is not None else "assignments", "status": "taken", "rows": row["count"]}
-        entry |= {"host": f"kafka-{node}", "agent_version": "0.1.0", "kafka_version": "3.9.1", "source": "kraft-log"}
+        entry |= {
+            "host": f"kafka-{node}",
+            "agent_version": __version__,
+            "kafka_version": "3.9.1",
+            "source": "kraft-log",
+        }
         entry |= {"metadata_version": None if node is not None else 21, "booted_at": None, "directory_ids": []}
         # As an agent does: it reads the assignments right before its inventory.
         entry |= {"at": moment - (30_000 if node is None else 0), "sha256": "0" * 64, "offset": 1}

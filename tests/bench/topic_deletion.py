@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.deletion.controller.deletions import ControllerSetup, FleetReader, TopicAnswerOfCluster
 from logagent.deletion.controller.topic_deletion_manager import BrokerLogs, TopicDeletionManager, request_state
 from logagent.deletion.store.answers import Answer, Answers, Seen, SeenLogDirs, TopicAnswer

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from logagent.base.topic_ids import to_text
+from logagent.base.records import id_to_text
 from logagent.deletion.store.requests import RequestedPartition, RequestedTopic
 from tests.broker.deletion_stage import NODES, PARTITIONS, Stage
 from tests.broker.rig.ordered_cluster import OrderedCluster, approving, current
@@ -150,7 +150,7 @@ def recreated(s: Stage) -> None:
     # A request that comes after another topic got the name.
     assert new_id is not None
     old_id = new_id.bytes
-    old = RequestedTopic(topic, to_text(old_id), tuple(RequestedPartition(p, (1, 2, 3)) for p in range(PARTITIONS)))
+    old = RequestedTopic(topic, id_to_text(old_id), tuple(RequestedPartition(p, (1, 2, 3)) for p in range(PARTITIONS)))
     s.cluster.delete_topic(topic)
     s.create("recreated")
     new_id = s.cluster.topic_id(topic)
@@ -223,7 +223,7 @@ def without_id(s: Stage) -> None:
     (known,) = s.request(request["request_id"])["topics"]
     (left,) = known["missing"]
     assert (left["state"], left["claim"]) == ("ReplicaDeletionIneligible", "identity"), known
-    assert left["hint"] == "request it again from a report of today", left
+    assert left["hint"] == "request it again from a current report", left
     (path / "partition.metadata").write_bytes(metadata)
     assert s.ordered.topics("cancel", request["request_id"])[0] == 0
     s.everything_runs()

@@ -15,10 +15,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.deletion.store.requests import ControlFolder, Request, RequestedTopic, write_request
 from logagent.kafka.files.log_extent import read_log_extent
-from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.kafka.files.properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.signing import load_private_key
 from tests.broker.rig.cluster import Cluster
 from tests.broker.rig.ordered_cluster import OrderedCluster, approving, current

@@ -1,8 +1,9 @@
 """What happens to partitions that are set aside, loaded by a real broker, and restored.
 
 One `Life` is a broker's: it writes topics of every kind, ends (cleanly or not), has the partitions set aside (by us as
-`-stray` or `-delete`, or by itself), starts and loads them, ends again, and gets them back; where it is `torn`, after
-the last batch of each was cut in its middle, as by a crash of the host. `live` returns what every topic lost by then,
+`-stray` or `-delete`, or by itself), starts and loads them, ends again, and gets them back; where it is `torn`, with
+the last batch of each cut in its middle, as by a crash of the host. Ours are cut before they are set aside: what is
+shorter than it was then is refused, as some of it may have been removed. `live` returns what every topic lost by then,
 as the broker serves it, on every replica as leader, after its checks of retention (two in the long form).
 """
 
@@ -225,10 +226,13 @@ class NodeInCluster:
         (found,) = (p for d in places if d.is_dir() for p in d.iterdir() if pattern.fullmatch(p.name))
         return found
 
-    def tear(self) -> None:
+    def tear(self, *asides: Aside) -> None:
         """What has no other replica loses its last batch; where there is one, that one still has it."""
         for topic in self.life.topics:
-            records = tear(self.aside(topic))
+            if topic.aside not in asides:
+                continue
+            ours = topic.aside != "broker"
+            records = tear(self.dir_of(f"{topic.name}-0") if ours else self.aside(topic))
             if topic.rf == 1:
                 del self.written[topic][-records:]
 
@@ -284,6 +288,8 @@ def live(host: NodeInCluster) -> dict[str, str]:
     host.cluster.start()
     host.write_topics()
     host.end(host.life.first)
+    if host.life.torn:
+        host.tear("quarantine", "mark")
     before = host.set_aside()
     host.begin()
     for topic in host.life.topics:
@@ -294,7 +300,7 @@ def live(host: NodeInCluster) -> dict[str, str]:
             (held,) = (b for p, b in before.items() if p.parent.name == f"{topic.name}-0")
             (host.aside(topic) / "partition.metadata").write_bytes(held)
     if host.life.torn:
-        host.tear()
+        host.tear("broker")
     host.restore()
     host.begin()
     return host.lost()

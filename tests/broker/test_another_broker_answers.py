@@ -16,9 +16,8 @@ import pytest
 from logagent.base.clock import SystemClock
 from logagent.base.config.settings import AssignmentsSettings, CleanupSettings, KafkaSettings, Settings
 from logagent.base.records import DirKey
-from logagent.cleanup.session.open_session import open_session
-from logagent.cleanup.session.plan_cleanup import plan_cleanup
-from logagent.cleanup.session.session import Session
+from logagent.cleanup.commands.cleanup import plan_cleanup
+from logagent.cleanup.session.session import Session, open_session
 from logagent.kafka import commitment as known_until
 from logagent.kafka.processes.target import resolve_target
 from tests.broker.evidence.test_orphans_live import RECORDS, logagent, verdicts

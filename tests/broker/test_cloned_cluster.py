@@ -20,8 +20,7 @@ import pytest
 
 from logagent.base.clock import SystemClock
 from logagent.base.config.settings import AssignmentsSettings, KafkaSettings, Settings
-from logagent.cleanup.session.open_session import open_session
-from logagent.cleanup.session.session import Session
+from logagent.cleanup.session.session import Session, open_session
 from logagent.kafka.processes.target import resolve_target
 from tests.broker.rig.client import KafkaClient
 from tests.broker.rig.kafka import KafkaNode

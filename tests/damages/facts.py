@@ -23,9 +23,8 @@ from logagent.advice.check.rules.start_facts import (
     StartServerFacts,
 )
 from logagent.base.dir_names import METADATA_DIR, classify
-from logagent.base.records import Denied, DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition
-from logagent.base.topic_ids import to_text
-from logagent.kafka.levels import MetadataFault, MetadataFile
+from logagent.base.records import Denied, DirKey, Health, Holder, HolderState, PartitionDir, TopicPartition, id_to_text
+from logagent.kafka.image import MetadataFault, MetadataFile
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.without_directory import LeftLogDir, Missing, WithoutDirectory
 from tests.damages.directories import NAMES_OF_NOTHING
@@ -277,7 +276,7 @@ FACTS: Mapping[str, StartFacts] = {
     "a directory id twice": facts(seen(), seen("/d2", meta=meta())),
     "no process.roles": configured(mode=Mode.ZOOKEEPER),
     **{
-        f"directory.id {number} of a log dir": having(meta=meta(directory_id=to_text(number.to_bytes(16, "big"))))
+        f"directory.id {number} of a log dir": having(meta=meta(directory_id=id_to_text(number.to_bytes(16, "big"))))
         for number in (0, 1, 2, 3, 99)
     },
     "another directory.id than the voter's": metadata(MetadataFile.DIRECTORY_ID, "meta.properties"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from logagent.base.topic_ids import to_text
+from logagent.base.records import id_to_text
 from tests.damages.disk import METADATA_LOG, OTHER_TOPIC_ID, TOPIC, UUID, Disk
 from tests.damages.hows import (
     edited,
@@ -125,7 +125,7 @@ def _reserved(number: int, where: Where) -> Doing:
     return edited(
         lambda disk: where(disk) / "meta.properties",
         "directory.id=.*",
-        f"directory.id={to_text(number.to_bytes(16, 'big'))}",
+        f"directory.id={id_to_text(number.to_bytes(16, 'big'))}",
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from logagent.base.errors import LogAgentError
-from logagent.service.status.socket import ask_status
+from logagent.service.status.command import ask_status
 from tests.daemon_process import log_lines
 from tests.waiting import PATIENCE_SECONDS, wait_until
 

@@ -85,7 +85,13 @@ class DoctorHost(PrivateHost):
         self.write(file, toml(known))
 
     def diagnose(self, *words: str, user: str | None = None) -> Diagnosis:
-        return Diagnosis(*self.doctor(*words, user=user))
+        """As where systemd booted the host, though it does not answer."""
+        booted = self.path("/run/systemd/system")
+        booted.mkdir(parents=True, exist_ok=True)
+        try:
+            return Diagnosis(*self.doctor(*words, user=user))
+        finally:
+            booted.rmdir()
 
 
 @contextmanager

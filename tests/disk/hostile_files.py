@@ -235,7 +235,7 @@ OTHERWISE = {
     "open_directory": "a directory",
     "open_regular": "safe_open itself",
     "connect": "SQLite, after a look by safe_open",
-    "_log_dirs": "SQLite, after a look by safe_open",
+    "inspect_journal": "SQLite, after a look by safe_open",
     "_opened": "executor.lock: O_RDWR, which waits for nobody, and a look at what it is",
     "_say_waiting": "executor.waiting: O_RDWR, which waits for nobody",
     "somebody_waits": "the same",

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, delete_name, future_name, stray_name
+from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, delete_name, stray_name
 from logagent.base.records import TopicPartition
 from logagent.kafka.extents import EpochEnd
 from logagent.kafka.files.checkpoint_files import parse_checkpoint, render_checkpoint
 from logagent.kafka.image import BrokerRegistration, PartitionAssignment, Topic
 from tests.host import Host
-from tests.host_files import write_partition
+from tests.host_files import future_name, write_partition
 from tests.metadata_writer import batch, id_of
 
 NODE, OTHER = 3, 4

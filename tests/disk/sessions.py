@@ -11,15 +11,14 @@ from pathlib import Path
 from logagent.base.clock import Clock
 from logagent.base.config.settings import AssignmentsSettings, CleanupSettings, DeleteSettings, HealthSettings, Settings
 from logagent.base.records import Health
+from logagent.cleanup.commands.cleanup import plan_cleanup
 from logagent.cleanup.plan.plan import Execution
-from logagent.cleanup.session.open_session import Shared
-from logagent.cleanup.session.plan_cleanup import plan_cleanup
-from logagent.cleanup.session.session import Session
+from logagent.cleanup.session.session import Session, Shared
 from logagent.disk.bounded_calls import BoundedCalls
 from logagent.disk.calls import DiskCalls
 from logagent.disk.log_dir import LogDirFailures
 from logagent.disk.scan import LogDirInventory
-from logagent.kafka.files.server_properties import parse_server_properties
+from logagent.kafka.files.properties import parse_server_properties
 from logagent.kafka.image import PartitionAssignment, Topic
 from logagent.kafka.processes.target import Target
 from logagent.service.daemon.host_jobs import LogDirMonitor

@@ -1,6 +1,6 @@
 """A cluster through an hour: topics are made, deleted and moved while its hosts look at their disks and publish.
 
-`Night` knows what was lost (`lost`); what a report can know of it is worked out by `tests/fleets/landing_reader.py`.
+`Night` knows what was lost (`lost`); what a report can know of it is worked out by `tests/fleets/of_replicas.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.fleet.demo import topic_id, uuid_hex
 from tests.spark.hand_made import AT, Kafka, dir_row, log_dir_row
 

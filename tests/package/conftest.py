@@ -1,7 +1,7 @@
-"""Packages for the tests of this folder: built once, twice over, from two copies of the checkout.
+"""Releases for the tests of this folder: made once, twice over, from two clones of what is in the checkout.
 
-In the long form as they are released. Otherwise packed with gzip, as xz takes half of the time, and the second time for
-this machine alone. What comes from PyPI is kept for the next run, by what is pinned, beside the jars of the broker
+In the long form as they are published. Otherwise packed with gzip, as xz takes half of the time, and the second time
+for this machine alone. What comes from PyPI is kept for the next run, by what is pinned, beside the jars of the broker
 tests: CI and the long form fetch it.
 """
 
@@ -28,10 +28,13 @@ OURS = {"x86_64": "amd64:x86_64", "aarch64": "arm64:aarch64"}[os.uname().machine
 
 @dataclass(frozen=True)
 class Builds:
-    """What two builds of the same checkout made; they differ in place, umask, time zone and in which one was first."""
+    """What `packaging/release` made of two clones; they differ in place, umask, time zone, hour and in which one was
+    first."""
 
     first: Path
     second: Path
+    clone: Path
+    """The second clone."""
 
 
 @pytest.fixture(scope="session")
@@ -53,30 +56,49 @@ def _kept() -> Path:
 def _built(base: Path, kept: Path) -> Builds:
     running: list[subprocess.Popen[bytes]] = []
     logs: list[Path] = []
+    origin = _origin(base / "origin")
     for name, umask, zone in (("first", "0022", "UTC"), ("second in another place", "0077", "Asia/Tokyo")):
-        checkout = base / name / "checkout"
-        checkout.parent.mkdir()
-        shutil.copytree(ROOT, checkout, ignore=_only_what_is_ours)
-        environment = {**os.environ, "SOURCE_DATE_EPOCH": "1790000000", "TZ": zone}
+        (base / name).mkdir()
+        environment = {**os.environ, "TZ": zone, "IMAGES": ""}  # test_image.py has them
         if not FULL:
             environment |= {"COMPRESSION": "gzip", "KEPT": str(kept)} | ({} if name == "first" else {"PAIRS": OURS})
-        # A shell of its own sets the umask: the build must not depend on it.
-        command = ["sh", "-c", f'umask {umask}; exec packaging/build.sh "$1"', "sh", str(base / name / "out")]
+        # A shell of its own sets the umask: neither clone nor release must depend on it.
+        command = [
+            "sh",
+            "-ec",
+            f'umask {umask}; git clone -q "$1" checkout; cd checkout; exec packaging/release ../out',
+        ]
         logs.append(base / f"{name}.log")
         with logs[-1].open("wb") as log:
-            running.append(subprocess.Popen(command, cwd=checkout, env=environment, stdout=log, stderr=log))
+            running.append(
+                subprocess.Popen(
+                    [*command, "sh", str(origin)], cwd=base / name, env=environment, stdout=log, stderr=log
+                )
+            )
         if not FULL:
             running[-1].wait(timeout=900)
     for process, said in zip(running, logs, strict=True):
         process.wait(timeout=900)
         assert process.returncode == 0, said.read_text()[-4000:]
-    return Builds(base / "first/out", base / "second in another place/out")
+    second = base / "second in another place"
+    return Builds(base / "first/out", second / "out", second / "checkout")
+
+
+def _origin(place: Path) -> Path:
+    """A repository with one commit, of what the checkout holds now."""
+    shutil.copytree(ROOT, place, ignore=_only_what_is_ours)
+    moment = "1790000000 +0000"
+    git = ["git", "-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-C", str(place)]
+    environment = {**os.environ, "GIT_AUTHOR_DATE": moment, "GIT_COMMITTER_DATE": moment}
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "A release"]):
+        subprocess.run([*git, *command], env=environment, check=True)
+    return place
 
 
 def _only_what_is_ours(directory: str, names: list[str]) -> list[str]:
     if directory == str(ROOT):
         return [n for n in names if n not in ("logagent", "config", "packaging", "docs", "pyproject.toml", "README.md",
-                                              "SECURITY.md", "CHANGELOG.md", "LICENSE")]  # fmt: skip
+                                              "SECURITY.md", "CHANGELOG.md", "LICENSE", ".gitignore")]  # fmt: skip
     return [n for n in names if n == "__pycache__"]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from logagent import __version__
 from tests.package.machines import enter, run, unpacked
 
 
@@ -33,7 +34,7 @@ def run_all(first: Path, second: Path, scratch: Path) -> None:
         db.close()
         refused = enter(root, "rpm --upgrade --oldpackage --nodeps /root/logagent-1.rpm", check=False)
         assert refused.returncode != 0 and "newer logagent (journal schema 99" in refused.stdout, refused.stdout
-        assert enter(root, "rpm --query logagent").stdout.strip().startswith("logagent-0")
+        assert enter(root, "rpm --query logagent").stdout.strip().startswith(f"logagent-{__version__}-")
         journal.unlink()
         enter(root, "rpm --upgrade --oldpackage --nodeps /root/logagent-1.rpm; logagent --version")
         print("    upgraded with its configuration kept; downgrade refused with a newer journal, done without")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
 import tarfile
 import tomllib
 from pathlib import Path
+
+import pytest
 
 from logagent import __version__
 from tests.long_form import FULL
@@ -20,16 +23,73 @@ def test_two_builds_are_the_same_bytes(builds: Builds) -> None:
     names = sorted(p.relative_to(builds.first).as_posix() for p in builds.first.rglob("*") if p.is_file())
     assert names == [
         "SHA256SUMS", f"logagent-{__version__}-1.aarch64.rpm", f"logagent-{__version__}-1.x86_64.rpm",
+        f"logagent-{__version__}-py3-none-any.whl", f"logagent-{__version__}.cdx.json",
+        f"logagent-{__version__}.tar.gz",
         f"logagent_{__version__}-1_amd64.deb", f"logagent_{__version__}-1_arm64.deb",
         "spark/logagent.zip", "spark/submit.py",
     ]  # fmt: skip
     again = [name for name in names if (builds.second / name).exists() and (FULL or name != "SHA256SUMS")]
-    assert (
-        len(again) == len(names) if FULL else {Path(name).suffix for name in again} == {".deb", ".rpm", ".zip", ".py"}
-    )
+    kinds = {".deb", ".rpm", ".whl", ".json", ".gz", ".zip", ".py"}
+    assert len(again) == len(names) if FULL else {Path(name).suffix for name in again} == kinds
     for name in again:
         first, second = ((place / name).read_bytes() for place in (builds.first, builds.second))
         assert hashlib.sha256(first).hexdigest() == hashlib.sha256(second).hexdigest(), name
+
+
+def test_the_sums_are_of_every_file(builds: Builds) -> None:
+    done = subprocess.run(
+        ["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=builds.first, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(": OK") == sum(p.is_file() for p in builds.first.rglob("*")) - 1
+
+
+def test_a_release_is_what_a_commit_says(builds: Builds, tmp_path: Path) -> None:
+    """A checkout with changes, a directory with an older release, a version that no section describes: none is made."""
+
+    def release(out: Path) -> str:
+        command = [str(builds.clone / "packaging/release"), str(out)]
+        environment = {**os.environ, "IMAGES": ""}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 2, done.stderr
+        return done.stderr
+
+    assert "is not empty" in release(builds.second)
+    init = builds.clone / "logagent/__init__.py"
+    was = init.read_text()
+    init.write_text(was + "\n")
+    try:
+        assert "M logagent/__init__.py" in release(tmp_path / "out")
+        init.write_text('__version__ = "99.0.0"\n')
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(builds.clone)]
+        subprocess.run([*git, "commit", "-q", "-a", "-m", "99"], check=True)
+        assert "no section 99.0.0" in release(tmp_path / "out")
+        subprocess.run([*git, "reset", "-q", "--hard", "HEAD~1"], check=True)
+        (builds.clone / "docs/new.md").write_text("# New\n")
+        assert "docs/new.md" in release(tmp_path / "out")
+    finally:
+        init.write_text(was)
+        (builds.clone / "docs/new.md").unlink(missing_ok=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_bill_of_materials_names_all_that_is_vendored(builds: Builds) -> None:
+    """With the licence of each, and the SHA-256 of every wheel that is pinned; CycloneDX's own schema was asked as it
+    was made."""
+    bill = json.loads((builds.first / f"logagent-{__version__}.cdx.json").read_text())
+    assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", __version__)
+    lock = (ROOT / "packaging/requirements.txt").read_text()
+    components = {c["name"].lower().replace("-", "_"): c for c in bill["components"]}
+    assert {(n.lower().replace("-", "_"), v) for n, v in re.findall(r"^([\w.-]+)==(\S+)", lock, re.MULTILINE)} == {
+        (name, component["version"]) for name, component in components.items()
+    }
+    hashes = [h["content"] for c in components.values() for file in c["externalReferences"] for h in file["hashes"]]
+    assert sorted(hashes) == sorted(re.findall(r"sha256:(\w+)", lock))
+    assert [name for name, component in components.items() if not component.get("licenses")] == []
+    needs = {d["ref"]: d.get("dependsOn", []) for d in bill["dependencies"]}
+    direct = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert len(needs[bill["metadata"]["component"]["bom-ref"]]) == len(direct)
+    assert {ref for refs in needs.values() for ref in refs} == {c["bom-ref"] for c in components.values()}
 
 
 def test_every_compiled_part_is_there_for_every_python_and_architecture(builds: Builds, tmp_path: Path) -> None:
@@ -82,11 +142,16 @@ def test_the_licence_of_everything_vendored_is_there(unpacked: Path) -> None:
     assert [name for name in vendored if f"licences/{name.removesuffix('.dist-info')}/" not in copyright_file] == []
 
 
-def test_the_pins_are_what_the_project_asks_for() -> None:
+LOCKS = {"requirements.txt": ("project", "dependencies"), "build-requirements.txt": ("dependency-groups", "release")}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_pins_are_what_the_project_asks_for(lock: str) -> None:
     """A dependency that is added to the project and not to the package would be missing on every host."""
-    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    table, key = LOCKS[lock]
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())[table][key]
     names = {re.split(r"[<>=]", d)[0].lower().replace("_", "-") for d in asked}
-    text = (ROOT / "packaging/requirements.txt").read_text()
+    text = (ROOT / "packaging" / lock).read_text()
     pinned = {n.lower().replace("_", "-") for n in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
     assert names <= pinned
     assert [
@@ -107,6 +172,8 @@ def test_every_command_has_a_page_and_lint_finds_nothing(unpacked: Path) -> None
         plain = subprocess.run(["gzip", "-dc", str(page)], capture_output=True, check=True).stdout
         lint = subprocess.run(["mandoc", "-T", "lint", "-W", "warning"], input=plain, capture_output=True, check=False)
         assert lint.stdout == b"", lint.stdout.decode()
+        filled = re.sub(r"^\.nf$.*?^\.fi$", "", plain.decode(), flags=re.MULTILINE | re.DOTALL)
+        assert re.findall(r"^ .*", filled, re.MULTILINE) == [], "a line that begins with a blank is not filled"
 
 
 def test_completion_for_each_shell_lies_where_the_shell_looks(unpacked: Path) -> None:

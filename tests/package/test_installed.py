@@ -90,6 +90,11 @@ def test_a_life_with_dpkg(copy: Copy, deb: str) -> None:
     copy.sh(_schema(99))
     told = copy.sh(deb, status=1)
     assert "written by a newer logagent (journal schema 99; this one knows" in told
+    assert "There is no copy from before its upgrade (/var/lib/logagent.before)" in told
+    copy.sh("cp -aT /var/lib/logagent /var/lib/logagent.before")
+    told = copy.sh(deb, status=1)
+    assert "mv /var/lib/logagent /var/lib/logagent.newer && cp -a /var/lib/logagent.before /var/lib/logagent" in told
+    assert "from before its upgrade (/var/lib/logagent.before)" in copy.sh("logagent history", status=1)
     assert "install ok installed" in copy.sh("dpkg-query -W -f '${Status}' logagent; logagent --version")
     copy.sh(_schema(SCHEMA_VERSION))
     assert copy.sh(asked) == before

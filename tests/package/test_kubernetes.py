@@ -31,7 +31,7 @@ def pods(manifest: Path) -> Iterator[dict[str, Any]]:
         spec = document["spec"]
         if document["kind"] == "CronJob":
             spec = spec["jobTemplate"]["spec"]
-        if document["kind"] != "PersistentVolumeClaim":
+        if document["kind"] not in ("PersistentVolumeClaim", "VolumeSnapshot"):
             yield spec["template"]["spec"] if "template" in spec else spec
 
 
@@ -42,9 +42,11 @@ def test_a_manifest_is_what_kubernetes_takes(manifest: Path, release: str) -> No
         validator = importlib.import_module("kubernetes_validate")
     except ImportError:
         missing("kubernetes-validate, with the schemas of Kubernetes")
-    for document in documents(manifest):
+    # A VolumeSnapshot is not Kubernetes' own: its schema comes with the driver.
+    own = [document for document in documents(manifest) if document["kind"] != "VolumeSnapshot"]
+    for document in own:
         validator.validate(document, release, strict=True)
-    broken = documents(manifest)[0]
+    broken = own[0]
     broken["spec"]["nodename"] = "x"
     with pytest.raises(validator.ValidationError):
         validator.validate(broken, release, strict=True)
@@ -69,12 +71,35 @@ def test_a_sidecar_sees_its_broker() -> None:
     """The same processes, user, paths; and its state outlives it."""
     (pod,) = pods(ROOT / "packaging/kubernetes/sidecar.yaml")
     kafka, agent = pod["containers"]
+    (prestart,) = pod["initContainers"]
+    shared = ("image", "env", "volumeMounts", "securityContext")
+    assert {key: prestart[key] for key in shared} == {key: agent[key] for key in shared}
     assert pod["shareProcessNamespace"] and pod["securityContext"]["runAsUser"]
     assert {m["name"]: m["mountPath"] for m in kafka["volumeMounts"]}.items() <= {
         m["name"]: m["mountPath"] for m in agent["volumeMounts"]
     }.items()
     (document,) = documents(ROOT / "packaging/kubernetes/sidecar.yaml")
     assert "logagent-state" in [claim["metadata"]["name"] for claim in document["spec"]["volumeClaimTemplates"]]
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda m: m.stem)
+def test_who_asks_a_cluster_has_its_client_properties(manifest: Path) -> None:
+    """In a secret, mounted where the setting points to."""
+    for pod in pods(manifest):
+        volumes = {v["name"] for v in pod["volumes"] if "secret" in str(v)}
+        for container in (
+            c for c in [*pod.get("initContainers", []), *pod["containers"]] if "/logagent:" in c["image"]
+        ):
+            environment = {e["name"]: e["value"] for e in container["env"]}
+            mounted = {m["mountPath"] for m in container["volumeMounts"] if m["name"] in volumes and m["readOnly"]}
+            assert str(Path(environment["LOGAGENT_KAFKA__CLIENT"]).parent) in mounted
+            assert "9092" not in environment.get("LOGAGENT_KAFKA__BOOTSTRAP_SERVERS", "")
+
+
+def test_the_snapshot_is_what_the_copy_is_made_from() -> None:
+    snapshot, claim, _ = documents(ROOT / "packaging/kubernetes/snapshot-job.yaml")
+    assert snapshot["apiVersion"].split("/")[0] == claim["spec"]["dataSource"]["apiGroup"]
+    assert snapshot["metadata"]["name"] == claim["spec"]["dataSource"]["name"]
 
 
 def test_what_only_looks_cannot_write_to_a_living_disk() -> None:

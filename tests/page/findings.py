@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
-from logagent.store.contract import PAGE_ROWS
+from logagent.store.contract import PAGE_ROWS, PageTable
 from tests.page.fleet import AS_OF, GIB, TIB, Fleet, Row
 
 
@@ -149,3 +149,46 @@ def health(fleet: Fleet) -> list[Row]:
         }
     )
     return rows + [{**row, "finding": "unknown-host", "detail": row["why"]} for row in fleet.unknown()]
+
+
+def audit(fleet: Fleet) -> list[Row]:
+    """What agents did, newest first: half of it removals, some of which failed."""
+    actions = ("remove", "quarantine", "remove", "restore")
+    return [
+        {
+            **fleet.place(n % fleet.host_count),
+            **{key: fleet.topics[n][key] for key in ("topic", "topic_id")},
+            "finished_at": f"2026-11-{20 - n // 4:02d}T05:{59 - n % 60:02d}:00.000Z",
+            "began_at": f"2026-11-{20 - n // 4:02d}T05:{59 - n % 60:02d}:00.000Z",
+            "action": actions[n % 4],
+            "outcome": "failed" if n % 7 == 6 else "done",
+            "error": "Input/output error" if n % 7 == 6 else None,
+            "log_dir": f"/var/lib/kafka/data-{1 + n % 3}",
+            "name": f"{fleet.topics[n]['topic']}-{n}.{n:032x}-stray",
+            "new_name": f"{fleet.topics[n]['topic']}-{n}" if n % 4 == 3 else None,
+            "partition": n,
+            "bytes": (n + 1) * 977 * GIB // 10,
+            "allocated": (n + 1) * 977 * GIB // 11,
+            "actor": ("daemon", "cli:anna", "request 7d1c")[n % 3],
+            "approved": n % 3 == 1,
+            "claim": ("topic-absent", "covered", "given-up")[n % 3],
+            "witness": ("kraft-log", "leader", "operator")[n % 3],
+            "as_of": "2026-11-20T05:00:00.000Z",
+            "claims": "online by probe, stopped by lock, topic-absent by kraft-log",
+            "plan_id": f"{n:012x}",
+            "act_id": 100 - n,
+            "since": "2026-11-19" if n < 4 else "2026-11-13" if n < 28 else None,
+        }
+        for n in range(40)
+    ]
+
+
+def by_agents(made: PageTable, since: str) -> Row:
+    """What the first screen says of these rows."""
+    removed = [
+        row
+        for row in made["rows"]
+        if (row["action"], row["outcome"]) == ("remove", "done") and (row["since"] or "") >= since
+    ]
+    sums = {"dirs": len(removed), "bytes": sum(row["allocated"] for row in removed)}
+    return {**sums, "otherwise": 3, "otherwise_bytes": TIB, "unknown_hosts": 2, "left_out": 0}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from logagent import __version__
+
 GIB, TIB = 2**30, 2**40
 Row = dict[str, Any]
 CAUSES = ("silent", "broken file", "never heard")
@@ -89,6 +91,7 @@ class Fleet:
             "other": other,
             "open_removed": open_removed,
             "unexplained": unexplained,
+            "open_unread": unexplained,
             "bytes": current + future + stray + delete,
             "allocated": int((current + future + stray + delete) * 1.002),
             "used_share": used / size,
@@ -119,7 +122,7 @@ class Fleet:
         summed = ("size", "used", "free", "current", "future", "stray", "delete", "other", "open_removed")
         sums = {
             key: sum(row.get(key, 0) for row in mine)
-            for key in (*summed, "unexplained", "bytes", "allocated", "dirs", "orphans", "orphan_bytes")
+            for key in (*summed, "unexplained", "open_unread", "bytes", "allocated", "dirs", "orphans", "orphan_bytes")
         }
         return {
             **self.place(number),
@@ -127,9 +130,10 @@ class Fleet:
             "used_share": sums["used"] / sums["size"],
             "log_dirs": len(mine),
             "offline_log_dirs": sum(row["health"] == "offline" for row in mine),
-            "agent_version": "0.1.0",
+            "agent_version": __version__,
             "mode": "enforce" if number % 3 else "report",
             "accepts": "ops" if number % 4 else "none",
+            "unread_processes": number % 3 and 130,
             "kafka_version": self.random.choice(("3.9.1", "3.9.1", "4.0.0")),
             "snapshot_id": f"{number:08x}",
             "snapshot_at": "2026-11-20T05:31:12.408Z",

@@ -102,6 +102,7 @@ def tables(fleet: Fleet) -> dict[str, PageTable]:
                 for n in range(4)
             ],
         ),
+        "audit": table("audit", findings.audit(fleet)),
         "quarantined_input": table(
             "quarantined_input",
             [
@@ -175,6 +176,7 @@ def report(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
             "enforcing": sum(host["mode"] == "enforce" for host in tables["usage_hosts"]["rows"]),
             "accepting": sum(host["accepts"] != "none" for host in tables["usage_hosts"]["rows"]),
             "refusing": sum(host["accepts"] == "none" for host in tables["usage_hosts"]["rows"]),
+            "acts_unknown": 2,
         },
         "totals": {
             **sums,
@@ -261,13 +263,13 @@ def answered(fleet: Fleet, tables: dict[str, PageTable]) -> dict[str, Any]:
     change |= {"cleared": 12, "cleared_bytes": TIB, "no_copy": 2}
     return {
         "disks": answers.disks(log_dirs),
-        "reclaim": answers.reclaimable(log_dirs, places, "2026-11-23T11:00:00.000Z"),
+        "reclaim": answers.reclaimable(log_dirs, places, "2026-11-23T11:00:00.000Z", tables["usage_hosts"]["rows"]),
         "risk": risk,
         "replicas": replicas_of(tables),
         "steps": answers.steps(log_dirs, growing, topics, risk),
         "changes": [
-            {"date": "2026-11-19", "days": 1, "used": 5 * TIB, **change},
-            {"date": "2026-11-13", "days": 7, "used": -2 * TIB, **change},
+            {"date": date, "days": days, "used": used, **change, "by_agents": findings.by_agents(tables["audit"], date)}
+            for date, days, used in (("2026-11-19", 1, 5 * TIB), ("2026-11-13", 7, -2 * TIB))
         ],
     }
 
@@ -299,7 +301,15 @@ def empty() -> tuple[dict[str, Any], dict[str, PageTable]]:
         "as_of": AS_OF,
         "date": "2026-11-20",
         "clusters": [],
-        "hosts": {"reporting": 0, "unknown": [], "unknown_total": 0, "enforcing": 0, "accepting": 0, "refusing": 0},
+        "hosts": {
+            "reporting": 0,
+            "unknown": [],
+            "unknown_total": 0,
+            "enforcing": 0,
+            "accepting": 0,
+            "refusing": 0,
+            "acts_unknown": 0,
+        },
         "totals": totals,
         "tables": {},
         "warnings": [],
@@ -307,7 +317,7 @@ def empty() -> tuple[dict[str, Any], dict[str, PageTable]]:
         "commands": dict(WAYS),
         "answers": {
             "disks": answers.disks([]),
-            "reclaim": answers.reclaimable([], {}, None),
+            "reclaim": answers.reclaimable([], {}, None, []),
             "risk": answers.risks(Choice([], []), [], [], (0, 0), 0, (0, 0)),
             "replicas": {"total": dict.fromkeys(REPLICA_COUNTS, 0), "not_compared": [], "no_copy": 0},
             "steps": [],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,53 @@ def test_no_violation_on_an_empty_report(open_page: Open, tmp_path: Path, axe: s
     path = tmp_path / "empty.html"
     path.write_text(render(*empty()), "utf-8")
     assert violations(open_page(path), axe) == []
+
+
+TAB_STOPS = """() => {
+    const one = document.activeElement, box = one.getClientRects()[0];  // of a link over two lines the first
+    const part = one.closest("header, .panel"), whole = (part ?? one).getBoundingClientRect();
+    let scrolled = 0;
+    for (let each = one; each; each = each.parentElement) scrolled += each.scrollLeft;
+    return { part: part ? part.id || part.tagName : "page", label: one.textContent.slice(0, 40),
+        isTable: one.matches(".scroll"), top: box.top + scrollY, bottom: box.bottom + scrollY,
+        left: box.left + scrolled, partTop: whole.top + scrollY, partLeft: whole.left };
+}"""
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_the_tab_key_goes_the_way_that_is_seen(open_page: Open, small_page: Path, width: int) -> None:
+    """With nothing but the keyboard, from the first stop to the table: from panel to panel as they are read, down in
+    each, left to right in a line."""
+    page = open_page(small_page, viewport={"width": width, "height": 900})
+    page.evaluate("document.body.focus()")
+    stops: list[Any] = []
+    for _ in range(400):
+        page.keyboard.press("Tab")
+        stops.append(page.evaluate(TAB_STOPS))
+        if stops[-1]["isTable"]:
+            break
+    stops = stops[1:]  # the link over all that is only there while it has the focus
+    assert len(stops) > 40 and {"disks", "reclaim", "risk", "next"} <= {stop["part"] for stop in stops}
+    wrong = []
+    for before, stop in pairwise(stops):
+        if before["part"] == stop["part"]:
+            follows = stop["top"] >= before["bottom"] - 8 or (
+                stop["left"] > before["left"] and stop["bottom"] > before["top"]
+            )
+        else:
+            follows = (stop["partTop"], stop["partLeft"]) > (before["partTop"], before["partLeft"])
+        if not follows:
+            wrong.append((before, stop))
+    assert wrong == []
+
+
+def test_the_panels_follow_a_window_that_is_made_narrow(open_page: Open, small_page: Path) -> None:
+    """And the focus stays where it was."""
+    page = open_page(small_page, viewport={"width": 1400, "height": 900})
+    order = "() => [...document.querySelectorAll('.panel')].map((one) => one.id)"
+    assert page.evaluate(order) == ["disks", "reclaim", "risk", "next"]
+    page.locator("#disks a").first.focus()
+    page.set_viewport_size({"width": 400, "height": 900})
+    page.wait_for_function("document.querySelector('.panel').id === 'risk'")
+    assert page.evaluate(order) == ["risk", "reclaim", "disks", "next"]
+    assert page.evaluate("document.activeElement.closest('.panel')?.id") == "disks"

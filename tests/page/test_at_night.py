@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from logagent.fleet.page import render
-from logagent.fleet.page import text as units
+from logagent.fleet.page import words as units
 from logagent.fleet.report.answers import steps
 from tests.page.conftest import Open, follow
 from tests.page.fleet import GIB

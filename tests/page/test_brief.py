@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from logagent.fleet.command_job import show_summary
-from logagent.fleet.page import text as units
+from logagent.fleet.command import show_summary
+from logagent.fleet.page import words as units
 from logagent.fleet.page.document import brief
 from tests.page.sample import empty
 from tests.page.test_first_screen import FLEETS, directories
@@ -49,6 +49,7 @@ def test_every_figure_has_its_remainder() -> None:
         (("answers", "replicas", "not_compared"), [UNSEEN], "9 replicas on 3 hosts (their snapshots are younger"),
         (("tables", "duplicates", "rows"), 1, "; 1 partition in two log dirs of a host"),
         (("warnings",), ["rejected files or rows: 1"], "3 clusters; 1 warning, see the page"),
+        (("answers", "changes", 0, "log_dirs"), 7, " on 7 log dirs, "),
     ):
         short = deepcopy(document)
         *above, last = path
@@ -114,3 +115,16 @@ def test_what_the_command_prints_is_allocated_and_has_its_remainders(capsys: pyt
         assert "used by logs      1.0 MiB (file sizes: 61.0 MiB)" in said
         assert ("orphans           0 (0 B); 2 more directories undecided" in said) is bool(rows)
         assert ("missing replicas  0 (14 more could not be compared)" in said) is bool(left)
+
+
+def test_what_could_not_be_compared_for_several_reasons_begins_with_all_of_it() -> None:
+    """It is a link to all of these rows."""
+    content = deepcopy(FLEETS["healthy"]()[0])
+    left = [
+        {"state": "not_read", "reason": "log-dir-not-read", "replicas": 1600, "hosts": 1},
+        {"state": "unproven", "reason": "marked", "replicas": 1, "hosts": 1},
+    ]
+    for rows, begins in ((left, "1,601 replicas could not be compared: 1,600 on 1 host (they"),
+                         (left[1:], "could not be compared: 1 replica on 1 host (all")):  # fmt: skip
+        content["answers"]["replicas"] |= {"not_compared": rows, "no_copy": 0}
+        assert units.not_compared_words(content).startswith(begins)

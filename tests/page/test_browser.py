@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from logagent.fleet.page import render
-from logagent.fleet.page import text as units
+from logagent.fleet.page import words as units
 from tests.long_form import FULL
 from tests.page.conftest import Open, follow
 from tests.page.sample import empty, sample
@@ -33,8 +33,10 @@ def column(page: Page, key: str) -> list[str]:
 
 
 def show(page: Page, table: str) -> None:
-    follow(page.locator(f"#browse nav a[href='#{table}']"))
-    expect(page.locator(f"#browse nav a[href='#{table}']")).to_have_attribute("aria-current", "page")
+    link = page.locator(f"#browse nav a[href='#{table}']").first  # the tables come before the way back
+    if link.get_attribute("aria-current") is None:
+        follow(link)
+    expect(link).to_have_attribute("aria-current", "page")
 
 
 def test_sorting_by_number_turns_around_and_goes_back(open_page: Open, fleet_page: Path) -> None:

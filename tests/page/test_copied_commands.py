@@ -21,7 +21,7 @@ from playwright.sync_api import expect
 
 from logagent.cli import run
 from logagent.fleet.page import render
-from logagent.fleet.page import text as units
+from logagent.fleet.page import words as units
 from logagent.fleet.page.first_screen import place_of, purge_words, where_signed
 from logagent.fleet.report import answers
 from logagent.store.shared import init_store
@@ -143,7 +143,7 @@ def reported(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reporte
     for step, topic in zip(report["answers"]["steps"], (DOTTED, ALIKE), strict=False):
         gives = sum(row["allocated"] for row in mine[:8] if row["topic"] == topic)
         step.update(what="topic", cluster_id=cluster, topic=topic, requestable=4, window="restart", bytes=gives)
-    found = answers.reclaimable(tables["usage_log_dirs"]["rows"], places_of(tables), None)
+    found = answers.reclaimable(tables["usage_log_dirs"]["rows"], places_of(tables), None, [])
     report["answers"]["reclaim"] = found
     yield Reported(tmp_path, tmp_path / request.param, report, tables)
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from logagent.fleet.page import render
-from logagent.fleet.page import text as units
+from logagent.fleet.page import words as units
 from tests.page.conftest import Open, follow
 from tests.page.fleet import Fleet
 from tests.page.sample import report, tables
@@ -43,6 +43,8 @@ def healthy() -> Made:
     document = report(fleet, made)
     document["answers"]["risk"] |= {"next_full_days": 64.2, "pace_unknown": 0}
     document["warnings"] = []
+    for change in document["answers"]["changes"]:
+        change["by_agents"]["unknown_hosts"] = 0
     return document, made
 
 
@@ -122,7 +124,7 @@ def test_what_is_at_risk(opened: tuple[str, Made, Page]) -> None:
     paced = {(row["cluster_id"], row["node_id"], row["log_dir"]) for row in made[1]["growth"]["rows"]}
     places = made[1]["usage_log_dirs"]["rows"]
     unpaced = sum((row["cluster_id"], row["node_id"], row["log_dir"]) not in paced for row in places)
-    rest = f", of {unpaced} log dirs not known" if unpaced and name != "healthy" else ""
+    rest = f"; not known for {unpaced} log dirs" if unpaced and name != "healthy" else ""
     full = f"Log dirs full in 7 days: {soon}, in 30 days: {later}{rest}"
     expect(page.locator("[data-answer=full]")).to_have_text(full)
     if name == "healthy":
@@ -175,6 +177,7 @@ def test_what_could_not_be_compared_is_no_all_clear() -> None:
         (("hosts", "unknown_total"), 1),
         (("clusters", 0, "verdicts"), "unknown"),
         (("warnings",), ["rejected files or rows: 1"]),
+        (("answers", "changes", 0, "by_agents", "unknown_hosts"), 1),
         (("tables", "log_dir_health", "rows"), 1),
         (("tables", "duplicates", "rows"), 1),
         (("answers", "reclaim", "approval", "dirs"), 1),

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from logagent.fleet.page import render
 from tests.long_form import FULL
 from tests.page.conftest import Open, follow
+from tests.page.figures import follow_figures
 from tests.page.sample import sample
 from tests.page.test_browser import column
 from tests.page.test_first_screen import FLEETS
@@ -19,19 +20,6 @@ from tests.page.test_first_screen import FLEETS
 MADE = dict(FLEETS)
 if FULL:
     MADE["large"] = lambda: sample(clusters=40, hosts=2000, orphans=20_000)
-SIZE = re.compile(r"[0-9.,]+ (?:B|[KMGTP]iB)")
-# The sum of a column that the line above a table does not have; and names.
-FIGURES = "main > div a, main > p a, #ahead .fillings p a, .panels a"
-NAMES = ".steps a[href*=usage_log_dirs], .steps a[href*='topic='], #disks .big a, a[href*=due_at], .charts a"
-
-
-def expected_of(text: str) -> tuple[int | None, str | None]:
-    """How many rows a figure's words promise, and which bytes."""
-    size = SIZE.search(text)
-    words = SIZE.sub("", text)
-    at_end = re.search(r": ([0-9,]+)$", words)
-    number = at_end or re.search(r"([0-9][0-9,]*)(?! %)", words)
-    return int(number[1].replace(",", "")) if number else None, size[0] if size else None
 
 
 @pytest.mark.parametrize("name", sorted(MADE))
@@ -39,22 +27,7 @@ def test_every_number_that_is_a_link_opens_its_rows(name: str, open_page: Open, 
     path = tmp_path / "index.html"
     path.write_text(render(*MADE[name]()), "utf-8")
     page = open_page(path, viewport={"width": 1400, "height": 1000})
-    skipped = set(page.locator(NAMES).evaluate_all("all => all.map((one) => one.outerHTML)"))
-    links = page.locator(FIGURES)
-    followed = 0
-    for at in range(links.count()):
-        link = links.nth(at)
-        count, size = expected_of(link.inner_text())
-        if link.evaluate("one => one.outerHTML") in skipped or (count is None and size is None):
-            continue
-        text = link.inner_text()
-        follow(link)
-        found = page.locator("#found").inner_text()
-        if count is not None:
-            assert re.match(rf"{count:,}( of [0-9,]+)? rows?\b", found), (text, found)
-        if size is not None:
-            assert size in found, (text, found)
-        followed += 1
+    followed = follow_figures(page)
     assert followed >= (1 if name == "healthy" else 12), followed
 
 

@@ -23,8 +23,7 @@ from logagent.fleet.page import MOST_BYTES, render
 from logagent.fleet.page.columns import LAYOUT
 from logagent.fleet.page.document import path_html
 from logagent.fleet.page.first_screen import command_of_topic, regex
-from logagent.fleet.page.text import link, visible
-from logagent.fleet.page.words import NAVIGATION, WORDS
+from logagent.fleet.page.words import NAVIGATION, WORDS, link, visible
 from logagent.fleet.report.columns import TABLES
 from logagent.store.contract import PageTable
 from tests.long_form import FULL
@@ -243,7 +242,7 @@ def test_a_fleet_nobody_heard_of_is_not_called_clean() -> None:
     assert "No host reported" in text
     assert "Nothing needs you" not in text
     for one in unpacked(html).values():
-        assert "not the same as none" in one.about["empty"] or "was taken" in one.about["empty"]
+        assert "not the same as none" in one.about["empty"] or "was rejected" in one.about["empty"]
 
 
 def test_growth_lines_break_where_the_number_of_hosts_changes() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from playwright.sync_api import Locator, Page, expect
 
 from logagent.fleet.page import render
-from logagent.fleet.page import text as units
+from logagent.fleet.page import words as units
 from tests.long_form import long_form
 from tests.page.conftest import Open, follow
 from tests.page.sample import sample

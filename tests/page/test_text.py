@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.fleet.page.text import LONGEST, esc, name_html, spelled, visible
+from logagent.fleet.page.words import LONGEST, esc, name_html, spelled, visible
 
 # As `os.fsdecode` gives them (lone surrogates for bytes that are not UTF-8), and as the fleet store spells those.
 names = st.one_of(

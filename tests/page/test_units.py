@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.fleet.page import text as units
+from logagent.fleet.page import words as units
 
 _FACTOR: dict[str, int] = {
     unit: 1024**power for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB"))

@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from logagent import __version__
 from logagent.base.records import DirKey
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.fleet.demo import topic_id
 from logagent.store.landing_files import ManifestHead, land
 from logagent.store.snapshots import SNAPSHOT_SCHEMA, Base, Rest, delta_of, dir_line, whole_lines
@@ -47,6 +48,12 @@ def log_dir_row(path: str = "/d0", health: str = "online", **fields: Any) -> dic
     ledger = {"size": 100 * GIB, "used": 10 * GIB, "free": 90 * GIB, **kinds}
     row: dict[str, Any] = {"row": "log_dir", "path": path, "directory_id": None, "health": health, "reason": None}
     return row | {"holder": {"state": "free"}, "ledger": None if health == "offline" else ledger} | fields
+
+
+def idle(at: datetime) -> dict[str, Any]:
+    """What the head of a snapshot says of an agent that has done nothing."""
+    acts = {"since": instant(at - timedelta(days=8)), "rows": 0, "left_out": 0, "last_id": 0}
+    return {"mode": "report", "accepts": "none", "acts": acts, "unread_processes": 0}
 
 
 @dataclass
@@ -117,7 +124,7 @@ class Kafka:
         claim = ManifestHead(f"{at:%H%M%S}-{node}", "snapshot", cluster, node, f"{self.name}-{node}", at)
         first: dict[str, Any] = {"row": "snapshot", "schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id}
         first |= {"at": instant(at), "host": claim.host, "cluster_id": cluster, "node_id": node}
-        first |= {"agent_version": "0.1.0", "kafka_version": "3.9.1", "assignments": None} | header
+        first |= {"agent_version": __version__, "kafka_version": "3.9.1", "assignments": None} | header
         places = [log_dir_row()] if log_dirs is None else list(log_dirs)
         lines = map(json.dumps, [first, *places, *map(with_millis, dirs)])
         return land(self.store, claim, lines, received_at=received_at or at + timedelta(seconds=2))
@@ -131,6 +138,7 @@ class Kafka:
         base: Path | None = None,
         log_dirs: Iterable[dict[str, Any]] | None = None,
         not_there: Sequence[dict[str, Any]] = (),
+        done: Sequence[dict[str, Any]] = (),
         **header: Any,
     ) -> Path:
         """Writes a snapshot of a node as agents do: whole, or as the changes of `base`."""
@@ -141,21 +149,27 @@ class Kafka:
         )  # fmt: skip
         head: dict[str, Any] = {"schema": SNAPSHOT_SCHEMA, "snapshot_id": claim.snapshot_id, "at": instant(at)}
         head |= {"host": claim.host, "cluster_id": self.cluster_id, "node_id": node, "assignments": None}
-        head |= {"agent_version": "0.1.0", "kafka_version": "3.9.1", "as_of": {}, "seen": [], "boot_id": None} | header
+        head |= {
+            "agent_version": __version__,
+            "kafka_version": "3.9.1",
+            "as_of": {},
+            "seen": [],
+            "boot_id": None,
+        } | header
         places = [log_dir_row() if log_dirs is None else row for row in (log_dirs or [{}])]
         rows = [{k: v for k, v in row.items() if k != "row"} for row in dirs]
         keyed = sorted((DirKey(row["log_dir"], row["name"]), dir_line(row, {})) for row in rows)
         received = at + timedelta(seconds=2)
         places = [{k: v for k, v in row.items() if k != "row"} for row in places]
         if base is None:
-            lines = whole_lines(head, Rest(places, not_there), (line for _, line in keyed))
+            lines = whole_lines(head, Rest(places, not_there, done), (line for _, line in keyed))
             return land(self.store, claim, lines, received_at=received)
         packed = base.read_bytes()
         named = Base(base.name.removesuffix(".jsonl.gz"), hashlib.sha256(packed).hexdigest())
         delta = delta_of(named, packed, keyed)
         assert delta is not None
         claim = replace(claim, kind="delta", base=named)
-        return land(self.store, claim, delta.lines(head, Rest(places, not_there)), received_at=received)
+        return land(self.store, claim, delta.lines(head, Rest(places, not_there, done)), received_at=received)
 
     def replicas_of(self, node: int) -> list[dict[str, Any]]:
         """Rows of everything that is assigned to a node."""

@@ -85,6 +85,8 @@ class Standalone:
 
     folder: Path
     stack: ExitStack
+    size: int = 2
+    memory: str = "600m"
     port: int = field(default_factory=_free_port)
     ui: int = field(default_factory=_free_port)
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -97,11 +99,11 @@ class Standalone:
         where = ["--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.ui)]
         self._spark_class("master", "org.apache.spark.deploy.master.Master", *where)
         _wait("master", lambda: self.alive() == 0)
-        for number in range(2):
-            own = ["--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", "600m"]
+        for number in range(self.size):
+            own = ["--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", self.memory]
             own += ["-d", str(self.folder / f"work-{number}"), self.url]
             self.workers.append(self._spark_class(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *own))
-        _wait("workers", lambda: self.alive() == 2)
+        _wait("workers", lambda: self.alive() == self.size)
 
     def _spark_class(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         log = self.stack.enter_context((self.folder / f"{name}.log").open("wb"))

@@ -27,7 +27,7 @@ from logagent.fleet.ingest.dates import ingest_dates
 from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.kafka.files.log_extent import read_log_extent
-from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_meta_properties
+from logagent.kafka.files.properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.shared import init_store
 from logagent.store.signing import load_private_key
 from tests.daemon_process import DaemonProcess

@@ -1,4 +1,5 @@
-"""ARCHITECTURE.md names files, functions and folders, CONTRIBUTING.md files and tests: every one of them is there."""
+"""ARCHITECTURE.md names files, functions and folders, CONTRIBUTING.md files and tests, docstrings and comments names of
+the code: every one of them is there."""
 
 from __future__ import annotations
 
@@ -15,6 +16,18 @@ TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`([\w/.]+\.py)(?:: ([\w.]+))?`", TEXT)))
 PATH = re.compile(r"`((?:logagent|tests|packaging|docs|config)/[\w./-]+?\w)(?:::(\w+))?(?=[`: ])")
 TOLD = sorted(set(PATH.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))))
+# Of docstrings and comments. Not ours: the kernel's, systemd's, and how the names of arguments of `link` end.
+SNAKE = re.compile(r"`(?:[a-z_]\w*\.)*([a-z][a-z0-9]*_[a-z0-9_]+)(?:\(\))?`")
+NOT_OURS = {
+    "ceph_rename",
+    "nfs_rename",
+    "v9fs_vfs_rename",
+    "vfs_rename",
+    "sd_booted",
+    "sd_notify",
+    "key__min",
+    "key__max",
+}
 FOLDERS = sorted(set(re.findall(r"`([a-z_/]+/)`", TEXT)))
 
 
@@ -56,3 +69,23 @@ def test_every_room_is_on_the_map() -> None:
 def test_the_walks_name_their_functions() -> None:
     walks = re.findall(r"^## Walk \d:.*?(?=^## )", TEXT, re.MULTILINE | re.DOTALL)
     assert [len(re.findall(r"`[\w/]+\.py: ", walk)) > 6 for walk in walks] == [True] * 3
+
+
+def prose_and_code(source: str) -> tuple[str, str]:
+    """Docstrings and comments, and the rest."""
+    comment = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
+    prose, lines = comment.findall(source), comment.sub("", source).splitlines()
+    for node in ast.walk(syntax_tree(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            prose.append(node.value.value)
+            for number in range(node.lineno - 1, node.value.end_lineno or 0):
+                lines[number] = ""
+    return "\n".join(prose), "\n".join(lines)
+
+
+def test_what_comments_and_docstrings_name_is_in_the_code() -> None:
+    both = {path: prose_and_code(path.read_text("utf-8")) for path in sorted((ROOT / "logagent").rglob("*.py"))}
+    words = NOT_OURS | {word for path, (_, code) in both.items() for word in re.findall(r"\w+", code)}
+    told = [(str(path.relative_to(ROOT)), name) for path, (prose, _) in both.items() for name in SNAKE.findall(prose)]
+    assert len(told) > 500
+    assert [(path, name) for path, name in told if name not in words] == []

@@ -6,12 +6,14 @@ import ast
 import inspect
 import itertools
 import re
+from pathlib import Path
 
 import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import logagent
 from logagent.base import errors
 from logagent.base.errors import EXIT_PRECEDENCE, Exit, LogAgentError, worst
 from logagent.cli import cli
@@ -48,6 +50,18 @@ def test_every_error_has_a_status_that_is_no_success_a_slug_and_words(found: typ
 def test_slugs_tell_errors_apart() -> None:
     slugs = [c.slug for c in CLASSES]
     assert len(slugs) == len(set(slugs))
+
+
+def test_whoever_mistyped_or_misconfigured_is_told_what_to_do() -> None:
+    """What to do, each time: the user has the command line or the file in front of them."""
+    without = [
+        f"{path}:{call.lineno}"
+        for path in sorted(Path(logagent.__file__).parent.rglob("*.py"))
+        for call in ast.walk(syntax_tree(path.read_text("utf-8")))
+        if isinstance(call, ast.Call) and getattr(call.func, "id", None) in ("UsageError", "ConfigError")
+        if not any(keyword.arg == "hint" for keyword in call.keywords)
+    ]
+    assert without == []
 
 
 def test_the_help_tells_every_status() -> None:

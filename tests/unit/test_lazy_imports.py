@@ -24,21 +24,22 @@ OFTEN = (*SMALL, "history --state-dir /nowhere", "status --state-dir /nowhere", 
 REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("`--version` is answered without click", "logagent.cli", ()),
     ("`explain --names` and `--help` print text", "json", SMALL),
-    ("only a shell that completes asks", "click.shell_completion logagent.base.dir_names", ()),
+    ("only a shell that completes asks",
+     "click.shell_completion logagent.base.dir_names logagent.kafka.retention.settings", ()),
     ("only what was mistyped is compared", "difflib", SMALL),
     ("`systemctl show` is asked by doctor, check and setup only", "subprocess", OFTEN),
     ("only where a file, or what a daemon answers, is validated",
      "pydantic pydantic_core logagent.service.status.documents", OFTEN),
     ("`explain --names` and `--help` read no configuration and look at no disk",
-     "logagent.advice.explain.host logagent.advice.explain.what_if logagent.base.config.config"
+     "logagent.advice.explain.host logagent.base.config.config logagent.base.config.settings"
      " logagent.base.linux.state_dir"
-     " logagent.kafka.files.server_properties logagent.kafka.processes.discovery logagent.base.linux.access"
-     " logagent.base.linux.child", SMALL),
+     " logagent.kafka.files.properties logagent.kafka.processes.discovery logagent.base.linux.access"
+     " logagent.base.linux.access", SMALL),
     ("a daemon that neither publishes nor takes requests does not hold it in memory",
-     "logagent.service.publish logagent.deletion.agent.box logagent.deletion.agent.memory"
+     "logagent.service.publish logagent.deletion.agent.node_requests logagent.deletion.agent.memory"
      " logagent.deletion.agent.directories", OFTEN),
     ("only where processes are looked at", "psutil", OFTEN),
-    ("only where a variable is misspelled", "difflib", OFTEN),
+    ("only where a setting is misspelled", "difflib", OFTEN),
     ("only the daemon watches folders", "watchdog", OFTEN),
     ("prometheus_client: only a daemon that is asked for metrics", "logagent.service.metrics", OFTEN),
     ("kafka-python: only where a cluster is asked",
@@ -49,11 +50,12 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("`queue` shows what is marked without verdicts, and plans nothing",
      "logagent.cleanup.session.gather logagent.cleanup.plan.planner", OFTEN),
     ("what only looks does not load what acts",
-     "logagent.cleanup.execute.checkpoint_entries logagent.cleanup.execute.log_manager"
-     " logagent.cleanup.execute.recovery logagent.cleanup.execute.changeable logagent.disk.work_control",
+     "logagent.cleanup.execute.renames logagent.cleanup.execute.log_manager"
+     " logagent.cleanup.execute.recovery logagent.cleanup.execute.changeable logagent.disk.unlink",
      OFTEN),
+    ("only where a level of `metadata.version` is named", "logagent.kafka.release_table", OFTEN),
     ("only beside a broker that runs can a log dir be one that it gave up", "logagent.disk.health", OFTEN),
-    ("`queue` reads of moves only where there are `-future` directories", "logagent.verdict.duplicates", OFTEN),
+    ("`queue` reads of moves only where there are `-future` directories", "logagent.verdict.copies", OFTEN),
     ("a broker waits for `prestart`, which checks only after it has acted", "logagent.advice.check.run_check", OFTEN),
     ("it looks up its own version among all packages, which takes longer than most commands", "crc32c", OFTEN),
     ("an extra, for stores in a bucket", "obstore logagent.store.objects", OFTEN),
@@ -62,7 +64,7 @@ REASONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("an extra: without pyspark, `fleet` shows its help and `init` works",
      "logagent.fleet.demo logagent.fleet.ingest.dates logagent.fleet.job logagent.fleet.page.document"
      " logagent.fleet.spark_session logagent.fleet.submit logagent.fleet.tables.store", OFTEN),
-    ("`topics` asks only of a store on a mount which kind it is", "logagent.base.linux.mounts", SMALL),
+    ("`topics` asks only of a store on a mount which kind it is", "logagent.base.linux.kernel", SMALL),
 )  # fmt: skip
 KNOWN = {name for _, names, _ in REASONS for name in names.split()}
 

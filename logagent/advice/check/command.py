@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,27 +15,25 @@ import click
 from logagent.advice.check.run_check import CheckReport, finding_row, run_check
 from logagent.advice.finding import Finding, Severity, any_fatal
 from logagent.base.console.options import Call, common, reads_assignments
-from logagent.base.console.render import dump, human_bytes, table
-from logagent.base.console.streams import whoever_reads
+from logagent.base.console.render import dump, human_bytes, table, whoever_reads
 from logagent.base.errors import Exit, LogAgentError, UsageError
-from logagent.base.files.whole_file import whole_file
+from logagent.base.files.safe_open import whole_file
 from logagent.base.kafka_version import parse_version, version_text, version_text_or_none
 from logagent.base.linux.access import user_named
 from logagent.base.records import Health, HolderState
-from logagent.base.times import rfc3339, rfc3339_or_none
+from logagent.base.units import counted, rfc3339, rfc3339_or_none
 from logagent.cleanup.plan_documents import move_in_words, move_row
-from logagent.cleanup.session.of_command import Progress, read_assignments, session_of, take_inventory
+from logagent.cleanup.session.of_command import Progress, needs_log_dirs, read_assignments, session_of, take_inventory
 from logagent.cleanup.session.session import Session
-from logagent.disk.wrong_user import needs_log_dirs
 from logagent.kafka.retention.settings import CORDONED_LOG_DIRS
-from logagent.verdict.duplicates import Move, moves_of
+from logagent.verdict.copies import Move, moves_of
 from logagent.verdict.facts import Facts
 from logagent.verdict.leaving import Leave, Leaving, RemainingDir, TargetLogDir, may_leave
 
 if TYPE_CHECKING:
     from logagent.advice.documents import CheckDoc, LeaveDirDoc, LeaveDoc
 
-_COUNTED = ((Severity.FATAL, "fatal"), (Severity.WARNING, "warnings"), (Severity.INFO, "notes"))
+_COUNTED = ((Severity.FATAL, "fatal finding"), (Severity.WARNING, "warning"), (Severity.INFO, "note"))
 
 
 @click.command()
@@ -67,7 +66,9 @@ def check(
     With --leave, status 3: the log dir may not be taken away yet.
     """
     if leave is not None and (quick or kafka_version is not None or broker_user is not None):
-        raise UsageError("--leave takes none of --quick, --kafka-version, --broker-user")
+        raise UsageError(
+            "--leave takes none of --quick, --kafka-version, --broker-user", hint="run check once for each"
+        )
     if leave is not None:
         check_leave(call, leave, reassignment)
         return
@@ -129,7 +130,7 @@ def _show(call: Call, report: CheckReport) -> None:
     lines = [line for f in report.findings for line in _lines(f)]
     columns = [("", "left"), ("code", "left"), ("Kafka", "left"), ("finding", "text")]
     table(f"Findings for {of}", columns, lines, color=call.color)
-    counts = (f"{sum(f.severity is s for f in report.findings)} {words}" for s, words in _COUNTED)
+    counts = (counted(sum(f.severity is s for f in report.findings), what) for s, what in _COUNTED)
     call.say(", ".join(counts))
 
 
@@ -142,7 +143,12 @@ def _releases(report: CheckReport) -> str:
 
 
 def _lines(f: Finding) -> list[list[str]]:
-    return [[f.severity.value, f.code, str(f.releases), f.path], ["", "", "", f.says], ["", "", "", f"→ {f.hint}"]]
+    why = f.why
+    return [
+        [f.severity.value, why.code, str(f.releases), f.path],
+        ["", "", "", why.fact],
+        ["", "", "", f"→ {why.hint}"],
+    ]
 
 
 _SHOWN = 25
@@ -155,9 +161,10 @@ def check_leave(call: Call, log_dir: str, file: str | None) -> None:
     with session_of(call) as session:
         read_assignments(session, call)
         take_inventory(session, call)
-        answer = ask_leave(session, log_dir)
+        facts = session.facts(to_plan=False)
+        answer = ask_leave(session, facts, log_dir)
         moves = [move for move in moves_of(session.dirs) if move.concerns(answer.log_dir)]
-        holders = {path: log_dir.holder.state for path, log_dir in session.facts(to_plan=False).log_dirs.items()}
+        holders = {path: log_dir.holder.state for path, log_dir in facts.log_dirs.items()}
         as_of_ms = max((image.at_ms for image in session.assignments.usable), default=None)
         document = _leave_document(call, answer, moves, session.clock.now_ms(), as_of_ms)
         config = session.target.config
@@ -171,9 +178,9 @@ def check_leave(call: Call, log_dir: str, file: str | None) -> None:
             for move in moves[:_SHOWN]:
                 call.say(move_in_words(move, holders[move.future.log_dir]))
             if len(moves) > _SHOWN:
-                call.say(f"{len(moves) - _SHOWN} more moves between log dirs; --json has all")
+                call.say(f"{counted(len(moves) - _SHOWN, 'more move')} between log dirs; --json has all")
     if answer.cordon is not None and not call.json:
-        call.say(f"first, so that no new partition comes: {answer.cordon}")
+        call.say(f"first, so that it gets no new partition: {answer.cordon}")
     if file is not None:
         _write(call, file, answer)
     if not call.json:
@@ -182,9 +189,7 @@ def check_leave(call: Call, log_dir: str, file: str | None) -> None:
 
 def _close(call: Call, answer: Leave, file: str | None, config: str | None) -> None:
     for obstacle in answer.obstacles:
-        call.say(obstacle.fact)
-        if file is None or obstacle.code != "assigned":
-            call.say(f"  hint: {obstacle.hint}")
+        call.tell(obstacle if file is None or obstacle.code != "assigned" else replace(obstacle, hint=""))
     if answer.may_leave:
         stop = "" if answer.stopped else "stop the broker, and "
         call.say(f"it is empty: {stop}in {config} change the line to")
@@ -213,7 +218,7 @@ def _write(call: Call, file: str, answer: Leave) -> None:
     except OSError as e:
         raise LogAgentError(f"cannot write {file}: {e.strerror}", hint="name a file in a folder that exists") from e
     call.say(
-        f"{file}: {len(moves['partitions'])} partitions, with the replicas that they have now. While the broker runs:"
+        f"{file}: {counted(len(moves['partitions']), 'partition')}, with all present replicas. While the broker runs:"
     )
     call.say(f"  kafka-reassign-partitions.sh --bootstrap-server HOST:PORT --reassignment-json-file {file} --execute")
 
@@ -276,10 +281,9 @@ def _left_row(each: RemainingDir) -> LeaveDirDoc:
     }
 
 
-def ask_leave(session: Session, log_dir: str) -> Leave:
+def ask_leave(session: Session, facts: Facts, log_dir: str) -> Leave:
     """Whether `log_dir` may be taken out of `log.dirs`. The session has read assignments and taken its inventory.
     Raises UsageError for what is no log dir of this host."""
-    facts = session.facts(to_plan=False)
     path = _named(session, facts, log_dir)
     images = session.assignments.usable
     server, version = session.target.server, facts.known_version
@@ -288,7 +292,7 @@ def ask_leave(session: Session, log_dir: str) -> Leave:
             log_dir=path,
             unseen=_unseen(session, facts, path),
             dirs=session.dirs,
-            rulings=facts.rulings,
+            rulings={d.key: r for d in session.dirs if (r := facts.verdict_on(d)) is not None},
             image=max(images, key=lambda image: image.at_ms, default=None),
             no_image="; ".join(session.assignments.problems) or "no source of assignments is usable",
             node_id=session.log_dirs.cluster.node_id,

@@ -34,6 +34,7 @@ from logagent.advice.check.start_inspection import (
     denied_at,
     denied_in_log_dir,
     failed_marks,
+    fixed_in,
     followed_topic_ids,
     has_metadata_log,
     in_place_of_directory,
@@ -46,12 +47,11 @@ from logagent.advice.check.start_inspection import (
     room_of,
 )
 from logagent.advice.finding import Finding, Severity
-from logagent.base.dir_names import LOG_START_OFFSET, METADATA_DIR
+from logagent.base.dir_names import LOG_START_OFFSET, METADATA_DIR, STRAY_SUFFIX
 from logagent.base.errors import LogAgentError, UnreadableError
 from logagent.base.kafka_version import Version
 from logagent.base.linux.access import User, owner_of, user_of_process
-from logagent.base.linux.mounts import mount_of, mounts
-from logagent.base.linux.proc import is_kafka
+from logagent.base.linux.kernel import is_kafka, mount_of, mounts
 from logagent.base.records import (
     LOADED_KINDS,
     DirKey,
@@ -72,15 +72,16 @@ from logagent.disk.holders import OpenFiles, holder_of, scan_open_files
 from logagent.disk.log_dir import CLEAN_SHUTDOWN, LogDirFailures, OpenLogDir
 from logagent.disk.probe import Prober, broken_steps, probe
 from logagent.disk.scan import SYMLINK_ERROR
-from logagent.kafka.config_in_force import in_force
+from logagent.kafka.config_in_force import in_force, still_in_doubt
 from logagent.kafka.files.checkpoint_files import read_checkpoint
 from logagent.kafka.files.metadata_dir import metadata_faults, read_start_levels
-from logagent.kafka.levels import StartLevels
+from logagent.kafka.image import StartLevels
+from logagent.kafka.processes.broker_process import launch_of_process
 from logagent.kafka.processes.discovery import newest_change_ms, same_file, start_scripts
 from logagent.kafka.processes.systemd_units import broker_units
-from logagent.kafka.processes.version import launch_of_process
 from logagent.kafka.retention.settings import CORDONED_LOG_DIRS
 from logagent.verdict.evidence.stray_questions import read_log
+from logagent.verdict.evidence.version_seen import is_noted
 from logagent.verdict.facts import Facts, LogDirFacts
 from logagent.verdict.leaving import set_cordoned, stale_cordons
 from logagent.verdict.rules import VerdictReason
@@ -89,7 +90,6 @@ from logagent.verdict.without_directory import Missing
 if TYPE_CHECKING:
     from logagent.advice.documents import FindingDoc
 
-_SHOWN_KEYS = 3
 # A broker locks its log dirs one after the other: only an older broker has left one out.
 STATES = {
     ProbeOutcome.FAILED: Health.OFFLINE,
@@ -211,7 +211,7 @@ def check_space(session: Session, path: str, timeout: float) -> list[Finding]:
 
 def _space_of(log_dir: OpenLogDir, timeout: float, *, metadata_only: bool) -> list[Finding]:
     probed = probe(log_dir, timeout)
-    with log_dir.acting("look"):
+    with log_dir.acting("read"):
         room = room_of(log_dir.fd)
     health = STATES.get(probed.outcome, Health.ONLINE)
     state = StartLogDirFacts(log_dir.path, metadata_only=metadata_only, health=health, detail=probed.reason, room=room)
@@ -323,14 +323,13 @@ def _config_doubt(session: Session, facts: Facts, seen: Iterable[StartLogDirFact
     if config is None or broker is None:
         return None
     changed_ms = newest_change_ms(config)
-    doubt = in_force(config, running=True, started_ms=broker.start_time_ms, changed_ms=changed_ms).doubt
-    running, unknown = session.layers_in_force(facts, ask=True) if doubt is not None else (None, None)
-    file = session.assignments.layers.file
-    if running is None or unknown is not None or running.file is None or file is None:
-        return doubt
-    others = [k for k in sorted(file) if k in running.file and running.file[k].strip() != file[k].strip()]
-    told = [f"{key}={file[key].strip()}, and the broker runs with {running.file[key]}" for key in others[:_SHOWN_KEYS]]
-    return f"{doubt}: it has {'; '.join(told)}" if told else doubt
+    pid, started_ms = broker.pid, broker.start_time_ms
+    noted = is_noted(session.state_dir, config, pid, started_ms)
+    doubt = in_force(config, running=True, started_ms=started_ms, changed_ms=changed_ms, noted=noted).doubt
+    if doubt is None:
+        return None
+    running, unknown, _ = session.layers_in_force(facts, ask=True)
+    return still_in_doubt(doubt, session.assignments.layers.file, running.file if unknown is None else None)
 
 
 def _overrides(config: str | None, log_dirs: Iterable[LogDirFacts]) -> tuple[Override, ...]:
@@ -371,7 +370,7 @@ def _names_taken(session: Session, missing: Missing) -> dict[str, tuple[str, boo
     log_dirs = {path: d for path, d in session.log_dirs.online().items() if path not in session.log_dirs.quarantine}
     found: dict[str, tuple[str, bool]] = {}
     for path, log_dir in log_dirs.items() if wanted else ():
-        with suppress(LogAgentError), log_dir.acting("look"):
+        with suppress(LogAgentError), log_dir.acting("read"):
             here = read_meta_file(log_dir.fd).directory_id
             for name, directory_id in wanted.items():
                 what = in_place_of_directory(log_dir.fd, name)
@@ -509,7 +508,7 @@ class LogDirInspector:
             return replace(seen, health=Health.OFFLINE)
         health, detail = self._health(path, f)
         try:
-            with log_dir.acting("look"):
+            with log_dir.acting("read"):
                 seen = replace(self._inside(log_dir, seen), health=health, detail=detail)
                 seen = seen if self._hurried else _tried(log_dir.fd, seen)
         except LogAgentError as e:
@@ -550,6 +549,8 @@ class LogDirInspector:
             odd_files=tuple(partitions.odd_files),
             load_faults=(*places_of_files(log_dir.fd, metadata_only=seen.metadata_only), *partitions.load_faults),
             denied=tuple(partitions.denied),
+            # A start changes nothing in a stray.
+            fixed=fixed_in(log_dir, () if self._hurried else (n for n in names if not n.endswith(STRAY_SUFFIX))),
             not_seen=tuple(partitions.not_seen),
             leftovers=tuple(leftovers),
         )
@@ -647,7 +648,7 @@ class MetadataDir:
         if problem is not None:
             return (_unopened(seen, *problem, self._user),)
         try:
-            with OpenLogDir(path, LogDirFailures()) as opened, opened.acting("look"):
+            with OpenLogDir(path, LogDirFailures()) as opened, opened.acting("read"):
                 return (self._inside(opened, seen),)
         except LogAgentError as e:
             return (replace(seen, problem=PathProblem.UNREADABLE, detail=str(e)),)
@@ -696,9 +697,9 @@ def finding_row(finding: Finding) -> FindingDoc:
     """One finding of `check` and `prestart`."""
     return {
         "severity": _CHECK_WORDS[finding.severity],
-        "code": finding.code,
+        "code": finding.why.code,
         "path": finding.path,
         "kafka_versions": str(finding.releases),
-        "says": finding.says,
-        "hint": finding.hint,
+        "says": finding.why.fact,
+        "hint": finding.why.hint,
     }

@@ -56,11 +56,12 @@ from logagent.base.files.safe_open import (
     read_regular,
 )
 from logagent.base.linux.access import READ, SEARCH, WRITE, User, denied, in_words
+from logagent.base.linux.kernel import attributes
 from logagent.base.records import Denied, DirKey, Identity, TopicPartition
 from logagent.disk.log_dir import CLEAN_SHUTDOWN, OFFLINE_ERRNOS, OPEN_DIRECTORY, OpenLogDir
 from logagent.kafka.files.checkpoint_files import TEMP_PREFIX, parse_epochs, read_checkpoint
 from logagent.kafka.files.log_extent import LEADER_EPOCH_CHECKPOINT
-from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_partition_metadata, read_meta_properties
+from logagent.kafka.files.properties import META_PROPERTIES, parse_partition_metadata, read_meta_properties
 from logagent.kafka.files.segment_files import LOG, OFFSET_INDEX, TIME_INDEX, last_index_entry, segment_bases
 from logagent.kafka.metadata_log.batches import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, RECORD_OVERHEAD_V0
 from logagent.kafka.metadata_log.log import snapshots_of
@@ -297,6 +298,16 @@ def denied_in_log_dir(log_dir: OpenLogDir, user: User) -> Iterator[Denied]:
                 raise
             continue
         yield from denied(user, fd, name, f"{path}/{name}", status, wants)
+
+
+def fixed_in(log_dir: OpenLogDir, names: Iterable[str]) -> dict[str, str]:
+    """What of the log dir and of its directories `names` not even root may change, by path, and how so."""
+    found = {}
+    for name in ("", *names):
+        with suppress(FileNotFoundError):
+            if (how := attributes(log_dir.fd, name).fixed) is not None:
+                found[f"{log_dir.path}/{name}".rstrip("/")] = how
+    return found
 
 
 class PartitionDirs:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from logagent.base.console import completion
+from logagent.base.console import options
 from logagent.base.console.options import Call, common, reads_assignments
 from logagent.base.console.render import dump, dump_line, dump_rows, short_name, table
 from logagent.base.dir_names import classify, current_name
 from logagent.base.errors import UsageError
 from logagent.base.records import Kind
-from logagent.kafka.retention.settings import TOPIC_SETTINGS
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -28,6 +27,12 @@ _CHUNK: Final = 1 << 16
 _UUID: Final = re.compile(r"[0-9a-f]{32}")
 
 
+def _topic_settings() -> Iterator[str]:
+    from logagent.kafka.retention.settings import TOPIC_SETTINGS
+
+    return (f"{key}=" for key in TOPIC_SETTINGS)
+
+
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME|TOPIC-PARTITION|TOPIC|PATH]...|-")
 @click.option("--names", "only_names", is_flag=True, help="Only explain how Kafka parses each NAME; look at no disk.")
@@ -36,7 +41,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{32}")
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    shell_complete=completion.words(lambda: (f"{key}=" for key in TOPIC_SETTINGS)),
+    shell_complete=options.words(_topic_settings),
     help="What would go if topics had this setting (repeatable), such as retention.ms=3d.",
 )
 @click.option("--log-dirs-only", is_flag=True, help="Do not search for what else is on their file systems.")
@@ -60,8 +65,8 @@ def explain(
     Without arguments: each file system that has log dirs, the fullest first, and what else takes space there, other
     brokers' log dirs included (searched for at most 10 seconds). A NAME is a directory in a log dir, a topic with or
     without its partition, or a path. This host's disks are read: log dirs, server.properties, the metadata log. Its
-    running broker is asked which settings are in force (for at most 2 seconds), and the cluster whose each directory
-    is (for at most 10): not with --offline.
+    running broker is asked which settings are in force, what it has of each log, and whose transactions are open (for
+    at most 2 seconds), and the cluster whose each directory is: for at most 10 seconds in all, and not with --offline.
 
     --what-if retention.ms=3d says of each topic (or of TOPIC) and log dir what would go then, how much and when, and
     what would stay all the same, and why. It changes nothing: it prints the kafka-configs.sh line that would.
@@ -72,21 +77,19 @@ def explain(
     if nul and names != ("-",):
         raise UsageError("-0 only applies to names from stdin", hint="logagent explain -0 -")
     if "-" in names and len(names) > 1:
-        raise UsageError("'-' cannot be combined with names: they come from the command line or from stdin, not both")
+        raise UsageError(
+            "'-' takes no names beside it", hint="'-' reads names from stdin: write yours there, or leave it out"
+        )
     if (only_names or jsonl) and not names:
         raise UsageError("no name was given", hint="logagent explain --names NAME")
     from_stdin = names == ("-",)
     if settings and (only_names or jsonl or from_stdin):
-        raise UsageError("--what-if is about log dirs; --names, --jsonl and '-' look at no disk")
+        hint = "leave out one of the two"
+        raise UsageError("--what-if is about log dirs; --names, --jsonl and '-' look at no disk", hint=hint)
     if not (only_names or jsonl or from_stdin):
         from logagent.advice.explain.host import explain_host
 
         parsed = [explain_document(last_part(name)) for name in names]
-        asks = None
-        if settings:
-            from logagent.advice.explain.what_if import answer_what_if, parsed_settings
-
-            asks = partial(answer_what_if, call, parsed_settings(settings))
         explain_host(
             call,
             names,
@@ -94,7 +97,7 @@ def explain(
             partial(show_names, color=call.color),
             outside=not log_dirs_only,
             offline=offline,
-            asks=asks,
+            own=parsed_settings(settings),
         )
         return
     explanations = (
@@ -180,3 +183,42 @@ def _note(explanation: NameDoc) -> str:
     if uuid is not None and _UUID.fullmatch(uuid) is None:
         notes.append("the part before the suffix is not a UUID: no broker wrote this name")
     return "; ".join(notes)
+
+
+def parsed_settings(given: Iterable[str]) -> dict[str, str]:
+    """By setting, the text as a topic would have it: `3d` and `10GiB` in ms and bytes. Raises UsageError."""
+    from logagent.base.config.settings import parse_duration, parse_size
+    from logagent.kafka.retention import settings as names
+
+    parsed: dict[str, str] = {}
+    for text in given:
+        key, has_value, value = text.partition("=")
+        key, value = key.strip(), value.strip()
+        if key not in names.TOPIC_SETTINGS:
+            hint = f"KEY=VALUE, with one of {', '.join(sorted(names.TOPIC_SETTINGS))}"
+            raise UsageError(f"--what-if {text}: not a setting of topics that explain knows", hint=hint)
+        try:
+            if not has_value:
+                raise ValueError("the value is missing")
+            parsed[key] = value
+            if key == names.CLEANUP_POLICY:
+                words = [word.strip() for word in value.strip("[]").split(",")]
+                if not {"delete", "compact"}.issuperset(words):
+                    raise ValueError("delete, compact or compact,delete")
+                parsed[key] = ",".join(words)
+            elif key in (names.TIERED, names.COPY_DISABLED):
+                if value not in ("true", "false"):
+                    raise ValueError("true or false")
+            elif key == names.MIN_DIRTY_RATIO:
+                if not 0 <= float(value) <= 1:
+                    raise ValueError("a number from 0 to 1")
+            else:
+                number = names.parsed_ms(value)
+                if number is None:
+                    number = parse_duration(value) if key.endswith(".ms") else parse_size(value)
+                if number < (least := names.AS_RETENTION if key.startswith("local.") else -1):
+                    raise ValueError(f"at least {least}")
+                parsed[key] = str(number)
+        except ValueError as e:
+            raise UsageError(f"--what-if {text}: {e}", hint=f"logagent explain --what-if {key}=VALUE") from None
+    return parsed

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired
 
-from logagent.advice.explain.rules import PlaceKind, Whose
+from logagent.advice.explain.rules import OtherLogDirDoc, OutsideDoc, PlaceDoc
 from logagent.base.claims import Claim, Witness
 from logagent.base.documents import AsOf, Size, Time, TypedDict, strict
-from logagent.base.records import Health, Kind, Verdict
+from logagent.base.records import Health, Kind, SetBy, Verdict
 from logagent.kafka.retention.reasons import RetentionReason
-from logagent.kafka.retention.settings import Source as SetWhere
 from logagent.verdict.rules import VerdictReason
 
 
@@ -35,7 +34,7 @@ class SettingDoc(TypedDict):
 
     key: str
     value: str | None
-    source: SetWhere
+    source: SetBy
 
 
 @strict
@@ -57,9 +56,19 @@ class GroupDoc(TypedDict):
 
 
 @strict
+class HeldLogDoc(TypedDict):
+    """A log as its running broker has it: `bytes` of its segments; `offset_lag`: how many records it is behind (a
+    future one: behind the current one)."""
+
+    bytes: Size
+    offset_lag: int
+
+
+@strict
 class ExplainedDirDoc(TypedDict):
     """`verdict`, `reason`, `claim`, `witness`: whose it is, as in `logagent.scan/2`. `role`: what this node was for the
-    partition when the assignments were read; null if they do not say, or it is no replica."""
+    partition when the assignments were read; null if they do not say, or it is no replica. `broker`: null if it has no
+    such log, or did not say (`broker_unknown`)."""
 
     log_dir: str
     name: str
@@ -74,6 +83,7 @@ class ExplainedDirDoc(TypedDict):
     claim: Claim | None
     witness: Witness | None
     groups: list[GroupDoc]
+    broker: HeldLogDoc | None
 
 
 @strict
@@ -94,46 +104,9 @@ class ReasonSumDoc(TypedDict):
     largest: str | None
 
 
-@strict
-class PlaceDoc(TypedDict):
-    """Where bytes outside the log dirs are. `kind`: `remainder` is what is in a directory besides its parts that are
-    listed themselves. `files`: all but directories."""
-
-    path: str
-    kind: PlaceKind
-    allocated: Size
-    files: Size
-
-
-@strict
-class OtherLogDirDoc(TypedDict):
-    """A log dir that is not in `log.dirs`. `whose`: by its `meta.properties`, of which `cluster_id` and `node_id` are;
-    `unknown` where it has none that can be read, and is known by its partition directories. `partitions`: those with
-    segments. `in_use`: a process has its lock."""
-
-    path: str
-    whose: Whose
-    cluster_id: str | None
-    node_id: int | None
-    partitions: Size
-    allocated: Size
-    in_use: bool
-
-
-@strict
-class OutsideDoc(TypedDict):
-    """What was counted below `root`, the mount point, outside the log dirs, within its time: allocated bytes, each file
-    once, no symlink followed and no other file system entered. `log_dirs`, `places`: the 20 largest of each; `rest`:
-    what is in none of them, in `rest_files`. `unread_directories`: how many could not be read. `unfinished`: why it is
-    not everything; null if it is."""
-
-    root: str
-    log_dirs: list[OtherLogDirDoc]
-    places: list[PlaceDoc]
-    rest: Size
-    rest_files: Size
-    unread_directories: Size
-    unfinished: str | None
+# Values that are their own documents.
+for _value in (PlaceDoc, OtherLogDirDoc, OutsideDoc):
+    strict(_value)
 
 
 @strict
@@ -152,12 +125,14 @@ class FileSystemDoc(TypedDict):
 @strict
 class ExplainedLogDirDoc(TypedDict):
     """`waits_for`: what must happen before anything goes from this log dir; null if its broker deletes now.
-    `cordoned`: whether it is in `cordoned.log.dirs` (it gets no new partitions, and retention goes on)."""
+    `cordoned`: whether it is in `cordoned.log.dirs` (it gets no new partitions, and retention goes on). `unread`: its
+    checkpoint files that are damaged: what they say is not known."""
 
     path: str
     health: Health
     waits_for: str | None
     cordoned: bool
+    unread: NotRequired[list[str]]
 
 
 @strict
@@ -195,7 +170,8 @@ class ExplainDoc(TypedDict):
     metadata log ends from which the settings of topics are; null if they are not known, and the defaults are taken for
     them. `checks`: how often retention is checked, and how often the log cleaner looks at compacted topics. `what_if`:
     only with `--what-if`. `settings_unknown`: why the broker's own settings, and Kafka's defaults, are not known; null
-    if they are: the running broker said them, or its file is older than its start."""
+    if they are: the running broker said them, or its file is older than its start. `broker_unknown`: what the running
+    broker was asked in vain about its logs, and why."""
 
     schema: Literal["logagent.explain/2"]
     at: Time
@@ -211,4 +187,5 @@ class ExplainDoc(TypedDict):
     file_systems: list[FileSystemDoc]
     not_considered: NotRequired[list[NotConsideredDoc]]
     settings_unknown: NotRequired[str | None]
+    broker_unknown: NotRequired[list[str]]
     what_if: NotRequired[list[WhatIfDoc]]

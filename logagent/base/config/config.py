@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from logagent.base.config.settings import Settings
-from logagent.base.config.store_uri import problem_of
+from logagent.base.config.settings import Settings, problem_of
 from logagent.base.errors import ConfigError, UnreadableError
 from logagent.base.files.safe_open import CONFIG, read_regular
 from logagent.base.kafka_version import parse_version
@@ -111,10 +110,14 @@ def _read_toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError as e:
         problem, cause = f"{file}: it is nested too deeply", e
-    # ValueError: malformed TOML, bytes that are not UTF-8, numbers with thousands of digits.
+    except UnicodeDecodeError as e:
+        problem, cause = f"{file}: byte {e.start + 1} is not UTF-8", e
+    # ValueError: malformed TOML, numbers with thousands of digits.
     except (OSError, UnreadableError, ValueError) as e:
         problem = str(e) if isinstance(e, UnreadableError) else f"{file}: {getattr(e, 'strerror', None) or e}"
         cause = e
+        if not isinstance(e, ValueError):
+            hint = "name a file that can be read"
     raise ConfigError(f"cannot read the configuration: {problem}", problems=(problem,), hint=hint) from cause
 
 
@@ -151,13 +154,27 @@ def _is_no_setting(variable: str, text: str) -> bool:
 
 def _no_such_variable(variable: str, known: Collection[tuple[str, str]]) -> str:
     """One underscore, a dot or a small letter, and a setting would silently not be in effect."""
-    import difflib
-
     names = {f"{section}_{key}": f"{ENV_PREFIX}{section}__{key}".upper() for section, key in known}
     meant = re.sub(r"[_.]+", "_", variable.lower()).removeprefix("logagent_")
-    near = difflib.get_close_matches(meant, names, n=1, cutoff=0.5)
-    hint = f"; did you mean {names[near[0]]}?" if near else ""
-    return f"there is no such setting, so it would not be in effect{hint}"
+    return f"there is no such setting, so it would not be in effect{_nearest(meant, names, 0.5)}"
+
+
+def _no_such_key(place: tuple[str, ...]) -> str:
+    """Of the file. A key without its section, or in another one, is met with the section that has it."""
+    known = sorted(known_settings())
+    full = {f"{section}.{key}": f"{section}.{key}" for section, key in known}
+    bare = {key: name for name in full for key in name.split(".")[1:]}
+    bare |= {section: f"[{section}]" for section, _ in known} if len(place) == 1 else {}
+    exact = f"; did you mean {bare[place[-1]]}?" if place[-1] in bare else ""
+    near = exact or _nearest(".".join(place), full, 0.8) or _nearest(place[-1], bare, 0.7)
+    return f"there is no such setting{near}"
+
+
+def _nearest(meant: str, names: Mapping[str, str], cutoff: float) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(meant, names, n=1, cutoff=cutoff)
+    return f"; did you mean {names[near[0]]}?" if near else ""
 
 
 def _validate(
@@ -174,7 +191,7 @@ def _validate(
         for error in e.errors():
             place = tuple(str(part) for part in error["loc"] if not str(part).startswith(("function-", "nullable")))
             wrong.add(place[:2])
-            problems.append(f"{_place(file, names, place)}: {_REMOVED.get(place[:2]) or _plain(error)}")
+            problems.append(f"{_place(file, names, place)}: {_REMOVED.get(place[:2]) or _plain(error, place)}")
         # The valid values are still cross-checked, so that all errors are reported at once.
         settings = adapter.validate_python(_without(raw, wrong))
     for keys, problem in list(_cross_checks(settings)):
@@ -202,15 +219,17 @@ def _without(raw: Mapping[str, Any], wrong: Collection[tuple[str, ...]]) -> dict
 _HINT = "the keys, their format and their defaults are in the commented config/logagent.toml (logagent config show)"
 
 
-def _plain(error: Any) -> str:
+def _plain(error: Any, place: tuple[str, ...]) -> str:
     if error["type"] == "unexpected_keyword_argument":
-        return "there is no such setting"
-    message = str(error["msg"]).removeprefix("Value error, ")
+        return _no_such_key(place)
+    # Of pydantic's own: "Input should be a valid integer, unable to parse string as an integer".
+    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    message = message.partition(", unable to parse")[0]
     return message[:1].lower() + message[1:]
 
 
 _Key = tuple[str, str]
-_NO_PAUSE = "must be at least 100ms: less is no pause at all"
+_NO_PAUSE = "must be at least 100ms: less would be no pause"
 # By duration: the least (ms), and what 0 would not mean.
 _LEAST: Mapping[_Key, tuple[int, str]] = {
     ("assignments", "max_age"): (

@@ -1,4 +1,5 @@
-"""What can be configured, with defaults: plain frozen dataclasses, cheap to import.
+"""What can be configured, with defaults: plain frozen dataclasses, cheap to import; how the URI of a store in a bucket
+looks; and `without_secret`, which keeps passwords out of messages, because those end up in tickets.
 
 Durations are kept in milliseconds and sizes in bytes; both are written the way people write them (`15m`, `7d`,
 `64MiB`). The markers `Duration`, `Size` … tell pydantic how to read a field. pydantic is imported only when there is
@@ -8,16 +9,17 @@ something to validate, so `logagent queue` on a host without a configuration fil
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from logagent.base.times import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from logagent.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
+
 
 _LONGEST_MS = 36_525 * DAY_MS
 _DURATION_UNITS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
@@ -286,3 +288,70 @@ class Settings:
         """How long after it was heard last an agent counts as silent."""
         given = self.orders.silent_after
         return timedelta(milliseconds=given if given is not None else 2 * self.publish.interval)
+
+
+_NAME = re.compile(r"(?i)passw|secret|token|jaas|credential|api.?key|storepass|keypass")
+_IN_URL = re.compile(r"(://)[^/@\s]+@")
+# Settings whose values are names match this; anything else got there by mistake.
+_PLAIN = re.compile(r"[A-Za-z0-9_.+-]{1,32}")
+HIDDEN = "***"
+
+
+def without_secret(text: str) -> str:
+    """`text` up to the value of the first password in it (`….password=***`)."""
+    name = _NAME.search(text)
+    value = text.find("=", name.end()) + 1 if name is not None else 0
+    return _IN_URL.sub(rf"\1{HIDDEN}@", f"{text[:value]}{HIDDEN}" if value else text)
+
+
+def without_secrets(words: Iterable[str]) -> list[str]:
+    """A command line with the values of passwords hidden (`-D….keyStorePassword=…`, `--password …`)."""
+    shown: list[str] = []
+    hide = False
+    for word in words:
+        shown.append(HIDDEN if hide else without_secret(word))
+        ends = [name.end() for name in _NAME.finditer(word)] if word.startswith("-") else []
+        hide = bool(ends) and "=" not in word[ends[-1] :]
+    return shown
+
+
+def plain(value: str) -> str:
+    """A value that should be one of a few names, if it is safe to print: a line that was joined with the next one by
+    mistake may contain more."""
+    return value if _PLAIN.fullmatch(value) else "what stands there"
+
+
+def known_part(key: str, known: Iterable[str]) -> str:
+    """The part of an unknown key that is safe to print: of `ssl.key.passwordabc` or `ssl.key.password=abc`, only the
+    known name."""
+    prefixes: Sequence[str] = [k for k in known if key.startswith(k)]
+    if prefixes:
+        return f"{max(prefixes, key=len)}…"
+    match = re.match(r"[A-Za-z0-9_.-]*", key)
+    return key if match is None or match[0] == key else f"{match[0]}…"
+
+
+SCHEMES = ("s3", "gs", "az")
+"""Object stores that agents write to."""
+
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}(/.*)?")
+
+
+def is_uri(store: str) -> bool:
+    return _URI.match(store) is not None
+
+
+def problem_of(store: str) -> str | None:
+    """Why agents cannot use `store`; None if it is well-formed."""
+    uri = _URI.match(store)
+    if uri is None:
+        return None
+    scheme, rest = uri.groups()
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{each}://" for each in SCHEMES)
+        return f"must be a mounted path or one of {known} (not {scheme}://, which the agent does not write)"
+    if _BUCKET.fullmatch(rest) is None or re.search(r"[?#@\s]|//", rest):
+        return f"must be {scheme}://BUCKET or {scheme}://BUCKET/PREFIX, without user, query or empty parts"
+    return None

@@ -1,28 +1,81 @@
-"""The options that every command has, and what is derived from them."""
+"""The options that every command has, and what is derived from them. And what a shell offers for a value: bash, zsh and
+fish ask `logagent` itself, by click's own completion.
+
+Completion never fails or hangs: an answer is empty where a file cannot be read or a disk does not answer in time.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from logagent.base.console import completion
-from logagent.base.console.render import folded_at_words, visible
-from logagent.base.console.streams import forget_stdout
+from logagent.base.console.render import folded_at_words, forget_stdout, visible
 from logagent.base.errors import ConfigError, Exit, UsageError, worst
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from logagent.base.config.config import Loaded
     from logagent.base.config.settings import Settings
+    from logagent.base.records import Reason
+
+
+COMPLETION_VARIABLE = "_LOGAGENT_COMPLETE"
+_Offers = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
+
+
+def complete(cli: click.Command, instruction: str) -> int:
+    """Carry out what the script of a shell asks for; the exit status."""
+    from click.shell_completion import shell_complete
+
+    return shell_complete(cli, {}, "logagent", COMPLETION_VARIABLE, instruction)
+
+
+def completion_script(cli: click.Command, shell: str) -> str:
+    """The script that a shell (`bash`, `zsh`, `fish`) loads to complete `logagent`."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    return found(cli, {}, "logagent", COMPLETION_VARIABLE).source()
+
+
+def paths(kind: str) -> _Offers:
+    """Paths of this host; `kind`: `file` or `dir`."""
+
+    def offer(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type=kind)]
+
+    return offer
+
+
+def words(offered: Callable[[], Iterable[str]]) -> _Offers:
+    """What `offered` gives, which is asked only when a shell asks."""
+
+    def offer(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return items(offered(), incomplete)
+
+    return offer
+
+
+def items(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Those of `words` that begin like what was typed."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(word) for word in sorted(set(words)) if word.startswith(incomplete)]
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FILES, _DIRS = completion.paths("file"), completion.paths("dir")
+_FILES, _DIRS = paths("file"), paths("dir")
 
 
 @dataclass(slots=True)
@@ -79,12 +132,19 @@ class Call:
         """`--state-dir`, else the instance's own, else the default. Touches a disk, which may hang."""
         if self.state_dir_named is not None:
             return self.state_dir_named
+        from logagent.base.linux.state_dir import default_state_dir
+
+        own = self.state_dir_of_service
+        return default_state_dir(os.environ, own, os.path.basename(own))
+
+    @property
+    def state_dir_of_service(self) -> str:
+        """That of the daemon as it is packaged, whoever asks."""
         from logagent.base.config import config
-        from logagent.base.linux.state_dir import DEFAULT_STATE_DIR, default_state_dir
+        from logagent.base.linux.state_dir import DEFAULT_STATE_DIR
 
         instance = config.instance_of(self.config_file)
-        own = DEFAULT_STATE_DIR if instance is None else f"{DEFAULT_STATE_DIR}-{instance}"
-        return default_state_dir(os.environ, own, os.path.basename(own))
+        return DEFAULT_STATE_DIR if instance is None else f"{DEFAULT_STATE_DIR}-{instance}"
 
     def record_status(self, status: Exit) -> None:
         """Record an exit status; the command ends with the first in `EXIT_PRECEDENCE` that was recorded."""
@@ -107,6 +167,12 @@ class Call:
         """
         lines = folded_at_words(message) if folded and sys.stderr.isatty() else visible(message)
         click.echo(lines, err=True)
+
+    def tell(self, why: Reason, before: str = "", *, folded: bool = False) -> None:
+        """What is so, and what its reader does next."""
+        self.say(before + why.fact, folded=folded)
+        if why.hint:
+            self.say(f"  hint: {why.hint}")
 
     def detail(self, message: str) -> None:
         if self.verbose:

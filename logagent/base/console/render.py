@@ -1,30 +1,48 @@
-"""Output: JSON for programs, tables for people. Names from disks are hostile: they are escaped, never interpreted."""
+"""Output: JSON for programs, tables for people. Names from disks are hostile: they are escaped, never interpreted.
+
+Streams may be closed, full, or read by nobody any more: what a command does never depends on them. stderr swallows what
+cannot be written. stdout does not: a command that only prints has nothing else to do then, and ends; one that acts says
+on stderr what was done.
+"""
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import select
 import sys
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import accumulate, zip_longest
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from unicodedata import combining, east_asian_width
 
 import click
 
-from logagent.base.sizes import in_units
-from logagent.base.times import rfc3339
+from logagent.base.units import in_units
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    from logagent.base.records import Reason
 
 
 def dump(document: Any) -> None:
     """One JSON document and a newline. ASCII only: bytes that are not UTF-8 appear as `\\udcXX`."""
     import json  # Not at the top, like all that only some commands need: a start is mostly imports.
 
-    json.dump(document, sys.stdout, ensure_ascii=True, indent=2)
+    json.dump(document, sys.stdout, ensure_ascii=True, indent=2, default=_as_object)
     sys.stdout.write("\n")
+
+
+def _as_object(value: Any) -> dict[str, Any]:
+    """A frozen value with slots is its own document."""
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def dump_line(row: Any) -> None:
@@ -84,9 +102,10 @@ def human_ms(ms: int) -> str:
     return f"-{text}" if ms < 0 and seconds else text
 
 
-def human_time(ms: int) -> str:
-    """`2026-11-21 13:26:28Z`: a moment in UTC, for tables."""
-    return f"{rfc3339(ms)[:19].replace('T', ' ')}Z"
+def until_in_words(why: Reason, date: str, once: str = "once ") -> str:
+    """What ends it: the `date`, as its reader wants it, and what has to be true before, after the word `once`."""
+    until = why.until if why.until is None or why.until.startswith("or ") else f"{once}{why.until}"
+    return ", ".join(filter(None, (date, until)))
 
 
 def short_name(name: str, width: int = 60) -> str:
@@ -142,13 +161,15 @@ def folded_at_words(text: str) -> str:
 def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, color: bool) -> None:
     """A table on stdout. `columns` are (heading, kind); cells are plain text, never markup.
 
-    It fits the terminal, COLUMNS, or 200 columns in a pipe: a "text" column is folded at words, a "path" is shortened
-    (`shortened`), "left" and "right" stay whole. A "long", which is the last column, is never cut, so that it can be
-    copied: the terminal breaks its line. Of a "dir", `LOG_DIR/NAME`, topic and partition are never cut: where
-    there is no room the UUID is, as in a "name"; then the log dir becomes a line above its rows; at last a longer name
-    takes a line of its own. In a pipe it stays whole. An "above" column goes into the line of the log dir. If that is
-    not enough, columns whose kind ends in "?" are left out, the last one first, and a line below the title says so; if
-    even that is not enough, a terminal gets one block per row, and in a pipe the lines are longer: no word is broken
+    It fits the terminal, COLUMNS, or 200 columns in a pipe (COLUMNS there only from 200 on if there is a "dir": names
+    stay whole, so rows are longer than a narrow terminal anyway): a "text" column is folded at words, a "path" is
+    shortened (`shortened`), "left" and "right" stay whole. A "long", which is the last column, is never cut, so that it
+    can be copied: the terminal breaks its line. Of a "dir", `LOG_DIR/NAME`, topic and partition are never cut: where
+    there is no room the UUID is, as in a "name"; then the log dir becomes a line above its rows, which stand together
+    then, unless there is an "above" column, which goes into that line: their order tells something. At last a longer
+    name takes a line of its own, before all of its row if only so it stays one line. In a pipe it stays whole. If that
+    is not enough, columns whose kind ends in "?" are left out, the last one first, and a line below the title says so;
+    if even that is not enough, a terminal gets one block per row, and in a pipe the lines are longer: no word is broken
     that `grep` looks for. A column without a single cell in it is not drawn.
     """
     cells = [[visible(cell) for cell in row] for row in rows]
@@ -157,6 +178,8 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
         return
     on_terminal = sys.stdout.isatty()
     room = get_terminal_size((PIPE_WIDTH, 0)).columns
+    if not on_terminal and any(kind == "dir" for _, kind in columns):
+        room = max(room, PIPE_WIDTH)
     fit = _fitted(columns, cells, shown, room, on_terminal=on_terminal)
     left_out = [columns[i][0] for i in shown if i not in (*fit.shown, *fit.above)]
     title = "\n".join(_wrapped(visible(title), room))
@@ -170,7 +193,13 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
         cells = [[row[i] for i in fit.shown] for row in fit.cells]
         widths = fit.widths or _natural(columns, cells)
         drawn = _drawn(
-            title, columns, cells, widths, fit.log_dirs, bold_head=color and on_terminal, one_line=not on_terminal
+            title,
+            columns,
+            cells,
+            widths,
+            fit.log_dirs,
+            bold_head=color and on_terminal,
+            room=room if on_terminal else None,
         )
     sys.stdout.write(drawn)
     sys.stdout.flush()
@@ -242,6 +271,10 @@ def _written(columns: Sequence[tuple[str, str]], cells: list[list[str]]) -> Iter
     yield [list(row) for row in zip(*cut, strict=True)], []
     at = next((i for i in names if columns[i][1] == "dir"), None)
     if at is not None:
+        if not any(kind == "above?" for _, kind in columns):
+            place = {log_dir: i for i, log_dir in reversed([*enumerate(row[at].rpartition("/")[0] for row in cells)])}
+            order = sorted(range(len(cells)), key=lambda i: place[cells[i][at].rpartition("/")[0]])
+            cells, cut = [cells[i] for i in order], [[column[i] for i in order] for column in cut]
         log_dirs = [row[at].rpartition("/")[0] for row in cells]
         cut[at] = _with_short_uuids([row[at].rpartition("/")[2] for row in cells], log_dirs)
         yield [list(row) for row in zip(*cut, strict=True)], log_dirs
@@ -315,12 +348,13 @@ def _drawn(
     log_dirs: Sequence[str],
     *,
     bold_head: bool,
-    one_line: bool,
+    room: int | None,
 ) -> str:
-    """Not drawn by a library: rich takes 0.4 ms for each row, and a host may have 100,000 of them."""
+    """`room`: None in a pipe. Not drawn by a library: rich takes 0.4 ms for each row, and a host may have 100,000."""
     folded: list[list[Sequence[str]]] = []
-    # After a name that takes a line of its own, the rest of its row follows on the next one.
-    too_long = [False] * (len(cells) + 1)
+    # After a name that takes a line of its own, the rest of its row follows on the next one; of one that would not fit
+    # into the line behind what comes before it, all of its row does.
+    too_long, before_row = [False] * (len(cells) + 1), [""] * (len(cells) + 1)
     for number, ((heading, kind), width) in enumerate(zip(columns, widths, strict=True)):
         texts = [row[number] for row in cells]
         texts = [heading, *(shortened(texts, width) if kind.startswith("path") else texts)]
@@ -329,18 +363,23 @@ def _drawn(
             for text in texts
         ]
         folded.append([["", *part] if late else part for late, part in zip(too_long, parts, strict=True)])
-        if kind == "dir" and not one_line:
-            too_long = [late or _width(text) > width for late, text in zip(too_long, texts, strict=True)]
+        if kind == "dir" and room is not None:
+            start = _EDGES // 2 + sum(widths[:number]) + _BETWEEN * number
+            for i in (i for i, text in enumerate(texts) if _width(text) > width):
+                if start + _width(texts[i]) > room > _width(texts[i]) and number:
+                    before_row[i], folded[-1][i] = texts[i], [""]
+                else:
+                    too_long[i] = True
     head, *body = (_joined(row, widths) for row in zip(*folded, strict=True))
     rule = " " + "─" * (sum(widths) + _BETWEEN * (len(widths) - 1))
     lines = [*([title] if title else []), "", *(click.style(line, bold=True) if bold_head else line for line in head)]
     lines.append(rule)
     above = ""
-    for row, log_dir in zip_longest(body, log_dirs, fillvalue=""):
+    for row, name, log_dir in zip_longest(body, before_row[1:], log_dirs, fillvalue=""):
         if log_dir not in ("", above):
             lines.append(log_dir)
         above = log_dir
-        lines += row
+        lines += [f" {name}", *row] if name else row
     lines.append("")
     return "".join(f"{line}\n" for line in lines)
 
@@ -369,6 +408,8 @@ def _width(text: str) -> int:
 def _wrapped(text: str, width: int) -> list[str]:
     if _width(text) <= width:
         return [text.rstrip()]
+    # A setting that is too long for a line begins a new one with its value.
+    text = re.sub(rf"(?<!\S)(?=\S{{{width + 1}}})([a-z.]+=)(?=\S)", r"\1 ", text)
     # `wrap` counts characters: where some take two columns, half as many are sure to fit.
     return wrap(text, width if _width(text) == len(text) else width // 2, break_on_hyphens=False) or [""]
 
@@ -381,3 +422,64 @@ def _blocks(title: str, columns: Sequence[tuple[str, str]], cells: Sequence[Sequ
         for row in cells
     )
     return f"{title}\n\n" + "\n".join(blocks) + "\n"
+
+
+class _Stderr(io.FileIO):
+    """Under every buffer, so that nothing is left there that makes Python end with 120. Where it is full and does not
+    block (whoever shares it has set O_NONBLOCK), it waits for its reader all the same: a refusal is not lost."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        with suppress(OSError):
+            while (written := super().write(data)) is None:
+                select.select((), (self,), ())
+            return written
+        return memoryview(data).nbytes
+
+
+def secure_streams() -> None:
+    """Once for a process, before it opens anything. Descriptors 0 to 2 that are closed (`>&-`) become /dev/null: no
+    file of a log dir may get such a number, and be written to in place of a stream."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest one that is free: this one
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    encoding = sys.stderr.encoding if sys.stderr is not None else "utf-8"
+    raw = io.BufferedWriter(_Stderr(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace", line_buffering=True)
+
+
+def forget_stdout() -> None:
+    """Discard what is still buffered for stdout: it cannot be written."""
+    with suppress(OSError):  # a test's stdout has no descriptor, and then nothing is buffered for one
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def said_on_stderr(say: Callable[[str], None], done: str) -> Iterator[None]:
+    """For what is printed once something was done: where stdout cannot be written, `done` is said on stderr. Raises the
+    OSError all the same."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError:
+        say(done)
+        raise
+
+
+@contextmanager
+def whoever_reads(say: Callable[[str], None], failed: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """For what is printed while there is still something to do, or where the exit status says more: where stdout cannot
+    be written, that is said, and the command goes on; `failed` is called unless it is only that nobody reads it."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        forget_stdout()
+        if not isinstance(error, BrokenPipeError):
+            say(f"stdout cannot be written: {error.strerror}")
+            failed()

@@ -18,8 +18,17 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from logagent.base.errors import JournalError
-from logagent.base.linux.access import READ, SEARCH, Untrusted, trusted_path, user_name
-from logagent.base.linux.child import Credentials, ask_as, lacking
+from logagent.base.linux.access import (
+    READ,
+    SEARCH,
+    Credentials,
+    Untrusted,
+    ask_as,
+    is_read_only,
+    lacking,
+    trusted_path,
+    user_name,
+)
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -165,9 +174,12 @@ ELSEWHERE = "--state-dir, such as /run/logagent (as root)"
 
 def default_state_dir(environ: Mapping[str, str], default: str = DEFAULT_STATE_DIR, name: str = "logagent") -> str:
     """`/var/lib/logagent`, or `$XDG_STATE_HOME/logagent` for a user who can neither write to nor create that. For an
-    instance (which passes its own `default` and `name`), `logagent-NAME` in either place."""
+    instance (which passes its own `default` and `name`), `logagent-NAME` in either place.
+
+    One on a file system that became read-only is still the one whose journal counts: with another one, everything that
+    it remembers would be unknown."""
     writable = default if os.path.isdir(default) else os.path.dirname(default)
-    if os.access(writable, os.W_OK | os.X_OK):
+    if os.access(writable, os.W_OK | os.X_OK) or (os.access(default, os.R_OK | os.X_OK) and is_read_only(default)):
         return default
     home = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME", "/"), ".local", "state")
     return os.path.join(home, name)
@@ -331,10 +343,10 @@ def check_writable(directory: str) -> None:
         raise OSError(why, os.strerror(why))
 
 
-def unusable(path: str, why: int | None) -> JournalError:
+def unusable(path: str, why: int | None, figures: str = "") -> JournalError:
     """The error for a state dir that cannot be used because of this errno."""
     what = os.strerror(why) if why is not None else "it cannot be written"
-    return JournalError(f"the state dir {path} cannot be used: {what}", hint=hint_on(why))
+    return JournalError(f"the state dir {path} cannot be used: {what}{figures}", hint=hint_on(why))
 
 
 def hint_on(why: int | None, file: str | None = None) -> str:

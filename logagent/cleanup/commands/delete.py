@@ -19,18 +19,17 @@ from logagent.base.console.options import (
 )
 from logagent.base.console.render import did_you_mean
 from logagent.base.errors import UsageError
-from logagent.base.linux.child import work_in_child
+from logagent.base.linux.access import work_in_child
 from logagent.base.records import Kind, PartitionDir, TopicPartition, Verdict
-from logagent.cleanup.commands.names import CUT, meant, no_such
-from logagent.cleanup.commands.names_on_disk import deletable
+from logagent.cleanup.commands.cleanup import async_delete
+from logagent.cleanup.commands.names import CUT, deletable, meant, no_such
 from logagent.cleanup.plan.plan import Flags, Plan
 from logagent.cleanup.plan.proposals import compile_topics, matching
 from logagent.cleanup.plan.queue import full_topic
 from logagent.cleanup.run_plan import run_plan
-from logagent.cleanup.session.plan_cleanup import async_delete
+from logagent.cleanup.session.of_command import needs_log_dirs
 from logagent.cleanup.session.session import Session
 from logagent.disk.scan import topics_in
-from logagent.disk.wrong_user import needs_log_dirs
 from logagent.kafka.processes.target import named_target
 from logagent.verdict.facts import Facts
 
@@ -82,7 +81,8 @@ def delete(
     topics = _topics(call, topic) if topic is not None else None
     strays = frozenset(text for text in partitions if _is_of_stray(text))
     if strays and (future or quarantine):
-        raise UsageError(f"{min(strays)} is a stray: neither --future nor --quarantine applies to it")
+        hint = "leave them out: a stray is set aside already, and is removed"
+        raise UsageError(f"{min(strays)} is a stray: neither --future nor --quarantine applies to it", hint=hint)
     wanted = frozenset(_partition(text) for text in partitions if text not in strays)
     flags = replace(flags, by_topic=topic is not None)
 

@@ -20,9 +20,9 @@ from logagent.verdict.evidence.documents import AssignmentsUsed
 @strict
 class ActionDoc(TypedDict):
     """`claims`: what it rests on, as far as it concerns the directory and its broker; the same as of which time, the
-    head says. `verdict`, `fact`: of strays that are removed or marked, what they are, and why in words. `files`: of
-    `remove-leftovers`, what is removed; the directory stays. The last four keys are present only in plans of `logagent
-    rescue`."""
+    head says. `verdict`: as in `logagent.scan/2`, null for what has none; `fact`: of strays that are removed or
+    marked, why it is so in words. `files`: of `remove-leftovers`, what is removed; the directory stays. The last four
+    keys are present only in plans of `logagent rescue`."""
 
     id: str
     action: ActionKind
@@ -41,7 +41,7 @@ class ActionDoc(TypedDict):
     outcome: Outcome | None
     error: str | None
     files: NotRequired[list[str]]
-    verdict: NotRequired[Verdict]
+    verdict: NotRequired[Verdict | None]
     fact: NotRequired[str]
     step: NotRequired[Step]
     cost: NotRequired[str]
@@ -61,6 +61,7 @@ class RefusalDoc(TypedDict):
     bytes: Size
     allocated: Size
     claim: Claim | None
+    verdict: NotRequired[Verdict | None]
     command: NotRequired[str]
 
 
@@ -75,6 +76,7 @@ class WaitingDoc(TypedDict):
     bytes: Size
     allocated: Size
     claim: Claim | None
+    verdict: NotRequired[Verdict | None]
 
 
 @strict
@@ -239,6 +241,8 @@ class PlanDoc(TypedDict):
 
 @strict
 class QueueEntryDoc(TypedDict):
+    """`waits_for`: why it is not removed then (its log dir is offline, say); null if nothing else is in the way."""
+
     log_dir: str
     name: str
     topic: str | None
@@ -252,6 +256,7 @@ class QueueEntryDoc(TypedDict):
     attempts: int
     last_error: str | None
     owner: Owner
+    waits_for: NotRequired[str | None]
 
 
 @strict

@@ -12,15 +12,14 @@ import click
 
 from logagent.base.config.settings import parse_duration
 from logagent.base.console.options import Call, common
-from logagent.base.console.render import dump, dump_line, human_bytes, human_time, table, visible
+from logagent.base.console.render import dump, dump_line, human_bytes, table, visible
 from logagent.base.errors import UsageError
 from logagent.base.records import Outcome
-from logagent.base.times import rfc3339
+from logagent.base.units import human_time, rfc3339
 from logagent.cleanup.plan_documents import history_row
-from logagent.cleanup.state.journal import Journal
+from logagent.cleanup.state.journal import Journal, undoable
 from logagent.cleanup.state.journal_schema import Entry
-from logagent.cleanup.state.peek import undoable
-from logagent.kafka.files.server_properties import read_server_properties
+from logagent.kafka.files.properties import read_server_properties
 
 
 @click.command()
@@ -33,7 +32,9 @@ from logagent.kafka.files.server_properties import read_server_properties
 def history(call: Call, limit: int | None, since: str | None, jsonl: bool, follow: bool, undoable: bool) -> None:
     """Show what was done, oldest first: who, what, when, and the outcome."""
     if follow and call.json:
-        raise UsageError("--json prints one document, which --follow never ends", hint="logagent history --jsonl -f")
+        raise UsageError(
+            "--json and --follow exclude each other: one document would never end", hint="logagent history --jsonl -f"
+        )
     now = time.time_ns() // 1_000_000
     since_ms = None
     if since is not None:
@@ -59,7 +60,13 @@ def history(call: Call, limit: int | None, since: str | None, jsonl: bool, follo
     elif call.json:
         dump({"schema": "logagent.history/1", "at": rfc3339(now), "entries": [history_row(e) for e in entries]})
     elif not entries:
-        call.say(f"the journal in {directory} has no entries{' of these log dirs' if log_dirs else ''}")
+        of = " of these log dirs" if log_dirs else ""
+        has = (
+            f"the journal in {directory} has no entries{of}"
+            if os.path.isdir(directory)
+            else f"{directory} is not there"
+        )
+        call.say(f"{has}: another --state-dir has a journal of its own")
     else:
         _show(call, entries)
     if follow:

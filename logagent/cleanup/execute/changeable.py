@@ -22,16 +22,14 @@ from logagent.base.dir_names import CLEANER, LOG_START_OFFSET
 from logagent.base.errors import ItemFailed, LogAgentError, NotAsPlanned, UnreadableError
 from logagent.base.files.safe_open import MIB
 from logagent.base.linux.access import READ, SEARCH, WRITE, may_as_any_owner, user_name
-from logagent.base.linux.mounts import kind_of, mounts
-from logagent.base.linux.syscalls import Attributes, attributes, on_lower_layer
-from logagent.base.reason import Reason
-from logagent.base.records import ActionKind, DirKey
-from logagent.cleanup.execute.checkpoint_entries import ENTRY_FILES, entries_to_drop, may_have_entries
+from logagent.base.linux.kernel import Attributes, attributes, kind_of, mounts, on_lower_layer
+from logagent.base.records import ActionKind, DirKey, Reason
+from logagent.cleanup.execute.renames import ENTRY_FILES, entries_to_drop, may_have_entries
 from logagent.cleanup.plan.plan import Proposal, action_id
 from logagent.disk.calls import DiskCalls, Stop, refuse_if
 from logagent.disk.log_dir import OPEN_CHILD, OpenLogDir
-from logagent.disk.started_mark import is_started
-from logagent.disk.work_control import MAX_CHUNK
+from logagent.disk.scan import is_started
+from logagent.disk.unlink import MAX_CHUNK
 from logagent.kafka.files.checkpoint_files import read_checkpoint
 from logagent.kafka.files.segment_files import indexes_to_rebuild, read_segment_files
 
@@ -82,7 +80,7 @@ class Ways:
     def why_not(self, p: Proposal) -> Reason | None:
         """Why the kernel would not permit `p`; None if nothing is known against it. Raises KafkaStorageError or
         ItemFailed if it cannot be looked at."""
-        with self.source.acting("look", p.dir.name):
+        with self.source.acting("read", p.dir.name):
             try:
                 fd = self.source.open_child(p.dir.name, p.dir.identity)
             except NotAsPlanned:
@@ -209,7 +207,7 @@ def why_not_replaced(log_dir: OpenLogDir, file: str, actor: Actor) -> Reason | N
     """Why a checkpoint of the log dir cannot be replaced by one of the same owner and mode; None if it can be, or is
     not there. Raises KafkaStorageError or ItemFailed."""
     path = f"{log_dir.path}/{file}"
-    with log_dir.acting("look", file):
+    with log_dir.acting("read", file):
         try:
             found = attributes(log_dir.fd, file)
         except FileNotFoundError:

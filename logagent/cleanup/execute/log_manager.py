@@ -2,7 +2,7 @@
 
 Mirrors Kafka's `LogManager`, for a broker that is not running to do it itself. In order:
 
-1. `cleanup.session.plan_cleanup` (`async_delete` for what an operator names), `plan_prestart` or `plan_restore` decides
+1. `cleanup.commands.cleanup` (`async_delete` for what an operator names), `plan_prestart` or `plan_restore` decides
 which directories, and under which names, as a plan;
 2. `LogManager.execute` carries out the plan, its actions in order: in a command one after the other, in the daemon one
 lane per log dir, in parallel;
@@ -29,9 +29,9 @@ from itertools import groupby
 
 from logagent.base.clock import Clock
 from logagent.base.errors import BrokerHoldsLogDir, JournalError, LogAgentError, RemovalStopped
-from logagent.base.files.garbage import without_garbage_collection
 from logagent.base.files.safe_open import MIB
-from logagent.base.records import ActionKind, HolderState, Kind, Outcome, PartitionDir
+from logagent.base.linux.kernel import without_garbage_collection
+from logagent.base.records import ActionKind, HolderState, Kind, Outcome, PartitionDir, Reason
 from logagent.cleanup.execute.renames import PlanJournal, RenameBatch, Replacement
 from logagent.cleanup.plan.assemble import as_planned, keep_pairs
 from logagent.cleanup.plan.guards import GUARDS
@@ -40,8 +40,8 @@ from logagent.cleanup.state.journal import Journal
 from logagent.disk.calls import DirectCalls, DiskCalls, Stop, StoppableHolderWatch, StoppableInterlock
 from logagent.disk.log_dir import OpenLogDir
 from logagent.disk.remove import RemovalMark, Removed, mark_dirs, remove_dir, remove_leftovers, unmark_dirs
-from logagent.disk.work_control import WorkControl
-from logagent.kafka.files.meta_properties import same_topic_id
+from logagent.disk.unlink import WorkControl
+from logagent.kafka.files.properties import same_topic_id
 from logagent.kafka.processes.lock import Watch
 from logagent.verdict.facts import Facts
 
@@ -69,16 +69,16 @@ class Lane:
 
     def passes(self, p: Proposal, facts: Facts, guards: Iterable[Guard]) -> bool:
         """Whether every guard lets `p` pass on `facts`; if not, the refusal is recorded as its result."""
-        refusal = first_refusal(p, facts, guards)
-        if refusal is not None:
-            self.refused(refusal, [p])
-        return refusal is None
+        why = first_refusal(p, facts, guards)
+        if why is not None:
+            self.refused(Refusal.of(p.dir, why), [p])
+        return why is None
 
     def refused(self, refusal: Refusal, among: Iterable[Proposal]) -> None:
         self.execution.refusals.append(refusal)
         for p in among:
             if p.dir.key == refusal.key:
-                self.record_result(p, ActionResult(Outcome.SKIPPED, f"{refusal.guard}: {refusal.fact}"))
+                self.record_result(p, ActionResult(Outcome.SKIPPED, f"{refusal.why.code}: {refusal.why.fact}"))
 
     def stopped(self, proposals: Iterable[Proposal]) -> None:
         for p in proposals:
@@ -88,7 +88,7 @@ class Lane:
         self.execution.results[action_id(p)] = result
 
 
-def first_refusal(p: Proposal, facts: Facts, guards: Iterable[Guard]) -> Refusal | None:
+def first_refusal(p: Proposal, facts: Facts, guards: Iterable[Guard]) -> Reason | None:
     return next((r for guard in guards if (r := guard(p, facts)) is not None), None)
 
 
@@ -227,7 +227,10 @@ class LogManager:
                 if lane.control.stop():
                     lane.stopped([p])
                     continue
-                facts = self._aged(facts, seen_at)
+                # The facts with their age, rounded up, so that not every directory needs its own copy of them: what was
+                # looked at counts for a while only, however it came to be used later.
+                age_ms = AGE_STEP_MS * math.ceil((self.clock.monotonic() - seen_at) * 1000 / AGE_STEP_MS)
+                facts = facts if facts.age_ms == age_ms else replace(facts, age_ms=age_ms)
                 if lane.passes(p, facts, self.guards):
                     result = remover.run(proposals, number, facts, partial(self._permits, facts))
                     lane.record_result(p, result)
@@ -261,12 +264,6 @@ class LogManager:
                 result = ActionResult(Outcome.FAILED, str(e))
             journal.finish([(action, result.outcome, result.error)])
             lane.record_result(p, result)
-
-    def _aged(self, facts: Facts, seen_at: float) -> Facts:
-        """The facts with their age, rounded up, so that not every directory needs its own copy of them: what was
-        looked at counts for a while only, however it came to be used later."""
-        age_ms = AGE_STEP_MS * math.ceil((self.clock.monotonic() - seen_at) * 1000 / AGE_STEP_MS)
-        return facts if facts.age_ms == age_ms else replace(facts, age_ms=age_ms)
 
     def _permits(self, facts: Facts, p: Proposal) -> bool:
         return first_refusal(p, facts, self.guards) is None

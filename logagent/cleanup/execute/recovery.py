@@ -24,14 +24,14 @@ from functools import partial
 from logagent.base.dir_names import CHECKPOINTS, RECOVERY_POINT, is_unique
 from logagent.base.errors import BrokerHoldsLogDir, JournalError, LogAgentError
 from logagent.base.records import ActionKind, Outcome, PartitionDir, TopicPartition
-from logagent.cleanup.execute.checkpoint_entries import edit_checkpoints, fitting
+from logagent.cleanup.execute.renames import edit_checkpoints, fitting
 from logagent.cleanup.state.journal import CheckpointEntry, Entry, Intent, Journal
 from logagent.disk.calls import DirectCalls, DiskCalls, Stop, StoppableInterlock, refuse_if
 from logagent.disk.log_dir import OpenLogDir
 from logagent.disk.remove import unmark_dirs
 from logagent.disk.scan import MOUNT_POINT_ERROR, scan_log_dir
 from logagent.kafka.files.checkpoint_files import read_checkpoint, remove_leftovers
-from logagent.kafka.files.meta_properties import META_PROPERTIES
+from logagent.kafka.files.properties import META_PROPERTIES
 from logagent.kafka.processes.lock import query_lock
 from logagent.verdict.marks import Contents
 
@@ -248,9 +248,9 @@ def _left_behind(log_dir: OpenLogDir, entries: Sequence[CheckpointEntry]) -> lis
     A different offset belongs to a partition that a broker has created since then.
     """
     with log_dir.acting("read", RECOVERY_POINT):
-        standing = read_checkpoint(log_dir.fd, RECOVERY_POINT) or {}
+        in_file = read_checkpoint(log_dir.fd, RECOVERY_POINT) or {}
     mine = [e for e in entries if e.file == RECOVERY_POINT]
-    return [e for e in mine if standing.get(TopicPartition(e.topic, e.partition)) == e.offset]
+    return [e for e in mine if in_file.get(TopicPartition(e.topic, e.partition)) == e.offset]
 
 
 def _edit(

@@ -2,7 +2,7 @@
 
 Order, for crash safety (each step is idempotent, and `cleanup.execute.recovery` settles what a kill leaves in between):
 
-1. the journal gets every intent, with the checkpoint entries that are about to be removed;
+1. the journal gets every intent (`PlanJournal`), with the checkpoint entries that are about to be removed;
 2. `log-start-offset` and cleaner entries are removed from their checkpoints *before* the rename: a stale log start
 offset above a new incarnation's end would make the broker drop its segments (Kafka writes it afterwards; nobody can
 interrupt it). Where there is no room for that, those without such entries are renamed, and what is removed right after
@@ -13,16 +13,14 @@ broker's lock before and after it;
 5. the recovery-point entries are removed; entries of renames that did not happen (and of restored dirs) are put back;
 6. the journal gets the outcome of each.
 
-The index files that are removed before a directory gets its current name back (`kafka.files.segment_files` says
-which), or to make room for setting it aside on a full disk.
+Index files are removed before a directory gets its current name back (`kafka.files.segment_files` says which), or to
+make room for setting it aside on a full disk. Of a directory that gets its current name back, its own checkpoint
+entries are kept that still fit, and the existing ones go that do not.
 
-`restore --replace` of one partition: the current directory and the restored one are exchanged.
-
-One exchange, so that the partition is current at every moment, whatever is killed and whichever broker starts; then one
-rename from stray name to stray name, so that the restored directory's old name no longer leads to the displaced one. If
-that rename does not happen, its intent stays open in the journal, and `recovery` finishes it.
-
-The journal as one plan writes it: an intent per action before the act, an outcome after it.
+`restore --replace` of one partition exchanges the current directory and the restored one, so that the partition is
+current at every moment, whatever is killed and whichever broker starts; then comes one rename from stray name to stray
+name, so that the restored directory's old name no longer leads to the displaced one. If that rename does not happen,
+its intent stays open in the journal, and `recovery` finishes it.
 """
 
 from __future__ import annotations
@@ -30,30 +28,193 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, RECOVERY_POINT
-from logagent.base.errors import BrokerHoldsLogDir, ItemFailed, KafkaStorageError, LogAgentError
-from logagent.base.records import ActionKind, Outcome
-from logagent.cleanup.execute.checkpoint_entries import (
-    ENTRY_FILES,
-    edit_checkpoints,
-    entries_to_drop,
-    saved_entries,
-    stale_entries,
+from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, RECOVERY_POINT, classify, current_name
+from logagent.base.errors import (
+    BrokerHoldsLogDir,
+    ItemFailed,
+    KafkaStorageError,
+    LogAgentError,
+    NotAsPlanned,
+    UnreadableError,
 )
-from logagent.cleanup.plan.acts import proof_of
+from logagent.base.records import LIVE_KINDS, ActionKind, Identity, Kind, Outcome, PartitionDir, TopicPartition
 from logagent.cleanup.plan.plan import ActionResult, Proposal, action_id
-from logagent.cleanup.plan.proposals import orphan_because
+from logagent.cleanup.plan.proposals import orphan_because, proof_of
 from logagent.cleanup.state.journal import CheckpointEntry, Intent, Journal
 from logagent.disk.calls import Stop
 from logagent.disk.log_dir import CLEAN_SHUTDOWN, OpenLogDir, Place, exchange
-from logagent.kafka.files.meta_properties import same_topic_id
+from logagent.kafka.files.checkpoint_files import read_checkpoint, rewrite_checkpoint
+from logagent.kafka.files.log_extent import read_log_extent
+from logagent.kafka.files.properties import read_topic_id, same_topic_id
 from logagent.kafka.files.segment_files import SegmentsRead, every_index, indexes_to_rebuild, read_segment_files
 from logagent.kafka.processes.lock import Interlock, query_lock
 from logagent.verdict.facts import Facts
+
+# Checkpoints whose entries are removed with a partition.
+ENTRY_FILES = (LOG_START_OFFSET, CLEANER, RECOVERY_POINT)
+
+
+def entries_to_drop(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> dict[str, tuple[CheckpointEntry, ...]]:
+    """By action id, the checkpoint entries that a mark or quarantine in `log_dir` removes.
+
+    A stray that is marked has none: the entries of its partition belong to the current log beside it. The same holds
+    for a future log, and for `orders-01` if `orders-1` exists beside it and stays. Raises UnreadableError,
+    KafkaStorageError or ItemFailed.
+    """
+    wanted = dict(may_have_entries(log_dir, proposals))
+    found: dict[str, tuple[CheckpointEntry, ...]] = {}
+    for file in ENTRY_FILES if wanted else ():
+        with log_dir.acting("read", file):
+            in_file = read_checkpoint(log_dir.fd, file) or {}
+        for tp, offset in in_file.items():
+            p = wanted.get(tp)
+            if p is None or (file == CLEANER and p.dir.kind is Kind.FUTURE):
+                continue
+            entry = CheckpointEntry(file, tp.topic, tp.partition, offset)
+            found[action_id(p)] = (*found.get(action_id(p), ()), entry)
+    return found
+
+
+def may_have_entries(log_dir: OpenLogDir, proposals: Sequence[Proposal]) -> list[tuple[TopicPartition, Proposal]]:
+    """Those for whose partitions the checkpoints of `log_dir` are read. Raises KafkaStorageError or ItemFailed."""
+    proposals = [p for p in proposals if p.action is not ActionKind.REMOVE_LEFTOVERS]
+    going = {p.dir.name for p in proposals}
+    return [
+        (TopicPartition(p.dir.topic, p.dir.partition), p)
+        for p in proposals
+        if p.dir.kind in LIVE_KINDS
+        and p.dir.topic is not None
+        and p.dir.partition is not None
+        and not _stays(log_dir, current_name(p.dir.topic, p.dir.partition), going)
+    ]
+
+
+def _stays(log_dir: OpenLogDir, name: str, going: AbstractSet[str]) -> bool:
+    """Whether the directory `name` exists and is not among those to be removed."""
+    if name in going:
+        return False
+    with log_dir.acting("read", name):
+        try:
+            os.stat(name, dir_fd=log_dir.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        except OSError as e:
+            if e.errno == errno.ENAMETOOLONG:
+                return False
+            raise
+    return True
+
+
+def edit_checkpoints(
+    log_dir: OpenLogDir,
+    interlock: Interlock,
+    *,
+    drop: Sequence[CheckpointEntry],
+    put: Sequence[CheckpointEntry],
+    files: Sequence[str],
+) -> None:
+    """Remove `drop` from, and add `put` (if there is no entry yet) to, the checkpoints `files` of `log_dir`.
+
+    Only while no process holds the log dir. Raises BrokerHoldsLogDir, KafkaStorageError, ItemFailed or UnreadableError.
+    """
+    for file in files:
+        out = {TopicPartition(e.topic, e.partition) for e in drop if e.file == file}
+        back = {TopicPartition(e.topic, e.partition): e.offset for e in put if e.file == file}
+        if out or back:
+            with log_dir.acting("rewrite", file):
+                in_file = read_checkpoint(log_dir.fd, file) or {}
+                back = {tp: offset for tp, offset in back.items() if tp not in in_file}
+                rewrite_checkpoint(log_dir.fd, file, drop=out, put=back, before_act=interlock.before)
+
+
+def fitting(
+    log_dir: OpenLogDir,
+    name: str,
+    identity: Identity,
+    topic_id: str | None,
+    entries: Sequence[CheckpointEntry],
+    *,
+    served: bool,
+) -> tuple[CheckpointEntry, ...]:
+    """Those of `entries` that still belong to the directory `name`; none if it has another topic id by now.
+
+    A log start offset above the log's end is left out: a broker deletes all segments of such a log. `served`: a broker
+    may have written to (or truncated) the log since the entries were read; then an entry that cannot be compared with
+    the log's end is left out too, and at worst deleted records show again. Raises KafkaStorageError or ItemFailed.
+    """
+    if not entries:
+        return ()
+    with log_dir.acting("read", name):
+        fd = log_dir.open_child(name, identity)
+        try:
+            if read_topic_id(fd) != topic_id:
+                return ()
+            log = read_log_extent(fd)
+        except UnreadableError:
+            return ()
+        finally:
+            os.close(fd)
+
+    def fits(e: CheckpointEntry) -> bool:
+        reached = log.reaches(e.offset)
+        return e.file != LOG_START_OFFSET or (not served if reached is None else reached)
+
+    return tuple(e for e in entries if fits(e))
+
+
+def saved_entries(journal: Journal, source: OpenLogDir, d: PartitionDir) -> tuple[CheckpointEntry, ...]:
+    """The entries that the journal recorded as removed from the checkpoints for the stray or marked directory `d`, as
+    far as they fit."""
+    saved = journal.saved_checkpoint_entries(d.name, d.identity)
+    # A deleted or swapped directory fails at its rename.
+    with suppress(NotAsPlanned, ItemFailed):
+        return fitting(source, d.name, d.identity, d.topic_id, saved, served=False)
+    return ()
+
+
+def stale_entries(
+    journal: Journal, home: OpenLogDir, source: OpenLogDir, proposals: Sequence[Proposal]
+) -> list[CheckpointEntry]:
+    """Existing entries in the checkpoints of `home` for partitions that come back there from `source`.
+
+    No directory has those names now, so the entries belong to a deleted incarnation; a log start offset above the end
+    of this one would make the broker delete its segments. If the journal does not know the directory's own entries, an
+    entry that its log reaches may be its own, and stays.
+    """
+    found: list[CheckpointEntry] = []
+    for p in proposals:
+        if p.action is not ActionKind.RESTORE or p.full_topic is None or p.dir.partition is None:
+            continue
+        if classify(p.new_name or "").kind is not Kind.CURRENT:
+            continue
+        partition = TopicPartition(p.full_topic, p.dir.partition)
+        if journal.renamed_to(p.dir.name, p.dir.identity) is None:
+            found += _not_reached(home, source, p.dir, partition)
+        else:
+            files = (LOG_START_OFFSET, CLEANER)
+            found += [CheckpointEntry(file, partition.topic, partition.partition, 0) for file in files]
+    return found
+
+
+def _not_reached(
+    home: OpenLogDir, source: OpenLogDir, d: PartitionDir, partition: TopicPartition
+) -> list[CheckpointEntry]:
+    """The log start offset recorded for `partition`, unless the log of `d` is known to reach it."""
+    with home.acting("read", LOG_START_OFFSET):
+        offset = (read_checkpoint(home.fd, LOG_START_OFFSET) or {}).get(partition)
+    if offset is None:
+        return []
+    entry = CheckpointEntry(LOG_START_OFFSET, partition.topic, partition.partition, offset)
+    with suppress(NotAsPlanned, ItemFailed):  # then nothing is known of its log, and the entry is removed
+        if fitting(source, d.name, d.identity, d.topic_id, (entry,), served=True):
+            return []
+    return [entry]
+
 
 NO_ENTRIES: Mapping[str, tuple[CheckpointEntry, ...]] = {}
 
@@ -336,7 +497,7 @@ class RenameBatch:
         except BrokerHoldsLogDir as e:
             return done, ActionResult(Outcome.YIELDED, str(e))
         except OSError as e:
-            return done, ActionResult(Outcome.FAILED, str(self.log_dir.explain(e, "look at .lock", None)))
+            return done, ActionResult(Outcome.FAILED, str(self.log_dir.explain(e, "read of .lock", None)))
         return done, None
 
     def _fsync(self, proposals: Sequence[Proposal]) -> None:

@@ -12,12 +12,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from logagent.base.claims import Claim
 from logagent.base.dir_names import renamed_at_ms
-from logagent.base.records import LIVE_KINDS, LOADED_KINDS, ActionKind, DirKey, Identity, Kind, PartitionDir, Verdict
-from logagent.base.times import rfc3339
-from logagent.cleanup.plan.acts import proof_of
-from logagent.cleanup.plan.plan import Guard, Plan, Proposal, Refusal, Waiting, first_of_plan, plan_id
-from logagent.cleanup.plan.proposals import by_word_alone
+from logagent.base.records import (
+    LIVE_KINDS,
+    LOADED_KINDS,
+    ActionKind,
+    DirKey,
+    Identity,
+    Kind,
+    PartitionDir,
+    Reason,
+    Verdict,
+)
+from logagent.base.units import human_time
+from logagent.cleanup.plan.plan import Guard, Plan, Proposal, Refusal, Waiting, first_of_plan, plan_id, refused
+from logagent.cleanup.plan.proposals import by_word_alone, proof_of
+from logagent.verdict.clock_doubt import MOST_DRIFT_MS
 from logagent.verdict.facts import Facts, RecentAction, Ruling
 
 Key = tuple[Identity, str | None, int | None]
@@ -112,7 +123,11 @@ def blast_radius(permitted: Sequence[Proposal], facts: Facts, limits: BlastRadiu
     counted = _counted(permitted)
     if not counted:
         return None
-    fact = _over_limit(*_Day(counted, facts).totals, facts, limits) or _leaves_nothing(counted, facts)
+    dirs, size = _Day(counted, facts).totals
+    fact = _over_limit(dirs, size, facts, limits)
+    if fact is not None and dirs != len(permitted):
+        fact += " (what this plan and the last 24 hours take, without what was approved before)"
+    fact = fact or _leaves_nothing(counted, facts)
     if fact is None:
         return None
     hint = f"read the plan; if it is what you want, run it again with --execute --approve {plan_id(permitted)}"
@@ -220,34 +235,34 @@ def assemble(
     With `approve` (a plan id), exactly the actions of that plan are kept and marked approved; what fell due since is
     left out. If they are no longer all there, the plan says so and needs a new approval.
     """
-    refused = list(refusals)
+    stopped = list(refusals)
     permitted: list[Proposal] = []
     for proposal in proposals:
-        refusal = next((r for guard in guards if (r := guard(proposal, facts)) is not None), None)
-        if refusal is None:
+        why = next((r for guard in guards if (r := guard(proposal, facts)) is not None), None)
+        if why is None:
             permitted.append(proposal)
         else:
-            refused.append(refusal)
+            stopped.append(Refusal.of(proposal.dir, why))
     permitted, alone = keep_pairs(permitted, [p for p in proposals if p.makes_room_for is not None])
-    refused += alone
+    stopped += alone
     permitted = _with_their_restores(permitted)
     if approve is not None:
         found = approved_subset(permitted, approve)
         if found is None:
             stop = _not_that_plan(permitted, approve)
-            refused.append(stop)
-            return _plan(permitted, facts, refused, waiting, stop)
+            stopped.append(stop)
+            return _plan(permitted, facts, stopped, waiting, stop)
         permitted = [replace(p, approved=True) for p in found]
     tripped = blast_radius(permitted, facts, limits) or _on_word_alone(permitted, facts)
     if tripped is not None:
-        refused.append(tripped)
-    return _plan(permitted, facts, refused, waiting, tripped)
+        stopped.append(tripped)
+    return _plan(permitted, facts, stopped, waiting, tripped)
 
 
 def _plan(
     actions: Sequence[Proposal],
     facts: Facts,
-    refused: Sequence[Refusal],
+    refusals: Sequence[Refusal],
     waiting: Sequence[Waiting],
     needs_approval: Refusal | None,
 ) -> Plan:
@@ -255,12 +270,42 @@ def _plan(
     proofs = {p.key: proof for p in actions if (proof := proof_of(p, facts))}
     stop = needs_approval
     rulings = {p.key: r for p in actions if (r := facts.ruling_to_act(p.dir)) is not None}
-    return Plan(id_, facts.now_ms, tuple(actions), tuple(refused), tuple(waiting), stop, facts.strays, proofs, rulings)
+    named = [each.key for some in (actions, refusals, waiting) for each in some]
+    return Plan(
+        id_,
+        facts.now_ms,
+        tuple(actions),
+        tuple(refusals),
+        tuple(waiting),
+        stop,
+        facts.strays,
+        proofs,
+        rulings,
+        facts.booted_ms,
+        {key: r.verdict for key in named if (r := facts.verdict_of(key)) is not None},
+    )
 
 
-def as_planned(plan: Plan, p: Proposal, facts: Facts) -> Refusal | None:
-    """The guard before all others at the act: the verdict is the one that the plan rests on. Any other one is a reason
-    to stop: an operator has read, or approved, the plan with the first. Not known twice is not different."""
+def as_planned(plan: Plan, p: Proposal, facts: Facts) -> Reason | None:
+    """The guard before all others at the act: clock and verdict are those that the plan rests on. Any other verdict is
+    a reason to stop: an operator has read, or approved, the plan with the first. Not known twice is not different."""
+    return _clock_was_set(plan, facts) or _other_verdict(plan, p, facts)
+
+
+def _clock_was_set(plan: Plan, facts: Facts) -> Reason | None:
+    """Ages were counted by the plan's clock, but how old a witness is counts now: set back, a clock makes stale
+    assignments look fresh. And the journal would date what is set aside or marked by it: from a clock that is set right
+    later, retention would be over at once. A plan that was made in doubt says so, and is made again, too."""
+    drift = facts.booted_ms - plan.booted_ms
+    if abs(drift) <= MOST_DRIFT_MS:
+        return None
+    fact = (
+        f"the wall clock was set by {drift // 60_000} minutes since the plan was made, at {human_time(plan.made_at_ms)}"
+    )
+    return refused("clock", fact, "run it again: the new plan says whether ages can be trusted", Claim.CLOCK)
+
+
+def _other_verdict(plan: Plan, p: Proposal, facts: Facts) -> Reason | None:
     before, now = plan.rulings.get(p.key), facts.ruling_to_act(p.dir)
     if before is None or (now is not None and (now.verdict, now.reason) == (before.verdict, before.reason)):
         return None
@@ -270,9 +315,9 @@ def as_planned(plan: Plan, p: Proposal, facts: Facts) -> Refusal | None:
     def said(ruling: Ruling) -> str:
         return ruling.verdict.value + (f" ({ruling.reason})" if ruling.reason is not None else "")
 
-    fact = f"its verdict is {said(now) if now is not None else 'unknown'} as of {rfc3339(facts.now_ms)}"
-    fact += f"; when the plan was made, at {rfc3339(plan.made_at_ms)}, it was {said(before)}"
-    return Refusal.of(p.dir, "assigned", fact, "run it again: the new plan rests on what is known now")
+    fact = f"its verdict is {said(now) if now is not None else 'unknown'} as of {human_time(facts.now_ms)}"
+    fact += f"; when the plan was made, at {human_time(plan.made_at_ms)}, it was {said(before)}"
+    return refused("assigned", fact, "run it again: the new plan rests on what is known now")
 
 
 def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -> tuple[list[Proposal], list[Refusal]]:
@@ -287,15 +332,15 @@ def keep_pairs(permitted: Sequence[Proposal], making_room: Sequence[Proposal]) -
             partner[p.dir.key] = p.makes_room_for
             partner[p.makes_room_for] = p.dir.key
     kept: list[Proposal] = []
-    refused: list[Refusal] = []
+    alone: list[Refusal] = []
     for p in permitted:
         other = partner.get(p.dir.key)
         if other is None or other in there:
             kept.append(p)
             continue
         fact = f"it goes together with {'/'.join(other)}, which was refused"
-        refused.append(Refusal.of(p.dir, "policy", fact, "see that refusal"))
-    return kept, refused
+        alone.append(Refusal.of(p.dir, refused("policy", fact, "see that refusal")))
+    return kept, alone
 
 
 def _with_their_restores(permitted: Sequence[Proposal]) -> list[Proposal]:
@@ -318,11 +363,11 @@ def approved_subset(permitted: Sequence[Proposal], approve: str) -> list[Proposa
 
 
 def _not_that_plan(permitted: Sequence[Proposal], approve: str) -> Refusal:
-    hint = f"look at the new plan {plan_id(permitted)} and approve that one"
+    hint = f"read the new plan {plan_id(permitted)} and approve that one"
     if not permitted:
         hint = "nothing is left that can be done: there is no new plan to approve"
     fact = (
-        f"there is no plan {approve}: there never was one, or it can no longer be carried out because a directory in it"
-        " is gone, has changed or is refused now"
+        f"no plan {approve} can be made now: the id is wrong, or a directory of that plan is gone, has changed or is"
+        " refused"
     )
     return Refusal.of_plan(fact, hint, permitted)

@@ -1,10 +1,6 @@
 """A plan: what would be done, what was refused and by which guard, what waits and until when. An immutable value.
 
 A dry run prints the plan, `--execute` carries out exactly the same plan. `assemble` makes it.
-
-`reclaims` says of a plan when the bytes of each directory can be freed, and what prevents it until then. It is
-published with each snapshot, so that the fleet's page shows what the hosts themselves would do. The host decides again
-when somebody acts on it.
 """
 
 from __future__ import annotations
@@ -12,11 +8,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self, get_args
+from typing import Final, Literal, Self, get_args
 
 from logagent.base.claims import Claim, Proof
-from logagent.base.records import ActionKind, DirKey, Kind, Outcome, PartitionDir
-from logagent.base.times import LAST_MS
+from logagent.base.records import ActionKind, DirKey, Kind, Outcome, PartitionDir, Reason, Verdict
 from logagent.verdict.facts import Facts, Ruling, StrayRuling
 
 PlanGuard = Literal[
@@ -32,11 +27,14 @@ PlanGuard = Literal[
     "version",
     "policy",
     "changeable",
+    "clock",
 ]
 """The guards that refuse an action of a plan, or a whole plan (`logagent.plan/1`)."""
 GUARD_NAMES: tuple[PlanGuard, ...] = get_args(PlanGuard)
 # Items that `first_of_plan` joins again when one of them goes: 20,000 actions are 40 blocks.
 _BLOCK = 512
+NO_DIRECTORY: Final = DirKey("", "")
+"""The key of a refusal of the whole plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,63 +98,43 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`guard` found `fact`; `hint` is what the operator can do, with `command` as a line for a shell if there is one.
-    `name` is empty if the whole plan is refused. `claim`: what it lacks to be done, if that is one (`base.claims`)."""
+    """An action that is not done: `why.code` is the guard. With `NO_DIRECTORY` the whole plan is refused."""
 
-    log_dir: str
-    name: str
-    guard: PlanGuard
-    fact: str
-    hint: str
+    why: Reason
+    key: DirKey = NO_DIRECTORY
     bytes: int = 0
-    command: str | None = None
     allocated: int = 0
-    claim: Claim | None = None
 
     @classmethod
-    def of(
-        cls,
-        d: PartitionDir,
-        guard: PlanGuard,
-        fact: str,
-        hint: str,
-        command: str | None = None,
-        claim: Claim | None = None,
-    ) -> Self:
-        return cls(d.log_dir, d.name, guard, fact, hint, d.bytes, command, d.allocated, claim)
+    def of(cls, d: PartitionDir, why: Reason) -> Self:
+        return cls(why, d.key, d.bytes, d.allocated)
 
     @classmethod
     def of_plan(cls, fact: str, hint: str, proposals: Iterable[Proposal]) -> Self:
         """Of a whole plan that has to be approved first."""
         dirs = [p.dir for p in proposals]
         size, allocated = sum(d.bytes for d in dirs), sum(d.allocated for d in dirs)
-        return cls("", "", "blast-radius", fact, hint, size, allocated=allocated)
+        return cls(refused("blast-radius", fact, hint), bytes=size, allocated=allocated)
 
-    @property
-    def key(self) -> DirKey:
-        return DirKey(self.log_dir, self.name)
+
+def refused(guard: PlanGuard, fact: str, hint: str, claim: Claim | None = None) -> Reason:
+    """What `guard` says, with the claim that is lacking, if that is one (`base.claims`)."""
+    return Reason(fact, hint, guard, claim=claim)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An action that is not due yet, or not possible in this window. `rule`: the setting, guard or verdict that it
-    waits for, in one word; `reason`: the same for a person. `until_ms`: until when, if known. `bytes` and `allocated`
-    are those of the directory. `claim`: what it lacks to be done now, if that is one."""
+    """An action that is not due yet, or not possible in this window. `why.code`: the setting, guard or verdict that it
+    waits for, in one word; `why.until_ms`: the date, if there is one."""
 
-    log_dir: str
-    name: str
+    why: Reason
     action: ActionKind
-    rule: str
-    reason: str
-    until_ms: int | None
+    dir: PartitionDir
     sightings: int = 0
-    bytes: int = 0
-    allocated: int = 0
-    claim: Claim | None = None
 
     @property
     def key(self) -> DirKey:
-        return DirKey(self.log_dir, self.name)
+        return self.dir.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +161,8 @@ class Execution:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Actions are in the order of execution. `strays`: the rulings on strays that the plan is based on; `proofs`: what
-    each action rests on; `rulings`: the verdict on each directory, where an action needs one."""
+    each action rests on; `rulings`: the verdict on each directory, where an action needs one. `verdicts`: the
+    ones that are printed, on all that the plan names. `booted_ms`: as in the facts that it was made on."""
 
     plan_id: str
     made_at_ms: int
@@ -194,13 +173,15 @@ class Plan:
     strays: Mapping[DirKey, StrayRuling] = field(default_factory=dict, compare=False)
     proofs: Mapping[DirKey, Proof] = field(default_factory=dict, compare=False)
     rulings: Mapping[DirKey, Ruling] = field(default_factory=dict, compare=False)
+    booted_ms: int = field(default=0, compare=False)
+    verdicts: Mapping[DirKey, Verdict] = field(default_factory=dict, compare=False)
 
     @property
     def allocated(self) -> int:
         return sum(p.dir.allocated for p in self.actions)
 
 
-Guard = Callable[[Proposal, Facts], Refusal | None]
+Guard = Callable[[Proposal, Facts], Reason | None]
 
 
 def action_id(proposal: Proposal) -> str:
@@ -258,70 +239,20 @@ def _id_of(digest: hashlib._Hash) -> str:
 def _identifying(p: Proposal) -> bytes:
     d = p.dir
     parts = [p.action.value, d.log_dir, d.name, str(d.device), str(d.inode), d.topic_id or ""]
-    parts += [str(d.restored_by)] if d.restored_by is not None else []
+    parts += [str(d.brought_back.action)] if d.brought_back is not None else []
     parts += ["then removed"] if p.then_removed else []
     parts += ["double"] if p.duplicate else []
     parts += p.leftovers
     return "\0".join(parts).encode("utf-8", "surrogateescape")
 
 
-Window = Literal["now", "restart", "approval", "later"]
-_LONGEST_DETAIL = 600
-_OPENS: dict[str, Window] = {
-    "window": "restart",
-    "in-use": "restart",
-    "policy": "approval",
-    "assigned": "approval",
-    "blast-radius": "approval",
-}
-"""What lifts a guard's refusal: the broker's next restart, or a person's approval. The other guards refuse until
-something is fixed."""
+NextStep = Proposal | Refusal | Waiting
 
 
-@dataclass(frozen=True, slots=True)
-class Reclaim:
-    """`window`: when the next step (set aside, mark, remove) is possible: `now`, at the broker's next `restart`, with a
-    person's `approval`, `later` (at `due_at_ms`); None if something has to be fixed first. `obstacle`: the guard or
-    rule that prevents it, if any, in one word; `detail`: in a sentence, where one word does not say it. `covered`:
-    `StrayRuling.covered`."""
-
-    window: Window | None
-    due_at_ms: int | None = None
-    obstacle: str | None = None
-    covered: Literal["yes", "no", "unknown"] | None = None
-    detail: str | None = None
-
-    def row(self) -> dict[str, object]:
-        """In the form of `logagent.snapshot/2`."""
-        due = None if self.due_at_ms is None else min(self.due_at_ms, LAST_MS)  # any delay can be configured
-        # A sentence may quote a path of 4,096 bytes.
-        detail = None if self.detail is None else self.detail[:_LONGEST_DETAIL]
-        said: dict[str, object] = {"window": self.window, "due_at": due, "covered": self.covered}
-        return said | {"obstacle": self.obstacle, "obstacle_detail": detail}
-
-
-def next_steps(plan: Plan) -> dict[DirKey, Proposal | Refusal | Waiting]:
-    """What the plan says of each directory that it names: what is done, why that is refused, or what it waits for."""
-    found: dict[DirKey, Proposal | Refusal | Waiting] = {w.key: w for w in plan.waiting}
-    found |= {r.key: r for r in plan.refusals if r.name}
-    return found | {p.key: p for p in plan.actions}
-
-
-def reclaims(plan: Plan) -> dict[DirKey, Reclaim]:
-    """By (log dir, name), for every directory that `plan` names."""
-    found: dict[DirKey, Reclaim] = {}
-    for key, step in next_steps(plan).items():
-        ruling = plan.strays.get(key)
-        covered = ruling.covered if ruling is not None else None
-        match step:
-            case Waiting():
-                window: Window | None = "later" if step.until_ms is not None else _OPENS.get(step.rule)
-                detail = step.reason if step.reason != step.rule else None
-                found[key] = Reclaim(window, step.until_ms, step.rule, detail=detail)
-            case Refusal():
-                found[key] = Reclaim(_OPENS.get(step.guard), None, step.guard, covered)
-            case Proposal():
-                stop = plan.needs_approval if not step.approved else None
-                window, guard = ("now", None) if stop is None else ("approval", stop.guard)
-                found[key] = Reclaim(window, step.due_at_ms, guard, covered)
-    return found
+def next_steps(
+    actions: Iterable[Proposal], refusals: Iterable[Refusal], waiting: Iterable[Waiting]
+) -> dict[DirKey, NextStep]:
+    """By directory: what is done, why that is refused, or what it waits for."""
+    steps: dict[DirKey, NextStep] = {w.key: w for w in waiting}
+    steps |= {r.key: r for r in refusals if r.key.name}
+    return steps | {p.key: p for p in actions}

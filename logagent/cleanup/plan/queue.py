@@ -22,13 +22,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from logagent.base.reason import Reason
-from logagent.base.records import DirKey, Health, Kind, PartitionDir
-from logagent.base.times import DAY_MS
+from logagent.base.records import DirKey, Health, Kind, PartitionDir, Reason
+from logagent.base.units import DAY_MS
 from logagent.verdict.clock_doubt import ClockDoubt, ClockJump, corrected
 from logagent.verdict.facts import LogDirFacts
-from logagent.verdict.marks import Contents, Mark
-from logagent.verdict.sightings import Sighting
+from logagent.verdict.marks import Contents, Mark, Sighting
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def removal_has_started(d: PartitionDir, intents: RemovalIntents) -> bool:
 
 
 _COPY_WHAT_IS_LEFT = (
-    "it cannot be made whole again: copy what is left of it elsewhere before its removal goes on, if that may be the"
+    "it cannot be made whole again: copy what is left of it elsewhere before its removal continues, if that may be the"
     " only copy"
 )
 
@@ -75,8 +73,8 @@ def why_not_whole(d: PartitionDir, intents: RemovalIntents, mark: Mark | None) -
     if mark is not None and mark.had_bit and mark.had is not None and mark.had.are_all_in(d):
         return None
     return Reason(
-        "it has the mark that its removal has started (the set-user-ID bit), and this journal knows of no removal: some"
-        " of its files may be gone (or chmod -R ug+s set that bit: which of the two, nobody can tell)",
+        "its set-user-ID bit says that its removal has started, but this journal knows of none: either files of it are"
+        " gone, or somebody ran chmod -R ug+s",
         "copy it elsewhere before anything removes it, and read its records from that copy (kafka-dump-log.sh)",
     )
 
@@ -117,10 +115,15 @@ class QueueEntry:
     broker_delay_ms: int = 0
 
     def goes_at_ms(self, where: LogDirFacts | None) -> int:
-        """When it is removed. Beside a running broker, by that: its own delay after it was marked, or after a start,
-        which queues everything that is marked anew (`LogManager.loadLog`)."""
+        """When it is removed, beside a running broker by that."""
+        by_broker_ms = self.by_broker_ms(where)
+        return by_broker_ms if by_broker_ms is not None else self.due_at_ms
+
+    def by_broker_ms(self, where: LogDirFacts | None) -> int | None:
+        """When a running broker removes it: its own delay after it was marked, or after a start, which queues
+        everything that is marked anew (`LogManager.loadLog`). None if none runs there."""
         if where is None or where.health is Health.OFFLINE or not where.holder.state.is_broker:
-            return self.due_at_ms
+            return None
         return max(self.marked_at_ms, where.holder.start_time_ms or 0) + self.broker_delay_ms
 
 

@@ -12,12 +12,10 @@ import click
 
 from logagent.base.config.settings import parse_size
 from logagent.base.console.options import Call, common, includes_internal, or_dry_run, reads_assignments
-from logagent.base.console.render import dump, human_bytes, human_ms, show_line, table
-from logagent.base.console.streams import said_on_stderr
+from logagent.base.console.render import dump, human_bytes, human_ms, said_on_stderr, show_line, table
 from logagent.base.errors import Exit, UsageError
 from logagent.base.records import DirKey, Health
-from logagent.base.sizes import Space
-from logagent.base.times import rfc3339_or_none
+from logagent.base.units import Space, counted, rfc3339_or_none
 from logagent.cleanup.plan.plan import Execution
 from logagent.cleanup.rescue.plan_rescue import (
     carry_out_rescue,
@@ -25,12 +23,21 @@ from logagent.cleanup.rescue.plan_rescue import (
     free_room,
     plan_rescue,
 )
-from logagent.cleanup.rescue.rules import BrokersPart, Rescue, RetentionAdvice
-from logagent.cleanup.run_plan import closing, plan_document, say_how_it_ends, set_status, show_refusals, show_waiting
+from logagent.cleanup.rescue.rules import EARLY, BrokersPart, Rescue, RetentionAdvice
+from logagent.cleanup.run_plan import (
+    by_directory,
+    closing,
+    plan_document,
+    say_how_it_ends,
+    set_status,
+    show_refusals,
+    show_waiting,
+)
 from logagent.cleanup.session.of_command import (
     NETWORK_SECONDS,
     Progress,
     Stopper,
+    needs_log_dirs,
     note_health,
     read_assignments,
     say_where_they_end,
@@ -38,9 +45,8 @@ from logagent.cleanup.session.of_command import (
     take_inventory,
 )
 from logagent.cleanup.session.session import Session
-from logagent.disk.wrong_user import needs_log_dirs
-from logagent.kafka.retention.topic_retention import LOCAL_RETENTION
-from logagent.verdict.facts import Facts
+from logagent.kafka.retention.settings import LOCAL_RETENTION
+from logagent.verdict.facts import Facts, unread_words
 
 if TYPE_CHECKING:
     from logagent.cleanup.commands.documents import PlanDoc, RescueDoc, RescueRoom, RetentionDoc
@@ -94,7 +100,7 @@ def rescue_document(rescue: Rescue, room_after: Room, missing: int) -> RescueDoc
             {"log_dir": o.log_dir, "pid": o.pid, "program": o.program, "bytes": o.bytes, "is_holder": o.is_holder}
             for o in rescue.open_removed
         ],
-        "unread_processes": rescue.unread_processes,
+        "unread_processes": rescue.unread_processes or 0,  # none read: each refusal says so
         "retention": _advice(rescue.by_broker.retention),
         "local_retention": _advice(rescue.by_broker.local_retention),
         "expired": [
@@ -146,16 +152,15 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
         ]  # fmt: skip
         columns = [("process", "right"), ("program", "path"), ("log dir", "path"), ("frees", "right"), ("cost", "text")]
         table("Removed files that a process keeps open (by hand)", columns, rows, color=call.color)
-    if rescue.unread_processes:
-        what = "1 process" if rescue.unread_processes == 1 else f"{rescue.unread_processes} processes"
+    if unread := unread_words(rescue.unread_processes):
         # Here root has become the user of the state dir. What root may not read, nobody here can show.
-        more = ": logagent scan --json as root counts those (open_removed)" if os.geteuid() != 0 else ""
-        call.say(f"{what} of other users cannot be read, nor what removed files they keep open{more}")
+        more = "; logagent scan --json as root counts those (open_removed)" if os.geteuid() != 0 else ""
+        call.say(f"{unread}: removed files that they keep open are not listed{more}")
     if document["actions"]:
         rows = [
             [a.get("step", ""), f"{a['log_dir']}/{a['name']}", human_bytes(a.get("gives_back", 0)),
              "early" if a.get("shortens") else "due", *([a["outcome"] or ""] if executed else [])]
-            for a in document["actions"]
+            for a in by_directory(document["actions"])
             if call.verbose or a["action"] != "drop-checkpoint-entry"
         ]  # fmt: skip
         columns = [("step", "left"), ("directory", "dir"), ("frees", "right"), ("when", "left")]
@@ -171,8 +176,25 @@ def show_rescue(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool
     show_waiting(call, rescue.plan)
     _show_by_broker(call, rescue.by_broker)
     _show_kept(call, rescue)
-    show_refusals(call, document)
-    _say_sum(call, document, rescue, executed=executed)
+    early = [r for r in document["refusals"] if r["fact"].startswith(EARLY) and not call.verbose]
+    show_refusals(call, [r for r in document["refusals"] if r not in early])
+    for room in document["rescue"]["room_after"] if executed else document["rescue"]["room"]:
+        call.say(f"{room['log_dir']}: {human_bytes(room['free'])} and {room['inodes_free']} inodes free")
+    if rescue.came is not None and rescue.came_less:
+        expected, came = human_bytes(rescue.expected), human_bytes(rescue.came.bytes)
+        call.say(f"{expected} were removed, but only {came} more are free: {'; '.join(_why_less(rescue))}")
+    if rescue.missing:
+        call.say(f"{human_bytes(rescue.need or 0)} needed, {human_bytes(rescue.missing)} missing")
+    if not_kafkas := rescue.not_kafkas:
+        largest = f"{not_kafkas[0].log_dir}/{not_kafkas[0].name} {human_bytes(not_kafkas[0].bytes)}"
+        call.say(f"most of what is in the log dirs is not Kafka's, and not for logagent to remove: {largest}")
+    if early:
+        what = counted(len(early), "directory")
+        size = human_bytes(sum(r["allocated"] for r in early))
+        call.say(f"{what}, {size}, would go early: {early[0]['hint']}")
+    if rescue.more and rescue.need is not None:
+        call.say(f"{human_bytes(rescue.more)} more can be freed, if needed")
+    say_how_it_ends(call, rescue.plan, document)
 
 
 def _show_files(call: Call, document: PlanDoc) -> None:
@@ -187,11 +209,12 @@ def _show_removed_by_hand(call: Call, rescue: Rescue) -> None:
     if not rescue.removed_by_hand:
         return
     rows = [
-        [r.file.descriptor, r.program or "", os.path.join(r.log_dir, r.file.path), human_bytes(r.file.bytes)]
+        [os.path.dirname(path), os.path.basename(path), r.file.descriptor, human_bytes(r.file.bytes), r.program or ""]
         for r in rescue.removed_by_hand
+        if (path := os.path.join(r.log_dir, r.file.path))
     ]
     title = "Removed by hand: copy /proc/PID/fd/N before anything restarts"
-    columns = [("copy", "path"), ("program", "path"), ("it was", "path"), ("size", "right")]
+    columns = [("directory", "dir"), ("it was", "path"), ("copy", "left"), ("size", "right?"), ("program", "left?")]
     table(title, columns, rows, color=call.color)
     processes = sorted({r.file.pid for r in rescue.removed_by_hand})
     what = f"process {processes[0]} ends" if len(processes) == 1 else "these processes end"
@@ -269,21 +292,8 @@ def _show_kept(call: Call, rescue: Rescue) -> None:
     columns = [("directory", "dir"), ("size", "right"), ("because", "text"), ("detail", "text")]
     table(title, columns, rows, color=call.color)
     for reason, number in count.most_common():
-        what = "1 entry" if number == 1 else f"{number} entries"
+        what = counted(number, "entry")
         call.say(f"not offered: {what}, {human_bytes(size[reason])}: {reason}")
-
-
-def _say_sum(call: Call, document: PlanDoc, rescue: Rescue, *, executed: bool) -> None:
-    for room in document["rescue"]["room_after"] if executed else document["rescue"]["room"]:
-        call.say(f"{room['log_dir']}: {human_bytes(room['free'])} and {room['inodes_free']} inodes free")
-    if rescue.came is not None and rescue.came_less:
-        expected, came = human_bytes(rescue.expected), human_bytes(rescue.came.bytes)
-        call.say(f"{expected} were removed, but only {came} more are free: {'; '.join(_why_less(rescue))}")
-    if rescue.missing:
-        call.say(f"{human_bytes(rescue.need or 0)} needed, {human_bytes(rescue.missing)} missing")
-    if rescue.more and rescue.need is not None:
-        call.say(f"{human_bytes(rescue.more)} more can be freed, if needed")
-    say_how_it_ends(call, rescue.plan, document)
 
 
 def _why_less(rescue: Rescue) -> list[str]:
@@ -372,7 +382,16 @@ def _refuse_several_file_systems(session: Session, need: str | None) -> None:
 def _report(call: Call, session: Session, facts: Facts, offered: Rescue, execution: Execution | None) -> None:
     plan = offered.plan
     note_health(call, facts)
-    _say_where_a_stop_helps(call, facts, offered)
+    # A running broker gives a full log dir up at its next checkpoint of high watermarks, within 5 s by default, and
+    # takes it back only at a start. Nothing acts on an offline log dir; while the broker is stopped it is not offline.
+    advice = "stop the broker, run logagent rescue, start the broker again"
+    if offered.removed_by_hand:
+        advice = "copy what was removed by hand to another disk, then run logagent rescue again"
+    elif any(f.open_files_unreadable is not None for f in facts.log_dirs.values()):
+        advice = f"run logagent rescue as root, which shows what was removed by hand; if that is nothing, {advice}"
+    for path, free in offered.free.items():
+        if facts.log_dirs[path].health is Health.OFFLINE and free.bytes < _FULL_BYTES:
+            call.say(f"hint: {path} is full ({human_bytes(free.bytes)} free): {advice}")
     executed = execution is not None and plan.needs_approval is None
     document = plan_document(
         session,
@@ -392,16 +411,3 @@ def _report(call: Call, session: Session, facts: Facts, offered: Rescue, executi
             dump(document)
         else:
             show_rescue(call, document, offered, executed=executed)
-
-
-def _say_where_a_stop_helps(call: Call, facts: Facts, offered: Rescue) -> None:
-    """A running broker gives a full log dir up at its next checkpoint of high watermarks, within 5 s by default, and
-    takes it back only at a start. Nothing acts on an offline log dir; while the broker is stopped it is not offline."""
-    advice = "stop the broker, run logagent rescue, start the broker again"
-    if offered.removed_by_hand:
-        advice = "copy what was removed by hand to another disk, then run logagent rescue again"
-    elif any(f.open_files_unreadable is not None for f in facts.log_dirs.values()):
-        advice = f"run logagent rescue as root, which shows what was removed by hand; if that is nothing, {advice}"
-    for path, free in offered.free.items():
-        if facts.log_dirs[path].health is Health.OFFLINE and free.bytes < _FULL_BYTES:
-            call.say(f"hint: {path} is full ({human_bytes(free.bytes)} free): {advice}")

@@ -22,7 +22,7 @@ from typing import TypeVar
 from logagent.base.claims import Claim
 from logagent.base.dir_names import LOG_START_OFFSET, REMOTE_LOG_METADATA, REPLICATION, classify, leftovers
 from logagent.base.errors import LogAgentError
-from logagent.base.linux.mounts import kind_of
+from logagent.base.linux.kernel import kind_of
 from logagent.base.records import (
     LIVE_KINDS,
     DirKey,
@@ -35,12 +35,13 @@ from logagent.base.records import (
     TopicPartition,
     Verdict,
 )
-from logagent.base.sizes import NOTHING, Space
+from logagent.base.units import NOTHING, Space
 from logagent.cleanup.execute.log_manager import TRUNCATES_HELD_SINCE, LogManager
-from logagent.cleanup.plan.due import RETRY, DuePart
-from logagent.cleanup.plan.plan import Execution, Flags, Plan, Proposal, Refusal, Waiting, action_id, plan_id
+from logagent.cleanup.plan.plan import Execution, Flags, Plan, Proposal, Refusal, Waiting, action_id, plan_id, refused
+from logagent.cleanup.plan.planner import RETRY, DuePart
 from logagent.cleanup.rescue.rules import (
     BOOKS_BYTES,
+    EARLY,
     LARGEST_TOPICS,
     BrokersPart,
     CameBack,
@@ -68,16 +69,22 @@ from logagent.cleanup.session.session import Session, new_uuid
 from logagent.disk.calls import Stop
 from logagent.disk.log_dir import BROKER_FILES, OpenLogDir
 from logagent.disk.unlink import gives_back
-from logagent.kafka.files.checkpoint_files import TEMP_PREFIX
-from logagent.kafka.files.meta_properties import META_PROPERTIES
+from logagent.kafka.files.checkpoint_files import TEMP_PREFIX, Entries
+from logagent.kafka.files.properties import META_PROPERTIES, broker_listeners
 from logagent.kafka.files.segment_files import read_log_files
 from logagent.kafka.processes.broker_process import inspect_process
-from logagent.kafka.retention.reasons import Offsets, bytes_due, settings_of
-from logagent.kafka.retention.settings import CLEANUP_POLICY, REMOTE_STORAGE
-from logagent.kafka.retention.topic_retention import LOCAL_RETENTION, RETENTION, TopicConfigs
-from logagent.verdict.duplicates import Duplicates, duplicates, pairs
+from logagent.kafka.retention.reasons import bytes_due, offsets_of, settings_of
+from logagent.kafka.retention.settings import (
+    CLEANUP_POLICY,
+    LOCAL_RETENTION,
+    REMOTE_STORAGE,
+    RETENTION,
+    TopicConfigs,
+    kafka_configs,
+)
+from logagent.verdict.copies import Duplicates, duplicates, moves_of, pairs
 from logagent.verdict.evidence.stray_questions import read_as_loaded
-from logagent.verdict.facts import Facts
+from logagent.verdict.facts import Facts, unread_processes
 
 T = TypeVar("T")
 # With what `kafka-storage.sh format` writes.
@@ -107,12 +114,10 @@ def plan_rescue(
         chosen = of_that_id
     refusals = list(found.refusals)
     if only_due and (need is None or given_back(chosen) < need):
-        hint = "logagent rescue shows the plan; --execute --approve PLAN_ID carries out exactly that plan"
-        refusals += [
-            Refusal.of(o.proposal.dir, "policy", f"it would be removed early ({o.shortens})", hint)
-            for o in found.offers
-            if o.shortens is not None and (need is None or o.helps)
-        ]
+        early = [o for o in found.offers if o.shortens is not None and (need is None or o.helps)]
+        # Not the id of a plan that was not shown: it is read first, and approved then.
+        hint = "without --execute, the same command shows them as a plan, with the id that approves it"
+        refusals += [Refusal.of(o.proposal.dir, refused("policy", f"{EARLY} ({o.shortens})", hint)) for o in early]
     plan = session.plan(
         [o.proposal for o in chosen],
         found.waiting,
@@ -150,7 +155,7 @@ def _possible(session: Session, facts: Facts, flags: Flags, leave_out: Collectio
     # A directory of which only leftovers go is kept all the same.
     whole_dirs = [o for o in offers if o.step is not Step.LEFTOVERS]
     concerned = {x.key for some in (whole_dirs, waiting, only_copies) for x in some}
-    refusals = [r for r in whole.refusals if r.name]
+    refusals = [r for r in whole.refusals if r.key.name]
     return _Possible(in_order(o for o in offers if o.key in passed), refusals, waiting, concerned, decided)
 
 
@@ -171,7 +176,7 @@ def _rescue(
         need,
         kept(here, plain_files(session), facts, found.concerned, found.duplicates, idle),
         _open_removed(facts, spared),
-        max((where.unread_processes for where in facts.log_dirs.values()), default=0),
+        unread_processes(facts.log_dirs),
         brokers_part(session, facts, {o.key for o in found.offers}, missing),
         {path: room for path, room in free_room(session).items() if path not in spared},
         by_hand,
@@ -205,9 +210,9 @@ def _offers(session: Session, facts: Facts, flags: Flags) -> tuple[list[Offer], 
     found += [(Step.ORPHAN, p, f"cleanup.min_age, cleanup.stray_retention{why}") for p in away]
     # When it goes is what every command shows, whatever is shortened here. The proposal's own date stays the one
     # without waits: by it, what came after a plan was approved is told from what is in that plan.
-    goes = {w.key: w.until_ms for w in now.waiting}
+    planner = planner.after(now)
     room = room_given_back(session, facts, [p.dir for _, p, _ in found])
-    offers = [Offer(step, p, _bytes(room, p.dir), wait, goes.get(p.key, p.due_at_ms)) for step, p, wait in found]
+    offers = [Offer(step, p, _bytes(room, p.dir), wait, planner.says(p.dir).goes_at_ms) for step, p, wait in found]
     return offers, [*whole.marked.waiting, *whole.orphans.waiting]
 
 
@@ -216,14 +221,11 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
     rulings = rule_on_strays(session, [o.proposal.dir for o in offers if o.step is Step.ORPHAN], facts.now_ms)
     kept_back = [o for o in offers if o.key in rulings and not rulings[o.key].may_go]
 
-    def hint(asked: str | None) -> str:
-        hint = "it stays, as it may be the only copy; logagent cleanup sets it aside when it is due"
-        return hint if asked is None else f"{hint}; its leader could not be asked: {asked}"
-
     def refusal(o: Offer) -> Refusal:
-        found = rulings[o.key]
-        lacks = Claim.COVERED if found.covered is not None else None
-        return Refusal.of(o.proposal.dir, "assigned", found.detail, hint(found.hint), claim=lacks)
+        why, covered = rulings[o.key].why, rulings[o.key].covered
+        hint = "it stays, as it may be the only copy; logagent cleanup sets it aside when it is due"
+        hint += f"; its leader could not be asked: {why.hint}" if why.hint else ""
+        return Refusal.of(o.proposal.dir, refused("assigned", why.fact, hint, Claim.COVERED if covered else None))
 
     return [o for o in offers if o not in kept_back], [refusal(o) for o in kept_back]
 
@@ -231,7 +233,7 @@ def _without_only_copies(session: Session, facts: Facts, offers: list[Offer]) ->
 def _due_first(now: DuePart, whole: DuePart, past: Step, within: Step, setting: str) -> list[_Found]:
     """What is due, and the rest, with the wait that removing it now would shorten: the setting's, or the one after a
     failed removal."""
-    waits = {w.key: "the wait after a failed removal" if w.rule == RETRY else setting for w in now.waiting}
+    waits = {w.key: "the wait after a failed removal" if w.why.code == RETRY else setting for w in now.waiting}
     rest = [(p, waits[p.key]) for p in whole.due if p.key in waits]
     return [*((past, p, None) for p in now.due), *((within, p, wait) for p, wait in rest)]
 
@@ -343,9 +345,9 @@ def leftover_files(session: Session, facts: Facts) -> list[tuple[PartitionDir, t
         names = leftovers(os.listdir(fd))
         size = 0
         for name in names:
-            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
-                size += found.st_blocks * 512
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+                size += status.st_blocks * 512
         return names, size
 
     free = {p for p, where in facts.log_dirs.items() if where.holder.state is HolderState.FREE and not where.quarantine}
@@ -371,14 +373,17 @@ def brokers_part(session: Session, facts: Facts, planned: Container[DirKey], nee
     ordered = [topic for topic in ordered if not configs.keeps_all(topic)]
     left_out = [(topic, sizes[topic], why) for topic in ordered if (why := configs.why_no_setting(topic)) is not None]
     largest = [topic for topic in ordered if configs.setting_of(topic) is not None][:LARGEST_TOPICS]
+    # Retention does not go on in what is being moved, while the cleaner is on (`explain` says so, too).
+    moving = {move.source.key for move in moves_of(session.dirs) if move.source is not None}
     wanted = [d for d in current if d.topic in largest]
     logs = inspect_each(session, wanted, lambda fd, d: read_log_files(fd).segments)
     opened, layers = session.log_dirs.opened(), session.assignments.layers
     tiers = replace(layers, file={**(layers.file or {}), REMOTE_STORAGE: "true"})
-    checkpoints = {
-        path: [opened[path].checkpoint(name) for name in (LOG_START_OFFSET, REPLICATION)]
-        for path in {d.log_dir for d in wanted}.intersection(opened)
-    }
+    checkpoints: dict[str, tuple[list[Entries], int | None]] = {}
+    for path in {d.log_dir for d in wanted}.intersection(opened):
+        as_of_ms = opened[path].written_ms(REPLICATION) if facts.log_dirs[path].holder.state.is_broker else None
+        read = [opened[path].checkpoint(name) or {} for name in (LOG_START_OFFSET, REPLICATION)]
+        checkpoints[path] = read, as_of_ms
 
     def freed(topic: str, own: Mapping[str, str]) -> int:
         # Where the policy is not known, it may free nothing, and that is said.
@@ -387,13 +392,14 @@ def brokers_part(session: Session, facts: Facts, planned: Container[DirKey], nee
         settings = settings_of(of.with_own({topic}, {**known, **own}), topic)
         size = 0
         for d in wanted:
-            if d.topic == topic and d.key in logs:
+            if d.topic == topic and d.key in logs and not (d.key in moving and settings.cleaner.text == "true"):
                 where = TopicPartition(topic, d.partition or 0)
-                offsets = Offsets(*(entries.get(where) for entries in checkpoints.get(d.log_dir, ())))
+                offsets = offsets_of(where, *checkpoints.get(d.log_dir, ((), None)))
                 size += bytes_due(logs[d.key], settings, offsets, facts.now_ms)
         return size
 
     advice, expired = advise(freed, largest, sizes, need, configs)
+    advice = [replace(a, command=to_set(session, a.topic, {a.setting: str(a.retention_ms)})) for a in advice]
     return BrokersPart(
         [a for a in advice if a.setting == RETENTION],
         [a for a in advice if a.setting == LOCAL_RETENTION],
@@ -401,6 +407,17 @@ def brokers_part(session: Session, facts: Facts, planned: Container[DirKey], nee
         compacted[:LARGEST_TOPICS],
         left_out[:LARGEST_TOPICS],
     )
+
+
+def to_set(session: Session, topic: str, own: Mapping[str, str]) -> str:
+    """The `kafka-configs.sh` command line that gives a topic these settings for good, for a shell on this host."""
+    words = (f"{key}=[{text}]" if "," in text else f"{key}={text}" for key, text in own.items())
+    server, kafka = session.target.server.props, session.settings.kafka
+    listeners = broker_listeners(server) if session.target.config is not None else ()
+    own_address = next((f"{e.host}:{e.port}" for e in listeners if e.protocol == "PLAINTEXT" or kafka.client), None)
+    client = ("--command-config", kafka.client) if kafka.client is not None else ()
+    servers = kafka.bootstrap_servers or own_address
+    return kafka_configs(topic, "--alter", "--add-config", ",".join(words), *client, servers=servers)
 
 
 def _with_signs(configs: TopicConfigs, dirs: Iterable[PartitionDir]) -> TopicConfigs:
@@ -415,7 +432,7 @@ def plain_files(session: Session) -> list[tuple[DirKey, int]]:
     """The files in the log dirs that are acted on and that Kafka did not write, with their bytes on disk."""
 
     def read(log_dir: OpenLogDir) -> list[tuple[DirKey, int]]:
-        with log_dir.acting("look"), os.scandir(log_dir.fd) as entries:
+        with log_dir.acting("read"), os.scandir(log_dir.fd) as entries:
             files: list[tuple[DirKey, int]] = []
             for e in entries:
                 # Also what Kafka and we write before it gets its name.
@@ -459,7 +476,7 @@ def file_systems(session: Session) -> list[tuple[list[str], int]]:
 
 def _is_unused(log_dir: OpenLogDir) -> bool:
     """No `meta.properties`, and nothing that is named like what a broker makes: there is nothing to free."""
-    with log_dir.acting("look"), os.scandir(log_dir.fd) as entries:
+    with log_dir.acting("read"), os.scandir(log_dir.fd) as entries:
         return not any(e.name == META_PROPERTIES or classify(e.name).kind is not Kind.INVALID for e in entries)
 
 
@@ -515,8 +532,7 @@ def _with_who_keeps_it(session: Session, rescue: Rescue) -> Rescue:
     reason: it was not free then either."""
     session.take_inventory()
     facts = session.facts()
-    unread = max((where.unread_processes for where in facts.log_dirs.values()), default=0)
-    now = _open_removed(facts, session.spared)
+    now, unread = _open_removed(facts, session.spared), unread_processes(facts.log_dirs)
     acted_on = {p.dir.device for p in rescue.plan.actions}
     before = {identity for o in rescue.open_removed for identity in o.files}
     new = {i: size for o in now for i, size in o.files.items() if i not in before and i.device in acted_on}
@@ -530,8 +546,8 @@ def _joined(rescue: Rescue, found: Rescue) -> Rescue:
     if stop is not None:
         hint = "logagent rescue without --need shows all that can be freed;"
         hint += " --execute --approve PLAN_ID carries that plan out"
-        refused = (Refusal.of(p.dir, "blast-radius", stop.fact, hint) for p in actions)
-        refusals = (*(r for r in refusals if r != stop), *refused)
+        each = (Refusal.of(p.dir, refused("blast-radius", stop.why.fact, hint)) for p in actions)
+        refusals = (*(r for r in refusals if r != stop), *each)
         actions, offers, more = (), {}, found.more + found.gives_back
     plan = replace(
         rescue.plan,

@@ -31,18 +31,16 @@ from enum import StrEnum
 from logagent.base import dir_names
 from logagent.base.dir_names import NEVER_DELETED, classify, is_internal, is_valid_topic
 from logagent.base.records import ActionKind, DirKey, Health, Identity, Kind, PartitionDir, RemovedFile, Verdict
-from logagent.base.sizes import Space
+from logagent.base.units import Space, counted
 from logagent.cleanup.plan.plan import Flags, Plan, PlanGuard, Proposal, Refusal, first_of_plan
 from logagent.cleanup.plan.proposals import NewUuid, rename_away
-from logagent.kafka.retention.topic_retention import (
+from logagent.kafka.retention.settings import (
     RETENTION,
     UNKNOWN_CONFIGS,
     TopicConfigs,
-    kafka_configs,
 )
-from logagent.verdict.duplicates import Duplicate, Duplicates
+from logagent.verdict.copies import Duplicate, Duplicates, needs_cover
 from logagent.verdict.facts import Facts
-from logagent.verdict.strays import needs_cover
 
 _ROOM = frozenset({Kind.STRAY, Kind.DELETE, Kind.CACHE})
 # Their hints are to stop the broker, or whatever uses the log dir.
@@ -71,7 +69,13 @@ def _is_room(log_dir: str, file: RemovedFile, facts: Facts) -> bool:
 
 def without_a_stop(refusal: Refusal) -> Refusal:
     """`refusal` with a hint that does not lead to a loss, while anything is at risk."""
-    return replace(refusal, hint=_COPY_FIRST) if refusal.guard in _WANT_A_STOP else refusal
+    if refusal.why.code not in _WANT_A_STOP:
+        return refusal
+    return replace(refusal, why=replace(refusal.why, hint=_COPY_FIRST))
+
+
+# How the fact of a refusal begins where only an approval is missing.
+EARLY = "it would be removed early"
 
 
 class Step(StrEnum):
@@ -174,7 +178,7 @@ def with_approval(plan: Plan, offers: Mapping[DirKey, Offer], approve: str | Non
     if approve is not None or not early or plan.needs_approval is not None:
         return plan
     waits = ", ".join(dict.fromkeys(o.shortens for o in early if o.shortens is not None))
-    fact = f"{len(early)} of {len(plan.actions)} directories would be removed early ({waits})"
+    fact = f"{len(early)} of {counted(len(plan.actions), 'directory')} would be removed early ({waits})"
     hint = f"read the plan; if it is what you want, run it again with --execute --approve {plan.plan_id}"
     if len(early) < len(plan.actions):
         hint += "; --execute alone removes only what is due"
@@ -230,7 +234,7 @@ def kept(
         if d.kind not in (Kind.STRAY, Kind.DELETE) and d.key not in known
     ]
     found += [Kept(d.log_dir, d.name, _FREES_NOTHING, d.allocated) for d in idle]
-    found += [Kept(*key, "a file that is not Kafka's: not for logagent to remove", size) for key, size in files]
+    found += [Kept(*key, _NOT_KAFKAS, size) for key, size in files]
     return sorted(found, key=lambda k: (-k.bytes, k.log_dir, k.name))
 
 
@@ -240,6 +244,7 @@ def _why_unknown(d: PartitionDir, facts: Facts) -> str | None:
 
 
 _FREES_NOTHING = "removing it frees nothing now: the broker keeps its files open, or they have other hard links"
+_NOT_KAFKAS = "a file that is not Kafka's: not for logagent to remove"
 _NO_PARTITION = {
     Kind.INVALID: "not a partition directory: not for logagent to remove",
     Kind.CACHE: "the broker's cache of remote indexes",
@@ -282,7 +287,8 @@ class RetentionAdvice:
     would free: what is past the present retention does not count. `retention_ms`: the one to set; `now_ms`: the present
     one (below 0: unlimited), and where that is unknown (None) it may be lower already, and then nothing is freed.
     `policy`: its `cleanup.policy`; where that is unknown (None) it may free nothing. `setting`: which retention; of a
-    tiered topic (LOCAL_RETENTION) only what was copied already is freed."""
+    tiered topic (LOCAL_RETENTION) only what was copied already is freed. `command`: the `kafka-configs.sh` line that
+    sets it, for a shell."""
 
     topic: str
     bytes: int
@@ -291,11 +297,7 @@ class RetentionAdvice:
     policy: str | None = None
     now_ms: int | None = None
     setting: str = RETENTION
-
-    @property
-    def command(self) -> str:
-        """The `kafka-configs.sh` command line that sets it, for a shell."""
-        return kafka_configs(self.topic, "--alter", "--add-config", f"{self.setting}={self.retention_ms}")
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,10 +442,10 @@ class RemovedByHand:
 @dataclass(frozen=True, slots=True)
 class Rescue:
     """`plan`: what would be done now; `offers`: which step each of its actions is. `more`: what could be freed beyond
-    the need. `unread_processes`: how many `open_removed` lacks. `free`: by log dir. `removed_by_hand`: what is lost
-    when a process ends; while there is any, no stop or restart is advised. `came`: what the file system got back, once
-    the plan was carried out, `expected`: the blocks of what was removed, and `kept_open`: of what was removed meanwhile
-    where it acted, what processes keep open."""
+    the need. `unread_processes`: how many `open_removed` lacks; None: all. `free`: by log dir. `removed_by_hand`: what
+    is lost when a process ends; while there is any, no stop or restart is advised. `came`: what the file system got
+    back, once the plan was carried out, `expected`: the blocks of what was removed, and `kept_open`: of what was
+    removed meanwhile where it acted, what processes keep open."""
 
     plan: Plan
     offers: dict[DirKey, Offer]
@@ -451,7 +453,7 @@ class Rescue:
     need: int | None
     kept: list[Kept]
     open_removed: list[OpenRemoved]
-    unread_processes: int
+    unread_processes: int | None
     by_broker: BrokersPart
     free: dict[str, Space]
     removed_by_hand: list[RemovedByHand]
@@ -467,6 +469,15 @@ class Rescue:
     def missing(self) -> int:
         """What of the need the plan leaves, or left when it was carried out."""
         return max(0, (self.need or 0) - (self.gives_back if self.came is None else self.came.bytes))
+
+    @property
+    def not_kafkas(self) -> list[Kept]:
+        """Files and directories that no broker made, the largest first, if they are most of what is in the log dirs."""
+        others = [k for k in self.kept if k.reason in (_NOT_KAFKAS, _NO_PARTITION[Kind.INVALID])]
+        size, of_others = sum(k.bytes for k in self.kept), sum(k.bytes for k in others)
+        plan = self.plan
+        size += sum(r.allocated for r in plan.refusals if r.key.name) + sum(p.dir.allocated for p in plan.actions)
+        return others if 2 * of_others > size + sum(w.dir.allocated for w in plan.waiting) else []
 
     @property
     def came_less(self) -> int:

@@ -17,15 +17,13 @@ from dataclasses import replace as replaced
 from logagent.base import dir_names
 from logagent.base.claims import Claim
 from logagent.base.dir_names import renamed_at_ms
-from logagent.base.reason import Reason
-from logagent.base.records import LIVE_KINDS, ActionKind, DirKey, Kind, PartitionDir
-from logagent.cleanup.plan.plan import Flags, Proposal, Refusal
+from logagent.base.records import LIVE_KINDS, ActionKind, DirKey, Kind, PartitionDir, Reason
+from logagent.cleanup.plan.plan import Flags, Proposal, Refusal, refused
 from logagent.cleanup.plan.proposals import NewUuid, rename_away
 from logagent.cleanup.plan.queue import RemovalIntents, full_topic, why_not_whole
 from logagent.kafka.extents import EpochEnd, LogExtent
 from logagent.kafka.image import AssignmentImage, PartitionAssignment
-from logagent.kafka.retention.topic_retention import FirstCheck
-from logagent.verdict.covered import covers, past_retention, why_not_covered
+from logagent.verdict.copies import covers, past_retention, why_not_covered
 from logagent.verdict.facts import Facts
 from logagent.verdict.marks import Mark
 
@@ -50,35 +48,38 @@ def home_of(d: PartitionDir, mark: Mark | None, facts: Facts) -> str | None:
     return beside[0] if len(beside) == 1 else None
 
 
-def _cannot_restore(d: PartitionDir, name: str | None, mark: Mark | None, intents: RemovalIntents) -> Refusal | None:
+def _cannot_restore(
+    d: PartitionDir, name: str | None, mark: Mark | None, intents: RemovalIntents, removed: str | None
+) -> Reason | None:
     if d.kind not in (Kind.STRAY, Kind.DELETE) or d.partition is None:
-        return Refusal.of(d, "policy", f"it is a {d.kind.value} dir", "only -stray and -delete dirs can be restored")
+        fact = removed or f"it is a {d.kind.value} dir"
+        return refused("policy", fact, "only -stray and -delete dirs can be restored")
     not_whole = why_not_whole(d, intents, mark)
     if not_whole is not None:
-        return Refusal.of(d, "journal", not_whole.fact, not_whole.hint, claim=Claim.WHOLE)
+        return refused("journal", not_whole.fact, not_whole.hint, claim=Claim.WHOLE)
     if d.segments == 0:
-        return Refusal.of(d, "policy", "it has no segments left", "there is nothing to restore")
+        return refused("policy", "it has no segments left", "there is nothing to restore")
     if name is None:
         fact = f"its name was truncated and the journal does not know the full topic ({d.topic}…)"
-        return Refusal.of(d, "policy", fact, "name the topic with --topic-name")
+        return refused("policy", fact, "name the topic with --topic-name")
     if d.topic is None or not name.startswith(d.topic):
-        return Refusal.of(d, "policy", f"topic {name} does not begin with {d.topic}", "check --topic-name")
+        return refused("policy", f"topic {name} does not begin with {d.topic}", "check --topic-name")
     return None
 
 
-def _incomplete(d: PartitionDir, copy: CopyRead | None) -> Refusal | None:
+def _incomplete(d: PartitionDir, copy: CopyRead | None) -> Reason | None:
     if d.error is not None or copy is None:
         fact = f"it cannot be trusted: {d.error or 'it cannot be read'}"
-        return Refusal.of(d, "inside", fact, "inspect it; logagent will not touch it")
+        return refused("inside", fact, "inspect it; logagent will not touch it")
     if copy.without_log:
         fact = f"{copy.without_log[0]} is there, and its .log is not: its removal had started"
-        return Refusal.of(d, "journal", fact, _COPY_IT)
+        return refused("journal", fact, _COPY_IT)
     if copy.deleted and not _starts_at_first_segment(copy):
         fact = (
             f"a broker was about to unlink {copy.deleted[0]}, and the log start offset is not known to be above that:"
             " its removal had started, or retention had deleted that segment"
         )
-        return Refusal.of(d, "journal", fact, _COPY_IT)
+        return refused("journal", fact, _COPY_IT)
     return None
 
 
@@ -90,15 +91,15 @@ def _starts_at_first_segment(copy: CopyRead) -> bool:
     return copy.log.log_start is not None and known >= copy.log.log_start
 
 
-def _unknown_place(d: PartitionDir, home: str | None, facts: Facts) -> Refusal | None:
+def _unknown_place(d: PartitionDir, home: str | None, facts: Facts) -> Reason | None:
     """Refuses if it is not known where it goes back to, or if its partition may be current in a log dir that is offline
-    or was not looked at."""
+    or was not inspected."""
     if home is None:
         fact = "it is not known which log dir it was quarantined from"
-        return Refusal.of(d, "journal", fact, "move it back by hand while the broker is stopped")
+        return refused("journal", fact, "move it back by hand while the broker is stopped")
     hidden = facts.not_seen()
     if hidden is not None:
-        return Refusal.of(d, "online", f"{hidden.fact}: the partition may be current there", hidden.hint)
+        return refused("online", f"{hidden.fact}: the partition may be current there", hidden.hint)
     return None
 
 
@@ -120,7 +121,7 @@ class CopyRead:
 
     `rebuild_some`, `rebuild_all`: bytes that the broker reads to rebuild the indexes that need it, or all of them.
     `without_log`: index files whose `.log` is missing. `deleted`: files below the first segment that a broker was about
-    to unlink. `log_start_back`: the log start offset that is restored with it (0: none); then `standing` is the log of
+    to unlink. `log_start_back`: the log start offset that is restored with it (0: none); then `in_place` is the log of
     the current directory of its name. `first_check`: what retention deletes of it as soon as a broker has loaded it.
     `segments`: base offset and bytes of each, in order.
     """
@@ -131,8 +132,8 @@ class CopyRead:
     without_log: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     log_start_back: int = 0
-    standing: LogExtent | None = None
-    first_check: FirstCheck | None = None
+    in_place: LogExtent | None = None
+    first_check: Reason | None = None
     segments: tuple[tuple[int, int], ...] = ()
 
 
@@ -155,7 +156,7 @@ class Owner:
     zookeeper: bool = False
     settings_as_of: Mapping[str, str] = field(default_factory=dict)
 
-    def refuses(self, back: Back, options: RestoreOptions) -> Refusal | None:
+    def refuses(self, back: Back, options: RestoreOptions) -> Reason | None:
         """Why it cannot be restored as a partition of that topic; None if it can."""
         return (
             self._other_incarnation(back)
@@ -165,24 +166,24 @@ class Owner:
             or self._gone_at_leader(back, options)
         )
 
-    def says(self, back: Back) -> str:
-        """A remark for the operator on a restore that is not refused: empty, or text to append to a reason."""
-        return self._owner_unsure(back) + self.settings_as_of.get(back.topic, "")
+    def says(self, back: Back) -> list[str]:
+        """Remarks for the operator on a restore that is not refused, each a sentence."""
+        return [self._owner_unsure(back), self.settings_as_of.get(back.topic, "")]
 
     def _owner_unsure(self, back: Back) -> str:
         if self.image is None:
-            return "; there are no assignments, so its owner is unknown"
+            return "There are no assignments, so its owner is unknown."
         if self._assigned(back) is not None:
             return ""
         if not self.image.complete and back.topic not in self.image.by_name:
-            return "; its topic is not in the assignments, which may be incomplete"
-        return "; it is not assigned to this broker, which sets it aside again at its start (since 3.7)"
+            return "Its topic is not in the assignments, which may be incomplete."
+        return "It is not assigned to this broker, which sets it aside again at its start (since 3.7)."
 
-    def expires(self, back: Back) -> FirstCheck | None:
+    def expires(self, back: Back) -> Reason | None:
         """What retention deletes, or may delete, of it once it is restored; None if nothing."""
         return back.copy.first_check if self._would_be_loaded(back) else None
 
-    def _other_incarnation(self, back: Back) -> Refusal | None:
+    def _other_incarnation(self, back: Back) -> Reason | None:
         d, topic, there = back.dir, back.topic, back.there
         mine = d.topic_id or "no topic id"
         living = self.image.by_name.get(topic) if self.image is not None else None
@@ -193,20 +194,20 @@ class Owner:
             else:
                 fact += f" the assignments do not list topic {topic}"
             hint = "provide assignments that list the topic (logagent assignments show)"
-            return Refusal.of(d, "assigned", fact, hint)
+            return refused("assigned", fact, hint)
         if self.image is None:
             return None
         if living is not None and living.topic_id != d.topic_id:
             fact = f"topic {topic} now exists with {living.topic_id or 'no topic id'}; this directory has {mine}"
             hint = "it belongs to another incarnation of that topic; copy its records by other means"
-            return Refusal.of(d, "assigned", fact, hint)
+            return refused("assigned", fact, hint)
         lives_as = self.image.by_id.get(d.topic_id) if d.topic_id is not None else None
         if lives_as is not None and lives_as.name != topic:
             fact = f"its topic id is that of topic {lives_as.name}"
-            return Refusal.of(d, "assigned", fact, "check its name (--topic-name)")
+            return refused("assigned", fact, "check its name (--topic-name)")
         return None
 
-    def _would_be_deleted(self, back: Back, options: RestoreOptions) -> Refusal | None:
+    def _would_be_deleted(self, back: Back, options: RestoreOptions) -> Reason | None:
         if not self.deletes_unassigned or options.broker_will_delete or self._assigned(back) is not None:
             return None
         assigned = "it is not assigned to this broker" if self.image is not None else "no assignments say whose it is"
@@ -218,9 +219,9 @@ class Owner:
         if self.version_doubt is not None:
             fact += f" ({self.version_doubt.fact})"
             hint = f"{self.version_doubt.hint}; or copy the directory and add --broker-will-delete"
-        return Refusal.of(back.dir, "assigned", fact, hint)
+        return refused("assigned", fact, hint)
 
-    def _would_be_truncated(self, back: Back, options: RestoreOptions) -> Refusal | None:
+    def _would_be_truncated(self, back: Back, options: RestoreOptions) -> Reason | None:
         partition, log = self._assigned(back), back.copy.log
         if partition is None or options.leader_will_truncate:
             return None
@@ -239,15 +240,15 @@ class Owner:
             "add --leader-will-truncate if you can lose what the leader does not have; otherwise stop the "
             "other replicas first"
         )
-        return Refusal.of(back.dir, "assigned", fact, hint)
+        return refused("assigned", fact, hint)
 
-    def _would_expire(self, back: Back, options: RestoreOptions) -> Refusal | None:
+    def _would_expire(self, back: Back, options: RestoreOptions) -> Reason | None:
         check = self.expires(back)
         if check is None or options.retention_will_delete:
             return None
-        return Refusal.of(back.dir, "policy", check.fact, check.hint, check.command)
+        return replaced(check, code="policy")
 
-    def _gone_at_leader(self, back: Back, options: RestoreOptions) -> Refusal | None:
+    def _gone_at_leader(self, back: Back, options: RestoreOptions) -> Reason | None:
         """A follower deletes the segments below its leader's log start, and begins anew if it ends below it."""
         copy, answer = back.copy, self.leaders.get(back.dir.key)
         if answer is None or answer.log_start is None or options.retention_will_delete:
@@ -262,7 +263,7 @@ class Owner:
         hint = (
             "copy the directory elsewhere, or stop the other replicas first; if it may go, add --retention-will-delete"
         )
-        return Refusal.of(back.dir, "policy", f"{fact} {what}", hint)
+        return refused("policy", f"{fact} {what}", hint)
 
     def _would_be_loaded(self, back: Back) -> bool:
         """Whether the broker may keep it under its name. In KRaft mode not what is known not to be assigned to it: that
@@ -284,13 +285,15 @@ Slot = tuple[Kind, str | None, int | None]
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The directories `chosen` to be restored, the inventory (`dirs`), and what is known of them: by the journal
-    (`marks`, `removal_intents`) and on disk (`copies`, without those that cannot be read)."""
+    (`marks`, `removal_intents`; `removed`: what it says of the removal of what was set aside of the same partition) and
+    on disk (`copies`, without those that cannot be read)."""
 
     chosen: Sequence[PartitionDir]
     dirs: Sequence[PartitionDir]
     marks: Mapping[DirKey, Mark] = field(default_factory=dict)
     copies: Mapping[DirKey, CopyRead] = field(default_factory=dict)
     removal_intents: RemovalIntents = field(default_factory=dict)
+    removed: Mapping[DirKey, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +341,8 @@ def restorations(
     occupied = _Occupied.of(wanted.dirs)
     for d in wanted.chosen:
         back = _way_back(d, wanted, occupied, facts, options.topic)
-        if isinstance(back, Refusal):
-            refusals.append(back)
+        if isinstance(back, Reason):
+            refusals.append(Refusal.of(d, back))
             continue
         refusal = (
             _collision(back, occupied, replace=options.replace)
@@ -348,7 +351,7 @@ def restorations(
             or _emptied(back, facts.quarantine_dirs.get(back.home), options)
         )
         if refusal is not None:
-            refusals.append(refusal)
+            refusals.append(Refusal.of(d, refusal))
             continue
         occupied.taken.add(back.slot)
         restore = _restore(back, owner)
@@ -358,12 +361,12 @@ def restorations(
 
 def _way_back(
     d: PartitionDir, wanted: Wanted, occupied: _Occupied, facts: Facts, given_topic: str | None
-) -> Back | Refusal:
+) -> Back | Reason:
     """Where `d` goes back to, or why it cannot be restored under any name."""
     mark, copy = wanted.marks.get(d.key), wanted.copies.get(d.key)
     topic, home = full_topic(d, mark) or given_topic, home_of(d, mark, facts)
     refusal = (
-        _cannot_restore(d, topic, mark, wanted.removal_intents)
+        _cannot_restore(d, topic, mark, wanted.removal_intents, wanted.removed.get(d.key))
         or _incomplete(d, copy)
         or _unknown_place(d, home, facts)
     )
@@ -380,13 +383,14 @@ def _restore(back: Back, owner: Owner) -> Proposal:
     d, copy = back.dir, back.copy
     rebuild_all = back.mark is None or not back.mark.intact or d.kind is Kind.DELETE
     read = copy.rebuild_all if rebuild_all else copy.rebuild_some
-    cost = f"the broker reads {read} bytes at its next start, to rebuild its indexes"
+    cost = f"At its next start the broker reads {read} bytes to rebuild the indexes."
     check = owner.expires(back)
-    expires = f"; {check.fact}" if check is not None else ""
+    expires = f"{check.fact[:1].upper()}{check.fact[1:]}." if check is not None else ""
+    says = ["Requested.", *owner.says(back), cost, _start_unknown(d, back.mark), expires]
     return Proposal(
         ActionKind.RESTORE,
         d,
-        f"requested{owner.says(back)}; {cost}{_start_unknown(d, back.mark)}{expires}",
+        " ".join(filter(None, says)),
         new_name=back.target,
         new_dir=back.home if back.home != d.log_dir else None,
         full_topic=back.topic,
@@ -399,8 +403,8 @@ def _start_unknown(d: PartitionDir, mark: Mark | None) -> str:
     if mark is not None or renamed_at_ms(d.uuid) is None:
         return ""
     return (
-        "; this journal does not know it, nor its log start offset: records deleted before it may come back "
-        "(kafka-delete-records.sh deletes them again)"
+        "This journal does not know it, nor its log start offset: records deleted before it may come back"
+        " (kafka-delete-records.sh deletes them again)."
     )
 
 
@@ -425,13 +429,13 @@ def _swap(back: Back, restore: Proposal, facts: Facts, options: RestoreOptions, 
     return [*steps, replaced(away, makes_room_for=coming, through=coming), restore]
 
 
-def _emptied(back: Back, quarantine: str | None, options: RestoreOptions) -> Refusal | None:
+def _emptied(back: Back, quarantine: str | None, options: RestoreOptions) -> Reason | None:
     """Refuses to displace an only copy (`--even-last-copy`) if the broker would empty it at its next start: a broker
     empties a stray that ends below the log start offset checkpointed for its name (`LogManager.loadLog`)."""
     there, start = back.there, back.copy.log_start_back
     if there is None or quarantine is not None or not options.even_last_copy or start == 0:
         return None
-    log = back.copy.standing
+    log = back.copy.in_place
     if log is not None and not log.emptied_by(start):
         return None
     end = "unknown" if log is None or log.log_end is None else f"at {log.log_end}"
@@ -443,7 +447,7 @@ def _emptied(back: Back, quarantine: str | None, options: RestoreOptions) -> Ref
         "set cleanup.quarantine_dirs to a directory outside log.dirs on the same file system, or leave "
         "--even-last-copy out where another replica has its records"
     )
-    return Refusal.of(back.dir, "assigned", fact, hint)
+    return refused("assigned", fact, hint)
 
 
 def _previous_name(mark: Mark | None) -> str | None:
@@ -453,7 +457,7 @@ def _previous_name(mark: Mark | None) -> str | None:
     return mark.old_name if dir_names.classify(mark.old_name).kind in LIVE_KINDS else None
 
 
-def _conflicts_with_future(back: Back, all_dirs: Sequence[PartitionDir]) -> Refusal | None:
+def _conflicts_with_future(back: Back, all_dirs: Sequence[PartitionDir]) -> Reason | None:
     """Refuses a current log beside a future one. A future log is truncated to follow the current one, but without a
     current log it may have the most records (unless we set that current log aside and nothing took its place since). No
     broker starts with both in one log dir."""
@@ -472,10 +476,10 @@ def _conflicts_with_future(back: Back, all_dirs: Sequence[PartitionDir]) -> Refu
         hint = "start the broker, which promotes it, or remove it first (logagent delete --future)"
     else:
         return None
-    return Refusal.of(back.dir, "policy", fact, hint)
+    return refused("policy", fact, hint)
 
 
-def _collision(back: Back, occupied: _Occupied, *, replace: bool) -> Refusal | None:
+def _collision(back: Back, occupied: _Occupied, *, replace: bool) -> Reason | None:
     """Why it cannot get the name `target` in the log dir `home`; None if it can."""
     d, there = back.dir, back.there
     elsewhere = None
@@ -497,4 +501,4 @@ def _collision(back: Back, occupied: _Occupied, *, replace: bool) -> Refusal | N
         hint = "add --replace to set that directory aside"
     else:
         return None
-    return Refusal.of(d, "policy", fact, hint)
+    return refused("policy", fact, hint)

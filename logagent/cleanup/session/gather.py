@@ -16,27 +16,30 @@ from logagent.base.claims import Witness
 from logagent.base.errors import ConfigError
 from logagent.base.kafka_version import LastRun, which_version
 from logagent.base.records import DirKey, HolderState, Kind, PartitionDir, Verdict
-from logagent.base.times import DAY_MS
+from logagent.base.units import DAY_MS, HOUR_MS
 from logagent.cleanup.plan.assemble import RecentDirs, dirs_of_a_day, on_disk
 from logagent.cleanup.plan.plan import Proposal
 from logagent.cleanup.plan.proposals import needs_ruling
 from logagent.cleanup.plan.queue import Recalled
-from logagent.cleanup.session.open_host import OpenHost
-from logagent.cleanup.session.opened_log_dirs import forgotten_log_dir, remember_log_dirs
-from logagent.cleanup.session.recall import by_todays_clock, marks, proven_absent
+from logagent.cleanup.session.open_host import OpenHost, forgotten_log_dir, remember_log_dirs
+from logagent.cleanup.session.recall import marks, proven_absent, todays_sightings
 from logagent.disk.calls import Stop
 from logagent.disk.log_dir import OpenLogDir
+from logagent.kafka.admin.responses import BrokerSays
+from logagent.kafka.commitment import remember as lineage_of
 from logagent.kafka.identity import BrokerPlace, directory_ids
 from logagent.kafka.image import BrokerRegistration
-from logagent.kafka.lineage import remember as lineage_of
 from logagent.kafka.retention.settings import Layers
+from logagent.verdict.brokers import mark_serving, registered_by
 from logagent.verdict.clock_doubt import reaching_back
+from logagent.verdict.copies import needs_cover
 from logagent.verdict.evidence.assignment_sources import Assignments
-from logagent.verdict.evidence.brokers_to_ask import brokers_to_ask
-from logagent.verdict.evidence.copy_reads import CYCLE_BYTES, CopyReads
+from logagent.verdict.evidence.brokers_to_ask import HeldUp, RunningBroker, brokers_to_ask
 from logagent.verdict.evidence.judge import absent_ids, gather_versions, identify, judge
-from logagent.verdict.evidence.stray_questions import StrayQuestions, rule_on_duplicates
+from logagent.verdict.evidence.stray_questions import CYCLE_BYTES, CopyReads, StrayQuestions, rule_on_duplicates
 from logagent.verdict.evidence.version_seen import (
+    is_noted,
+    note_config,
     read_brokers_seen,
     read_version_seen,
     write_brokers_seen,
@@ -45,8 +48,6 @@ from logagent.verdict.evidence.version_seen import (
 )
 from logagent.verdict.facts import Facts, LogDirFacts, SeenHolder, StrayRuling
 from logagent.verdict.rules import Host
-from logagent.verdict.serving import mark_serving, registered_by
-from logagent.verdict.strays import needs_cover
 
 
 def gather(
@@ -59,8 +60,9 @@ def gather(
     own broker may be asked if it serves; to show what is on the disk, it need not. Raises JournalError.
     """
     now = host.clock.now_ms()
+    booted_ms = now - int(host.clock.boottime() * 1000)
     jumps = host.clock_watch.jumps()
-    sightings = host.recall().sightings if dirs is None else by_todays_clock(host.journal.sightings(), jumps)
+    sightings = host.recall().sightings if dirs is None else todays_sightings(host.journal, host.dirs, jumps)
     looked = host.log_dirs.log_dir_facts("now" if dirs is None else "held")
     # From here on all sources of assignments are of this host's own cluster.
     assignments, node, inventory = host.assignments, node_of(host), host.dirs
@@ -88,6 +90,7 @@ def gather(
         versions=versions,
         serving=serving,
         max_age_ms=node.max_age_ms,
+        booted_ms=booted_ms,
     )
     if dirs is not None:
         going = [
@@ -185,16 +188,23 @@ def remember(host: OpenHost, facts: Facts) -> None:
     if state_dir is None:
         return
     _remember_lineage(host, state_dir)
+    if any(f.holder.state.is_broker for f in facts.log_dirs.values()):
+        note_config(state_dir, host.target.config, *facts.process())
     if facts.forgotten is None:
         remember_log_dirs(host.log_dirs, state_dir, facts.log_dirs)
     running, before = versions.running, versions.last_run
-    if running is None or running == before.version or cluster.memory_id is None or cluster.node_id is None:
+    if running is None or cluster.memory_id is None or cluster.node_id is None:
+        return
+    if running == before.version:
+        if facts.now_ms - (before.seen_ms or 0) >= HOUR_MS:
+            seen = cluster.memory_id, cluster.node_id, running, facts.now_ms
+            write_version_seen(state_dir, *seen, again=True)
         return
     # A newer version only once it serves: a start that fails says nothing about the next one.
     serving = {f.holder.pid for f in facts.log_dirs.values() if f.holder.state is HolderState.HELD}
     older = before.version is not None and running < before.version
     if older or before == LastRun(file=before.file) or versions.pid in serving:
-        write_version_seen(state_dir, cluster.memory_id, cluster.node_id, running)
+        write_version_seen(state_dir, cluster.memory_id, cluster.node_id, running, facts.now_ms)
 
 
 def _remember_lineage(host: OpenHost, state_dir: str) -> None:
@@ -288,19 +298,33 @@ def _duplicates(
     return rule_on_duplicates(asked, own_log_dirs(host), host.calls, reads, to_act=to_act, now_ms=now_ms)
 
 
-def layers_in_force(host: OpenHost, facts: Facts, *, ask: bool) -> tuple[Layers, str | None]:
-    """What is set, as it is in force for this host's broker, and what is not known of it, in words
-    (`BrokersToAsk.in_force`). `ask`: that broker, if it runs."""
+def layers_in_force(
+    host: OpenHost, facts: Facts, held_up: HeldUp | None, *, ask: bool
+) -> tuple[Layers, str | None, BrokerSays]:
+    """What is set, as it is in force for this host's broker, what is not known of it, in words, and what that broker
+    says of its logs if `held_up` is given (`BrokersToAsk.ask_running`). `ask`: that broker, if it runs."""
     node, layers = node_of(host), host.assignments.layers
     brokers = brokers_to_ask(
-        host.assignments, host.target, host.settings, node, host.dirs, facts.log_dirs, facts.now_ms
+        host.assignments,
+        host.target,
+        host.settings,
+        node,
+        host.dirs,
+        facts.log_dirs,
+        facts.now_ms,
+        host.patience,
     )
     if not brokers.held_by:
-        return layers, None
-    started = [f.holder.start_time_ms for f in facts.log_dirs.values() if f.holder.pid is not None]
-    known = [at for at in started if at is not None]
-    first = min(known) if known and len(known) == len(started) else None
-    return brokers.in_force(layers, first) if ask else brokers.by_file(layers, first, None)
+        return layers, None, BrokerSays()
+    brokers.not_again(host.brokers)
+    asked = (
+        brokers.ask_running(layers, held_up) if ask and not brokers.stopped else RunningBroker(None, None, BrokerSays())
+    )
+    if asked.layers is not None:
+        return asked.layers, None, asked.says
+    pid, first = facts.process()
+    noted = is_noted(host.state_dir, host.target.config, pid, first)
+    return *brokers.by_file(layers, first, asked.why_not, noted=noted), asked.says
 
 
 def _brokers_seen(host: OpenHost) -> frozenset[BrokerPlace]:
@@ -324,7 +348,7 @@ def _mark_serving(
 ) -> tuple[Mapping[str, LogDirFacts], Mapping[str, SeenHolder]]:
     """The log dirs, with brokers that serve distinguished from those that may still be starting, and the former."""
     target, settings = host.target, host.settings
-    brokers = brokers_to_ask(host.assignments, target, settings, node, host.dirs, looked, now_ms)
+    brokers = brokers_to_ask(host.assignments, target, settings, node, host.dirs, looked, now_ms, host.patience)
     if host.brokers is None or not host.brokers.same_as(brokers):
         host.close_questions()
         host.brokers = brokers

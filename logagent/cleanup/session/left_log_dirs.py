@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,9 +19,9 @@ from logagent.base.errors import KafkaStorageError, UnreadableError
 from logagent.base.files import safe_open as limits
 from logagent.base.files.safe_open import read_regular
 from logagent.base.records import Kind, PartitionDir
-from logagent.cleanup.session.opened_log_dirs import STAT_SECONDS, LogDirs, is_here, locked_by_broker
+from logagent.cleanup.session.open_host import STAT_SECONDS, LogDirs, is_here, locked_by_broker
 from logagent.disk.log_dir import OPEN_DIRECTORY
-from logagent.kafka.files.meta_properties import parse_partition_metadata, read_meta_file
+from logagent.kafka.files.properties import parse_partition_metadata, read_meta_file
 from logagent.kafka.identity import ClusterFacts
 from logagent.kafka.image import AssignmentImage
 from logagent.verdict.evidence.version_seen import read_log_dirs_seen
@@ -65,7 +65,7 @@ def inspect_missing(
     looked: Mapping[str, LogDirFacts],
     image: AssignmentImage | None,
     sure: bool,
-    dirs: Iterable[PartitionDir],
+    dirs: Sequence[PartitionDir],
     journal_dirs: Collection[str],
     state_dir: str | None,
     *,
@@ -75,11 +75,14 @@ def inspect_missing(
     """What has no directory in the log dirs that a start would use, and where that is or may be.
 
     `image`: the assignments that are shown, None: there are none of this cluster; `sure`: no start knows better ones;
-    `unread`: why there are none. `dirs`: all directories of the log dirs that could be read. `journal_dirs`: the log
-    dirs that the journal has entries about. `described`: asks the running broker what it has in which log dir."""
+    `unread`: why there are none, or better ones. `dirs`: all directories of the log dirs that could be read.
+    `journal_dirs`: the log dirs that the journal has entries about. `described`: asks the running broker what it has in
+    which log dir."""
     target, cluster = log_dirs.target, log_dirs.cluster
     if image is not None and (cluster.cluster_id is None or image.cluster_id != cluster.cluster_id):
         image, unread = None, "the assignments that were read are not known to be of this cluster"
+    # With partitions on the disk, assignments of nothing are no cluster's.
+    sure = sure and not (image is not None and not image.topic_count and any(d.kind is Kind.CURRENT for d in dirs))
     used = {path: f for path, f in looked.items() if not f.quarantine and path not in target.unconfigured}
     missing = None
     if image is not None:
@@ -94,7 +97,7 @@ def inspect_missing(
         doubt,
         unread,
     )
-    if target.config is None or (missing is not None and not missing):
+    if target.config is None or (sure and missing is not None and not missing):
         return sort_missing(missing, (), named)
     ids = {path: id_ for path, id_ in seen.dirs.items() if id_ is None or id_ not in named.ids.values()}
     served, running = _in_use(log_dirs, looked, described)

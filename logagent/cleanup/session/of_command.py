@@ -1,35 +1,38 @@
-"""What the commands for one host share: opening a session, progress, stopping on a signal."""
+"""What the commands for one host share: opening a session, progress, stopping on a signal, and the refusal of a user
+who may not read the log dirs, for the commands that are nothing without them.
+"""
 
 from __future__ import annotations
 
 import getpass
 import math
 import os
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from types import FrameType
 from typing import Any, Self
 
 import click
 
 from logagent.base.clock import SystemClock
-from logagent.base.console.options import Call
-from logagent.base.console.render import human_bytes, human_ms, human_time
-from logagent.base.errors import ConfigError, Exit, LogAgentError, UnreadableError
-from logagent.base.linux.child import real_path
+from logagent.base.console.options import Call, F
+from logagent.base.console.render import human_bytes, human_ms
+from logagent.base.errors import ConfigError, Exit, LogAgentError, NotPermitted, UnreadableError
+from logagent.base.linux.access import real_path
 from logagent.base.linux.state_dir import become_who_acts, stat_directory
-from logagent.base.reason import Reason
-from logagent.base.records import Health
-from logagent.cleanup.session.open_session import EXECUTOR_WAIT_SECONDS, Shared, open_session
-from logagent.cleanup.session.session import Session
+from logagent.base.records import Health, Reason
+from logagent.base.units import human_time
+from logagent.cleanup.session.session import EXECUTOR_WAIT_SECONDS, Session, Shared, open_session
 from logagent.cleanup.state.executor_lock import why_not_to_be_opened
 from logagent.cleanup.state.reserve import missing_reserve, why_acting_would_fail
 from logagent.disk.log_dir import LogDirFailures
 from logagent.kafka.processes.target import Target, named_target, resolve_target
-from logagent.verdict.answerer import WHAT_HELPS
+from logagent.verdict.brokers import what_helps
 from logagent.verdict.evidence.assignment_sources import ADMIN_NOT_CONFIGURED
 from logagent.verdict.facts import Facts
 
@@ -100,8 +103,7 @@ def session_of(
 def _say_what_acting_lacks(call: Call, state_dir: str, problem: Reason | None) -> None:
     """A dry run says what would keep the command from acting; both say where the journal has no reserve."""
     if problem is not None:
-        call.say(f"acting would fail: {problem.fact}")
-        call.say(f"  hint: {problem.hint}")
+        call.tell(problem, "acting would fail: ")
     elif (warning := missing_reserve(state_dir)) is not None:
         call.say(warning)
 
@@ -146,23 +148,20 @@ def read_assignments(
         quiet = quiet or (read.ends_at_stop is not None and not to_show)
         quietly = quiet or (read.log_doubt is not None and problem.startswith("kraft-log:") and not to_show)
         (call.detail if read.usable or chosen or quietly else call.say)(f"assignments: {problem}")
-    if to_show:
-        _say_log_doubt(session, call)
+    if to_show and read.log_doubt is not None:
+        call.tell(read.log_doubt, folded=True)
 
 
 def say_where_they_end(session: Session, call: Call) -> None:
     """After the log dirs were looked at: that nobody says what happened since the broker stopped, and what the metadata
     log on this host does not prove; and what helps."""
-    _say_log_doubt(session, call)
+    if (doubt := session.assignments.log_doubt) is not None:
+        call.tell(doubt, folded=True)
     if (note := session.assignments.ends_at_stop) is not None:
         call.say(note, folded=True)
-        call.say(f"  hint: {WHAT_HELPS}", folded=True)
-
-
-def _say_log_doubt(session: Session, call: Call) -> None:
-    if (doubt := session.assignments.log_doubt) is not None:
-        call.say(doubt.says, folded=True)
-        call.say(f"  hint: {doubt.hint}")
+        settings = session.settings
+        hint = what_helps(settings.kafka.bootstrap_servers, asks="admin" in settings.assignments.sources)
+        call.say(f"  hint: {hint}", folded=True)
 
 
 def unusable_assignments_file(session: Session, call: Call) -> LogAgentError | None:
@@ -192,10 +191,11 @@ def note_health(call: Call, facts: Facts) -> None:
 
 def nothing_is_due(until_ms: Sequence[int | None], now_ms: int) -> str:
     """The sentence where everything waits; `until_ms`: for what, by directory, where that is known."""
-    first = min((ms for ms in until_ms if ms is not None and ms > now_ms), default=None)
+    dates = [ms for ms in until_ms if ms is not None and ms > now_ms]
     waits, the_first = ("waits", "") if len(until_ms) == 1 else ("wait", "the first ")
-    when = "" if first is None else f", {the_first}until {human_time(first)}"
-    return f"nothing is due: {len(until_ms)} {waits}{when}"
+    when = f", {the_first}until {human_time(min(dates))}" if dates else ""
+    undated = f" ({len(until_ms) - len(dates)} without a date)" if 0 < len(dates) < len(until_ms) else ""
+    return f"nothing is due: {len(until_ms)} {waits}{when}{undated}"
 
 
 # No progress bar before this: it would only flicker. Then it is drawn again this often.
@@ -297,3 +297,67 @@ class Progress:
             self._bar.entered = True
             self._bar.update(self._ahead)
             self._ahead, self._next = 0, time.monotonic() + _REDRAW_SECONDS
+
+
+# How long the log dirs may take to show whether this user may read them.
+_RIGHTS_SECONDS = 2.0
+
+
+def refuse_wrong_user(call: Call) -> None:
+    """Raise NotPermitted if this user may not read a configuration file, or none of the log dirs, which are somebody
+    else's: whatever else the command said would be a consequence of that.
+
+    One log dir that refuses beside others that do not is not the user's fault, nor is one of the user's own.
+    """
+    if os.geteuid() == 0:
+        return
+    from logagent.base.config.config import load_valid_part
+    from logagent.kafka.files.properties import read_server_properties
+
+    try:
+        config = call.kafka_config or load_valid_part(call.config_file)[0].settings.kafka.config
+        log_dirs = call.log_dirs or (read_server_properties(config).log_dirs if config is not None else ())
+    except LogAgentError as e:
+        if isinstance(e.__cause__, PermissionError):
+            raise
+        return  # The command says it, after its own usage.
+    if log_dirs and (closed := _closed_to_us(log_dirs)) is not None:
+        from logagent.base.linux.access import user_name
+
+        path, owner = closed
+        name = user_name(owner)
+        again = shlex.join(["sudo", "-u", f"#{owner}" if name == str(owner) else name, "logagent", *call.words])
+        raise NotPermitted(
+            f"you are {user_name(os.geteuid())} and may not read {path}, which belongs to {name}",
+            hint=f"run it as the broker's user: {again}",
+        )
+
+
+def _closed_to_us(log_dirs: Sequence[str]) -> tuple[str, int] | None:
+    """One of `log_dirs` and its owner, if none of them may be read and it is somebody else's. None also if their disks
+    do not answer in time."""
+    from logagent.base.linux.access import READ, SEARCH, ask_as, lacking
+
+    def closed() -> list[tuple[str, int] | None]:
+        lacks = [(lacking(path, READ | SEARCH), path) for path in log_dirs]
+        return [(path, os.stat(x["at"]).st_uid) if x["lacks"] and x["exists"] else None for x, path in lacks]
+
+    try:
+        answers = ask_as(None, closed, _RIGHTS_SECONDS)
+    except OSError:
+        return None
+    others = [answer for answer in answers if answer is not None and answer[1] != os.geteuid()]
+    return others[0] if others and None not in answers else None
+
+
+def needs_log_dirs(command: F) -> F:
+    """Put below `common` on a command that is nothing without the log dirs: a user who may not read them is told
+    so, before anything else. `doctor` reports missing rights in its findings, `prestart` never keeps a broker from
+    starting, and `explain` and `assignments` need the log dirs only for some answers."""
+
+    @wraps(command)
+    def refusing(call: Call, **kwargs: Any) -> None:
+        refuse_wrong_user(call)
+        command(call, **kwargs)
+
+    return refusing  # type: ignore[return-value]

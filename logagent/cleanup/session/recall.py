@@ -14,9 +14,8 @@ from logagent.base.records import LIVE_KINDS, ActionKind, DirKey, Kind, Partitio
 from logagent.cleanup.plan.queue import NO_REMOVALS, Recalled, RemovalIntent, RemovalIntents
 from logagent.cleanup.state.journal import Entry, Journal
 from logagent.verdict.clock_doubt import ClockDoubt, ClockJump, Clocks, accepted, clock_doubt, corrected
-from logagent.verdict.marks import Contents, Mark
+from logagent.verdict.marks import Contents, Mark, Sighting
 from logagent.verdict.rules import VerdictReason
-from logagent.verdict.sightings import Sighting
 
 _BY_REQUEST = ("request ", "order ")
 """Releases before this one obeyed orders: what they quarantined goes like what was requested."""
@@ -40,10 +39,24 @@ def recall(journal: Journal, clocks: ClockWatch, dirs: Sequence[PartitionDir]) -
         marks=marks(renames, dirs),
         removal_intents=removal_intents(journal, renames, [d for d in dirs if d.kind in (Kind.STRAY, Kind.DELETE)]),
         failures=journal.failures(),
-        sightings=by_todays_clock(journal.sightings(), jumps),
+        sightings=todays_sightings(journal, dirs, jumps),
         jumps=jumps,
         doubt=clocks.doubt(),
     )
+
+
+def since_brought_back(known: Mapping[DirKey, Sighting], dirs: Iterable[PartitionDir]) -> Mapping[DirKey, Sighting]:
+    """`known` (times as the journal has them) without what was seen of one of `dirs` before it was brought back: who
+    did that wanted it to stay, and it is counted anew."""
+    back = {d.key: d.brought_back.at_ms for d in dirs if d.brought_back is not None}
+    return {key: s for key, s in known.items() if key not in back or s.first_ms > back[key]} if back else known
+
+
+def todays_sightings(
+    journal: Journal, dirs: Iterable[PartitionDir], jumps: Sequence[ClockJump]
+) -> Mapping[DirKey, Sighting]:
+    """Those that count, by today's clock."""
+    return by_todays_clock(since_brought_back(journal.sightings(), dirs), jumps)
 
 
 def by_todays_clock(known: Mapping[DirKey, Sighting], jumps: Sequence[ClockJump]) -> Mapping[DirKey, Sighting]:
@@ -118,7 +131,7 @@ def end_permissions(journal: Journal, dirs: Iterable[PartitionDir] | None, cance
         if request is not None and cancelled(request):
             ended[entry.id] = "the request was cancelled"
         elif dirs is not None and topic_id not in (None, i.topic_id):
-            ended[entry.id] = "it was not there any more"
+            ended[entry.id] = "it no longer exists"
     if ended:
         journal.end_permissions(ended)
 
@@ -134,12 +147,13 @@ def _renames_back(entry: Entry, renames: Mapping[tuple[str, int], Entry]) -> Ite
         yield entry
 
 
-def note_restores(journal: Journal, dirs: Iterable[PartitionDir]) -> None:
-    """Note in each restored directory of `dirs` which restore gave it its name."""
-    back = journal.restores()
+def note_what_came_back(journal: Journal, dirs: Sequence[PartitionDir]) -> None:
+    """Note in each of `dirs` that a name was given back to it. Another one of the partition may have got its inode, and
+    is told by its topic id."""
+    live = {d.inode for d in dirs if d.kind in LIVE_KINDS}
+    known = journal.brought_back(live) if live else {}
     for d in dirs:
-        entry = back.get((d.name, d.inode)) if back else None
-        d.restored_by = entry.id if entry is not None else None
+        d.brought_back = known.get((d.name, d.inode, d.topic_id))
 
 
 def restored_topics(journal: Journal) -> list[tuple[str | None, int]]:

@@ -12,9 +12,8 @@ from contextlib import suppress
 from typing import Self
 
 from logagent.base.errors import Busy, ItemFailed, JournalError, KafkaStorageError, LogAgentError
-from logagent.base.linux.proc import thread_states
+from logagent.base.linux.kernel import close_unlocked, flock_holders, only_strangers, thread_states
 from logagent.base.linux.state_dir import check_writable, hint_on
-from logagent.base.linux.syscalls import close_unlocked, flock_holders, only_strangers
 from logagent.cleanup.state.journal_schema import FILE_NAME
 from logagent.cleanup.state.reserve import BESIDE
 from logagent.disk.calls import DirectCalls, DiskCalls
@@ -240,7 +239,7 @@ def _locked_by_another(log_dir: OpenLogDir) -> LogAgentError:
     if pids == [os.getpid()]:
         # No other logagent that will have finished soon: it must not be reported as one.
         return ItemFailed(
-            f"this process itself still has {log_dir.path} locked: something of an earlier cycle has not ended",
+            f"this process still has {log_dir.path} locked: an operation of an earlier cycle has not ended",
             path=log_dir.path,
             hint="restart the daemon, and report this",
         )

@@ -5,6 +5,9 @@ an action that may or may not have happened, and `recovery.py` settles it by wha
 (directory names can contain anything) is stored as a BLOB of the original bytes, everything else as TEXT, so that
 `sqlite3 journal.db` stays readable. Every failure is a JournalError, and without a journal nothing is done (guard
 "journal").
+
+`doctor`, which changes nothing, reads a journal without touching it: SQLite would create files beside it even for
+reading. The daemon's latest writes may be missing.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote
 
 from logagent.base.dir_names import is_unique
-from logagent.base.errors import JournalError
-from logagent.base.records import ActionKind, DirKey, Identity, Outcome, PartitionDir, in_64_bits
+from logagent.base.errors import JournalError, UnreadableError
+from logagent.base.files.safe_open import DATABASE, opened_regular
+from logagent.base.records import ActionKind, BroughtBack, DirKey, Identity, Outcome, PartitionDir, Reason, in_64_bits
+from logagent.base.units import DAY_MS
 from logagent.cleanup.plan.queue import Attempts, RemovalIntent, SettledAction
 from logagent.cleanup.state.journal_schema import (
     FILE_NAME,
@@ -28,11 +34,13 @@ from logagent.cleanup.state.journal_schema import (
     CheckpointEntry,
     Entry,
     Intent,
+    Settled,
     as_journal_error,
     claims_text,
     connect,
     create_tables,
     entry_of,
+    has_content,
     identity_of,
     open_to_read,
     put,
@@ -42,6 +50,8 @@ from logagent.cleanup.state.journal_schema import (
     version_of,
 )
 from logagent.cleanup.state.reserve import (
+    BESIDE,
+    DAMAGED_HINT,
     check_files,
     check_rows,
     create,
@@ -50,10 +60,11 @@ from logagent.cleanup.state.reserve import (
     lend_reserve,
     use_reserve,
 )
+from logagent.kafka.files.properties import META_PROPERTIES
 from logagent.kafka.identity import JournalHost
 from logagent.verdict.clock_doubt import ClockDoubt, ClockJump, Clocks
 from logagent.verdict.facts import RecentAction, SeenHolder
-from logagent.verdict.sightings import Sighting
+from logagent.verdict.marks import Sighting
 
 __all__ = [
     "FILE_NAME",
@@ -66,6 +77,10 @@ __all__ = [
 
 # Enough to know the ones before a broker's start; each start adds one.
 _INCARNATIONS_KEPT = 20
+
+
+LONGEST_ACT_MS = 30 * DAY_MS
+MEMORY = ":memory:"
 
 
 _TAKES_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK, ActionKind.REMOVE)
@@ -134,9 +149,9 @@ class Journal:
     @classmethod
     def empty(cls) -> Self:
         """An empty journal in memory, for reading."""
-        db = connect(":memory:")
+        db = connect(MEMORY)
         create_tables(db)
-        return cls(db, ":memory:", read_only=True)
+        return cls(db, MEMORY, read_only=True)
 
     def close(self) -> None:
         with self._lock:
@@ -394,6 +409,21 @@ class Journal:
         """(present name, inode) → the newest finished restore to that name."""
         return self._by_new_name("WHERE action='restore' AND outcome='done' ORDER BY id")
 
+    def brought_back(self, inodes: AbstractSet[int]) -> dict[tuple[str, int, str | None], BroughtBack]:
+        """(name, inode, topic id), of directories among `inodes`, → our newest finished restore to that name, or rename
+        away from it. What has that name now came back to it."""
+        sql = (
+            "SELECT id, at_ms, topic_id, inode, CASE action WHEN 'restore' THEN new_name ELSE name END FROM actions"
+            " WHERE action IN ('quarantine', 'mark', 'restore') AND outcome='done' ORDER BY id"
+        )
+        found: dict[tuple[str, int, str | None], BroughtBack] = {}
+        with self._lock, as_journal_error(self.path):
+            # Row by row, as `removal_intents`.
+            for action_id, at_ms, topic_id, inode, name in self._db.execute(sql):
+                if inode % (1 << 64) in inodes:
+                    found[text_of(name), inode % (1 << 64), topic_id] = BroughtBack(action_id, at_ms)
+        return found
+
     def _by_new_name(self, where: str) -> dict[tuple[str, int], Entry]:
         return {(e.intent.new_name or "", e.intent.identity.inode): e for e in self._entries(where)}
 
@@ -463,6 +493,28 @@ class Journal:
         tail = "ORDER BY id DESC LIMIT ?" if limit is not None else "ORDER BY id DESC"
         values: list[Any] = [since_ms or 0] + ([limit] if limit is not None else [])
         return self._entries(f"WHERE at_ms>=? {tail}", values)[::-1]
+
+    def done_since(self, since_ms: int, most: int) -> Settled | None:
+        """What was tried or done, by its outcome's time, but for what was skipped: nothing had happened; of more than
+        `most`, the newest. None if there is no journal, which is not the same as one without entries.
+
+        Looked up by the time at which they began: of what took over `LONGEST_ACT_MS` nothing is returned.
+        """
+        if self.path == MEMORY:
+            return None
+        where = "WHERE at_ms>=? AND finished_at_ms>=? AND outcome<>'skipped'"
+        values = (since_ms - LONGEST_ACT_MS, since_ms)
+        with self._lock, as_journal_error(self.path):
+            # With the plus SQLite does not walk through all rows by id.
+            sql = f"SELECT * FROM actions {where} ORDER BY finished_at_ms DESC, +id DESC LIMIT ?"
+            found = [entry_of(row) for row in self._db.execute(sql, (*values, most))]
+            count = self._db.execute(f"SELECT count(*) FROM actions {where}", values).fetchone()[0]
+            last = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name='actions'").fetchone()
+        left_out = max(count - len(found), 0)
+        if left_out and found:
+            # Others with the outcome of the same millisecond may be among those.
+            since_ms = (found[-1].finished_at_ms or since_ms) + 1
+        return Settled(found[::-1], since_ms, left_out, last[0] if last is not None else 0)
 
     # Retention
 
@@ -539,3 +591,93 @@ class Journal:
             before = self.renamed_to(entry.intent.name, entry.intent.identity)
             entry = before if before is not None and before.id < entry.id else None
         return tuple(saved.values())
+
+
+_MAGIC = b"SQLite format 3\0"
+
+
+class JournalFacts(NamedTuple):
+    """schema: None if it cannot be read. log_dirs: every log dir that the journal mentions; host: whose it is, if it
+    says. damaged: why no command can use it, and what to do."""
+
+    exists: bool
+    schema: int | None = None
+    log_dirs: frozenset[str] = frozenset()
+    host: JournalHost | None = None
+    damaged: Reason | None = None
+
+
+def inspect_journal(state_dir: str) -> JournalFacts:
+    """What can be read of the journal in `state_dir`. Raises nothing."""
+    path = os.path.join(state_dir, FILE_NAME)
+    try:
+        check_files(path)
+        with opened_regular(path, DATABASE) as fd:
+            before, head = os.fstat(fd), os.read(fd, 100)
+    except FileNotFoundError:
+        return JournalFacts(False)
+    except UnreadableError as e:
+        return JournalFacts(True, damaged=Reason(str(e), DAMAGED_HINT))
+    except OSError:
+        return JournalFacts(True)
+    if not head:  # made, and not written yet
+        return JournalFacts(True)
+    schema = int.from_bytes(head[60:64], "big") if len(head) == 100 and head.startswith(_MAGIC) else None
+    found = JournalFacts(True, schema)
+    try:
+        with closing(sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1", uri=True)) as db:
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if schema == SCHEMA_VERSION:
+                check_rows(db, path)
+                rows = db.execute("SELECT log_dir FROM actions UNION SELECT log_dir FROM sightings").fetchall()
+                of = db.execute("SELECT cluster_id, node_id, directory_ids FROM host").fetchone()
+                host = JournalHost(of[0], of[1], frozenset(of[2].split())) if of is not None else None
+                found = found._replace(log_dirs=frozenset(os.fsdecode(value) for (value,) in rows), host=host)
+    except (sqlite3.Error, JournalError) as e:
+        # A part of it may be elsewhere, or was on its way here: SQLite's locks are not asked for.
+        if not is_written_to(path, before):
+            says = str(e) if isinstance(e, JournalError) else f"{path} is damaged: {e}"
+            return JournalFacts(True, damaged=Reason(says, DAMAGED_HINT))
+    return found
+
+
+def is_written_to(path: str, before: os.stat_result) -> bool:
+    """Whether somebody writes to the database just now, or did since `before`."""
+    if any(has_content(path + suffix) for suffix in BESIDE if suffix != "-shm"):
+        return True
+    with suppress(OSError):
+        now = os.lstat(path)
+        return (now.st_ino, now.st_size, now.st_mtime_ns) != (before.st_ino, before.st_size, before.st_mtime_ns)
+    return True
+
+
+_AWAY = (ActionKind.QUARANTINE, ActionKind.MARK)
+_SETTLED = (ActionKind.REMOVE, ActionKind.RESTORE)
+
+
+def undoable(journal: Journal) -> Iterator[tuple[str, int | None]]:
+    """The path of every directory that we set aside or marked and that may still exist, and the device it is on. Used
+    before a journal is deleted (when the system package is purged).
+
+    Only directories known not to exist any more are left out: removed or restored by us, or missing from a log dir that
+    is mounted. The device is None if the parent directory cannot be read, or may be the mount point of an absent disk.
+    """
+    settled = {
+        (e.intent.name, e.intent.identity.inode): e.id
+        for e in journal.history()
+        if e.intent.action in _SETTLED and e.outcome is Outcome.DONE
+    }
+    for key, entry in journal.renames().items():
+        if entry.intent.action not in _AWAY or settled.get(key, -1) > entry.id:
+            continue
+        directory, name = entry.intent.ends_in, key[0]
+        path = os.path.join(directory, name)
+        try:
+            device = os.stat(directory).st_dev
+        except OSError:
+            yield path, None
+            continue
+        if os.path.lexists(path):
+            yield path, device
+        elif device != entry.intent.identity.device and not os.path.lexists(os.path.join(directory, META_PROPERTIES)):
+            yield path, None

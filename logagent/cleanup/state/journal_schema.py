@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
-from logagent.base.errors import JournalError, UnreadableError
+from logagent.base.errors import JournalError, UnreadableError, way_back
 from logagent.base.linux.state_dir import ELSEWHERE
 from logagent.base.records import ActionKind, DirKey, Identity, Outcome
 
@@ -90,6 +91,17 @@ class Entry:
     finished_at_ms: int | None
     error: str | None
     permission_ended: str | None = None
+
+
+class Settled(NamedTuple):
+    """What was done, oldest outcome first: all whose outcome is of `since_ms` or later, but for `left_out` that are
+    older than `since_ms`. `last_id`: the highest id that this journal ever gave, which goes back only where a journal
+    was lost, or replaced by a copy."""
+
+    entries: list[Entry]
+    since_ms: int
+    left_out: int
+    last_id: int
 
 
 def entry_of(row: sqlite3.Row) -> Entry:
@@ -298,7 +310,7 @@ def open_to_read(path: str) -> sqlite3.Connection:
         return db
     except sqlite3.OperationalError:
         db.close()
-        if _has_content(path + "-wal"):
+        if has_content(path + "-wal"):
             return _copy_elsewhere(path)
     main = connect(f"file:{quoted}?mode=ro&immutable=1")
     copy = connect(":memory:")
@@ -309,7 +321,7 @@ def open_to_read(path: str) -> sqlite3.Connection:
         raise
     finally:
         main.close()
-    if _has_content(path + "-wal"):
+    if has_content(path + "-wal"):
         copy.close()
         raise OSError(errno.EAGAIN, "it was written to while being read; try again")
     return copy
@@ -339,7 +351,8 @@ def _copy_elsewhere(path: str) -> sqlite3.Connection:
     return copy
 
 
-def _has_content(path: str) -> bool:
+def has_content(path: str) -> bool:
+    """Whether a file beside the database is in use: part of what was written is, or was a moment ago, in it."""
     try:
         return os.stat(path).st_size > 0
     except FileNotFoundError:
@@ -353,7 +366,7 @@ def version_of(db: sqlite3.Connection, path: str) -> int:
     if version > SCHEMA_VERSION:
         raise JournalError(
             f"{path} was written by a newer logagent (journal schema {version}; this one knows {SCHEMA_VERSION})",
-            hint="install that version again, or move the journal away: its undo information is lost with it",
+            hint=way_back(os.path.dirname(path)),
         )
     if 0 < version < SCHEMA_VERSION:
         raise JournalError(
@@ -374,7 +387,7 @@ def as_journal_error(path: str) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError, UnreadableError, OverflowError, UnicodeError) as e:
         raise JournalError(
-            f"the journal {path} cannot be used: {e}",
+            f"the journal {path} cannot be used: {getattr(e, 'strerror', None) or e}",
             hint="check owner, mode, attributes (lsattr) and free space of the state dir; nothing is done without the"
             f" journal; on a full disk without a reserve of logagent name another one: {ELSEWHERE}",
         ) from e

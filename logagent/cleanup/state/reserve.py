@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import cache
 
+from logagent.base.console.render import human_bytes
 from logagent.base.errors import JournalError
 from logagent.base.files.safe_open import DATABASE, opened_regular
 from logagent.base.linux.state_dir import check_writable, hint_on, nearest_directory, unusable
@@ -102,7 +103,7 @@ def _create_reserve(path: str) -> None:
 def _is_whole(path: str) -> bool:
     try:
         status = os.lstat(path)
-    except (FileNotFoundError, PermissionError):  # another user's state dir, which `doctor` inspects
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # `doctor` inspects also what is none
         return False
     return status.st_size >= RESERVE_BYTES and status.st_blocks * 512 >= RESERVE_BYTES
 
@@ -187,7 +188,7 @@ _TIMES = (
     "until_ms",
 )
 _PATHS = ("log_dir", "name", "new_name", "new_dir", "file")
-_HINT = "move the journal away: its undo information is lost with it; the directories stay as they are"
+DAMAGED_HINT = "move the journal away: its undo information is lost with it; the directories stay as they are"
 _LATEST_MS = 253_402_300_799_999  # the last moment of the year 9999
 
 
@@ -213,13 +214,13 @@ def check_rows(db: sqlite3.Connection, path: str) -> None:
     user who can write to the file can have put it there. Code that reads rows can rely on their types after this."""
     db.execute("PRAGMA trusted_schema=OFF")
     if db.execute("SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone()[0]:
-        raise JournalError(f"{path} has views or triggers, which are not ours", hint=_HINT)
+        raise JournalError(f"{path} has views or triggers, which are not ours", hint=DAMAGED_HINT)
     for table, columns in _columns().items():
         wrong = " OR ".join(condition for column in columns for condition in _wrong(table, *column))
         bad = db.execute(f"SELECT count(*) FROM {table} WHERE {wrong}").fetchone()[0]
         if bad:
             damage = f"{bad} row{'s' if bad != 1 else ''} of {table} cannot be read"
-            raise JournalError(f"{path} is damaged: {damage}", hint=_HINT)
+            raise JournalError(f"{path} is damaged: {damage}", hint=DAMAGED_HINT)
 
 
 @cache
@@ -255,13 +256,25 @@ def why_acting_would_fail(path: str, *, root_makes_it: bool = False) -> JournalE
     `root_makes_it`: it is not there, and root would create it, whoever may write there."""
     directory = nearest_directory(path)
     try:
-        if directory != path and os.path.lexists(path):
-            return unusable(path, errno.ENOTDIR)
-        check_writable(directory)
+        check_place(path, directory)
     except OSError as e:
         if not (root_makes_it and e.errno in (errno.EACCES, errno.EPERM)):
             return unusable(path, e.errno)
-    return unusable(path, errno.ENOSPC) if lacks_room_for_journal(directory, path) else None
+    if not lacks_room_for_journal(directory, path):
+        return None
+    room = os.statvfs(directory)
+    figures = (  # little is not nothing
+        f" ({human_bytes(room.f_bavail * room.f_frsize)} and {room.f_favail} inodes free; a new journal needs"
+        f" {_NEW_JOURNAL_BYTES >> 10} KiB and {LEAST_INODES} inodes, its reserve {ENOUGH_BYTES >> 20} MiB)"
+    )
+    return unusable(path, errno.ENOSPC, figures)
+
+
+def check_place(path: str, directory: str) -> None:
+    """Raise OSError if the state dir `path`, or `directory` where it would be made, is no place for one."""
+    if directory != path and os.path.lexists(path):
+        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    check_writable(directory)
 
 
 def missing_reserve(path: str) -> str | None:

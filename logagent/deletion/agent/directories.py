@@ -15,27 +15,26 @@ from dataclasses import dataclass, field, replace
 from logagent.base.claims import Claim
 from logagent.base.dir_names import why_spared
 from logagent.base.errors import LogAgentError
-from logagent.base.records import LIVE_KINDS, ActionKind, DirKey, Kind, Outcome, PartitionDir
-from logagent.base.sizes import LARGEST_COUNT
-from logagent.base.times import rfc3339
+from logagent.base.records import LIVE_KINDS, ActionKind, DirKey, Kind, Outcome, PartitionDir, Reason
+from logagent.base.units import LARGEST_COUNT, human_time, rfc3339
 from logagent.cleanup.plan.assemble import BlastRadius, within_limits
-from logagent.cleanup.plan.plan import Execution, Flags, Plan, Proposal, Refusal, action_id
+from logagent.cleanup.plan.plan import Execution, Flags, Plan, Proposal, Refusal, action_id, refused
 from logagent.cleanup.plan.proposals import rename_away
 from logagent.cleanup.plan.queue import RemovalIntents, full_topic, marked_at_ms, removal_has_started
 from logagent.cleanup.session.recall import actor_of
 from logagent.cleanup.session.session import Session, new_uuid
 from logagent.cleanup.state.journal import Entry
-from logagent.deletion.agent.memory import APART_MS, Refused, RequestMemory, Row, Word, difference, is_final, row_key
+from logagent.deletion.agent.memory import APART_MS, Permission, RequestMemory, Row, difference, is_final, row_key
 from logagent.deletion.store.answers import DirectoryAnswer, TopicAnswer, as_words
 from logagent.deletion.store.requests import Filed, Request, RequestedDirectory, moment
-from logagent.verdict.evidence.log_ends import log_ends, read_end
+from logagent.verdict.evidence.stray_questions import log_ends, read_end
 from logagent.verdict.facts import Facts
 from logagent.verdict.marks import Mark
 
 NEXT_STOP = "the broker's next stop"
 # Guards whose refusals end by themselves.
 _PASSES = ("window", "online", "in-use", "lock", "journal")
-_AGAIN = "request it again from a report of today"
+_AGAIN = "request it again from a current report"
 _ON_THE_HOST = "it stays; on the host, `logagent scan` says why, and `logagent delete --allow-assigned` takes it anyway"
 _COVER = f"it stays until another copy has all of it, or {_AGAIN} and approve it as an only copy"
 _LIMIT = "request fewer at a time, or approve the limit in a new request"
@@ -178,7 +177,7 @@ class DirectoryRun:
         if hidden is not None:
             return self._waits(row, hidden.fact, hidden.hint)
         if not self.session.inventory.whole:
-            return self._waits(row, "not every directory was looked at")
+            return self._waits(row, "not every directory was inspected")
         ours = {posixpath.normpath(path) for path in (*self.facts.log_dirs, *self.facts.left_out)}
         if posixpath.normpath(row.log_dir) not in ours:
             return _refused(row, "identity", f"this host has no log dir {row.log_dir}", _AGAIN)
@@ -196,7 +195,7 @@ class DirectoryRun:
         why = difference(row, d, directory_id=directory_id, end_offset=end)
         return None if why is None else _refused(row, "identity", why, _AGAIN)
 
-    def _still_the_same(self, p: Proposal, facts: Facts) -> Refusal | None:
+    def _still_the_same(self, p: Proposal, facts: Facts) -> Reason | None:
         """A guard of its own: copies may be read for hours between the plan and the act."""
         row = self._rows[p.dir.key]
         if p.removal_started or row.end_offset is None:
@@ -205,9 +204,9 @@ class DirectoryRun:
             with self.session.calls.at(p.dir.log_dir):
                 end = read_end(self.session.log_dirs.opened()[p.dir.log_dir], p.dir)
         except (LogAgentError, KeyError) as error:
-            return Refusal.of(p.dir, "online", f"it could not be read right before: {error}", "see logagent status")
+            return refused("online", f"it could not be read right before: {error}", "see logagent status")
         why = difference(row, p.dir, directory_id=row.directory_id, end_offset=end)
-        return None if why is None else Refusal.of(p.dir, "inside", why, _AGAIN, claim=Claim.SAME_DIRECTORY)
+        return None if why is None else refused("inside", why, _AGAIN, claim=Claim.SAME_DIRECTORY)
 
     # What is done
 
@@ -231,7 +230,7 @@ class DirectoryRun:
         if due > self.facts.now_ms and not started:
             why = None if "no-retention" not in approvals or row.only_copy else self.why_not_at_once()
             if why is not None or "no-retention" not in approvals or row.only_copy:
-                kept = f"kept until {rfc3339(due)} (cleanup.stray_retention)"
+                kept = f"kept until {human_time(due)} (cleanup.stray_retention)"
                 return replace(self._waits(row, f"{kept}; {why}" if why else kept), next_try_at=rfc3339(due))
         return Proposal(
             ActionKind.REMOVE,
@@ -283,24 +282,24 @@ class DirectoryRun:
         if not taken or any(key not in taken for key in self.facts.assigned_dirs()):
             return None
         fact = "it would leave this host without any assigned partition dir"
-        return Refusal("", "", "blast-radius", fact, "delete these on the host: logagent cleanup --execute --approve")
+        return Refusal(refused("blast-radius", fact, "delete these on the host: logagent cleanup --execute --approve"))
 
     def _refused_by(self, row: RequestedDirectory, p: Proposal, refusals: Sequence[Refusal]) -> DirectoryAnswer:
         """The refusal of this directory, else the one of the whole plan, with a hint for whoever requested it."""
-        r = next((r for r in refusals if r.key == p.dir.key), None) or refusals[-1]
-        if r.guard == "window":
+        r = (next((r for r in refusals if r.key == p.dir.key), None) or refusals[-1]).why
+        if r.code == "window":
             fact = f"waiting for {NEXT_STOP}: {r.fact}" if p.dir.kind in LIVE_KINDS else r.fact
-            return replace(self._waits(row, fact, r.hint), claim=r.guard, next_try_at=None)
+            return replace(self._waits(row, fact, r.hint), claim=r.code, next_try_at=None)
         if r.claim is Claim.SAME_DIRECTORY and r.hint == _AGAIN:
             return _refused(row, "identity", r.fact, r.hint)
-        if r.guard in _PASSES:
-            return replace(self._waits(row, r.fact, r.hint), claim=r.guard)
+        if r.code in _PASSES:
+            return replace(self._waits(row, r.fact, r.hint), claim=r.code)
         hint = r.hint
-        if r.guard == "assigned":
+        if r.code == "assigned":
             hint = _COVER if p.dir.kind is Kind.STRAY else _ON_THE_HOST
-        elif r.guard == "blast-radius" and not p.approved:
+        elif r.code == "blast-radius" and not p.approved:
             hint = _LIMIT
-        return replace(_refused(row, r.guard, r.fact, hint), next_try_at=self.next_try)
+        return replace(_refused(row, r.code, r.fact, hint), next_try_at=self.next_try)
 
     def _waits(self, row: RequestedDirectory, fact: str, hint: str | None = None) -> DirectoryAnswer:
         return DirectoryAnswer(
@@ -308,14 +307,14 @@ class DirectoryRun:
         )
 
 
-def refuse_all(rows: Iterable[RequestedDirectory], before: Mapping[str, Row], why: Refused) -> dict[str, Row]:
+def refuse_all(rows: Iterable[RequestedDirectory], before: Mapping[str, Row], why: Reason) -> dict[str, Row]:
     """The answers to a request that is not carried out: what was done before stays so."""
     answers: dict[str, Row] = {}
-    hint = "set orders.accept = true on that host" if why.claim == "accept" else _AGAIN
+    hint = "set orders.accept = true on that host" if why.code == "accept" else _AGAIN
     for row in rows:
         known = before.get(row_key(row))
         done = known is not None and is_final(known.answer)
-        answer = known.answer if known is not None and done else _refused(row, why.claim, why.fact, hint)
+        answer = known.answer if known is not None and done else _refused(row, why.code, why.fact, hint)
         answers[row_key(row)] = Row(answer, row.topic_id, row.partition, row.inode)
     return answers
 
@@ -368,23 +367,25 @@ def removals_by_request(
     topic that a request decided to delete goes only if this host itself has proof that the topic is deleted: another
     copy that covers it is none.
     """
-    words = memory.may_go()
+    permissions = memory.may_go()
     chosen: list[Proposal] = []
     for p in plan.actions:
         if p.action is not ActionKind.REMOVE:
             continue
-        mark, word = marks.get(p.key), words.get(p.dir.topic_id or "")
+        mark, permission = marks.get(p.key), permissions.get(p.dir.topic_id or "")
         if mark is not None and mark.request is not None and memory.counts(mark.request):
             chosen.append(p)
-        elif word is not None and p.dir.kind is Kind.STRAY:
-            chosen.append(replace(p, approved=p.approved or word.limit, flags=replace(p.flags, only_deleted=True)))
+        elif permission is not None and p.dir.kind is Kind.STRAY:
+            chosen.append(
+                replace(p, approved=p.approved or permission.limit, flags=replace(p.flags, only_deleted=True))
+            )
     may_join = within_limits([], facts, limits)
     return [p for p in chosen if may_join(p)]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOnDisk:
-    """What an inventory shows of one topic id. `hidden`: what was not looked at, in words. `unread`: what is known of
+    """What an inventory shows of one topic id. `hidden`: what was not inspected, in words. `unread`: what is known of
     each directory under the topic's name whose topic id is not: it may be a replica of any topic that had the name."""
 
     dirs: tuple[PartitionDir, ...]
@@ -411,14 +412,14 @@ def topic_answers(
     freed = session.journal.removed_bytes(found)
     unseen = facts.not_seen()
     whole = session.inventory.whole
-    hidden = unseen.fact if unseen is not None else None if whole else "not every directory was looked at"
-    words, unread = memory.may_go(), _unread(session.dirs)
+    hidden = unseen.fact if unseen is not None else None if whole else "not every directory was inspected"
+    permissions, unread = memory.may_go(), _unread(session.dirs)
     return {
         number: tuple(
             answer_of(
                 topic_id,
                 TopicOnDisk(tuple(found[topic_id]), hidden, freed.get(topic_id, 0), tuple(unread.get(topic, ()))),
-                words.get(topic_id),
+                permissions.get(topic_id),
                 _why_no_word(memory, number, topic_id, accept=session.settings.orders.accept),
                 plan,
             )
@@ -449,14 +450,16 @@ def _why_no_word(memory: RequestMemory, number: str, topic_id: str, *, accept: b
     return mine[0].ended
 
 
-def answer_of(topic_id: str, left: TopicOnDisk, word: Word | None, why_no_word: str, plan: Plan | None) -> TopicAnswer:
+def answer_of(
+    topic_id: str, left: TopicOnDisk, permission: Permission | None, why_not_permitted: str, plan: Plan | None
+) -> TopicAnswer:
     live = [d for d in left.dirs if d.kind not in _GONE]
     gone = [d for d in left.dirs if d.kind in _GONE]
     words, next_try = "; ".join(filter(None, (left.hidden, *left.unread[:1]))), None
     if live and not words:
         words = "the broker removes or renames what it still has under its own name, once it runs"
-    if gone and (word is None or why_no_word):
-        words = "; ".join(filter(None, (words, why_no_word)))
+    if gone and (permission is None or why_not_permitted):
+        words = "; ".join(filter(None, (words, why_not_permitted)))
     elif gone and plan is not None:
         why, next_try = _why_left(gone, plan)
         words = "; ".join(filter(None, (words, why)))
@@ -473,9 +476,9 @@ def _why_left(dirs: Iterable[PartitionDir], plan: Plan) -> tuple[str, str | None
     keys = {d.key for d in dirs}
     refusal = next((r for r in plan.refusals if r.key in keys), None)
     if refusal is not None:
-        return f"{refusal.guard}: {refusal.fact} ({refusal.hint})", None
+        return f"{refusal.why.code}: {refusal.why.fact} ({refusal.why.hint})", None
     waiting = [w for w in plan.waiting if w.key in keys]
-    until = min((w.until_ms for w in waiting if w.until_ms is not None), default=None)
+    until = min((w.why.until_ms for w in waiting if w.why.until_ms is not None), default=None)
     if until is not None:
-        return f"{waiting[0].reason}: kept until {rfc3339(until)}", rfc3339(until)
-    return (waiting[0].reason, None) if waiting else ("", None)
+        return f"{waiting[0].why.fact}: kept until {human_time(until)}", rfc3339(until)
+    return (waiting[0].why.fact, None) if waiting else ("", None)

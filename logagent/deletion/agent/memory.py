@@ -13,15 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from logagent.base.errors import JournalError, LogAgentError
-from logagent.base.files.safe_open import MIB, FileLimit, read_regular
-from logagent.base.files.whole_file import whole_file
-from logagent.base.records import PartitionDir
-from logagent.base.times import instant
+from logagent.base.files.safe_open import MIB, FileLimit, read_regular, whole_file
+from logagent.base.records import PartitionDir, Reason
+from logagent.base.units import human_time
 from logagent.deletion.store.answers import DirectoryAnswer
-from logagent.deletion.store.requests import Filed, RequestedDirectory, decode, encode, moment
+from logagent.deletion.store.requests import Filed, RequestedDirectory, decode, encode, moment, moment_ms
 from logagent.store.contract import CLOCKS_APART
 
 NAME = "requests.json"
@@ -33,7 +31,7 @@ _NOT_DELETED = ("disabled", "refused")
 
 
 @dataclass(slots=True)
-class Word:
+class Permission:
     """That a request decided to delete a topic: its strays may go, once this host itself knows that it is deleted. It
     outlives the request's outcome and expiry. `limit`: also beyond the limits of a day. `ended`: why no longer."""
 
@@ -77,7 +75,7 @@ class RequestMemory:
     stood: tuple[str, ...] | None = None
     held: tuple[str, ...] = ()
     requests: dict[str, RememberedRequest] = field(default_factory=dict)
-    words: list[Word] = field(default_factory=list)
+    words: list[Permission] = field(default_factory=list)
 
     @classmethod
     def load(cls, state_dir: str, now_ms: int) -> RequestMemory:
@@ -137,9 +135,12 @@ class RequestMemory:
         if f.decision is not None and ends:
             known.against = True
             known.cancelled = known.cancelled or f.decision.decision == "cancelled"
-            known.closed = known.closed or f"it was {f.decision.decision} by {f.decision.by} at {f.decision.at}"
+            known.closed = (
+                known.closed
+                or f"it was {f.decision.decision} by {f.decision.by} at {human_time(moment(f.decision.at))}"
+            )
         if f.outcome is not None:
-            known.closed = known.closed or f"its outcome was written at {f.outcome.at}"
+            known.closed = known.closed or f"its outcome was written at {human_time(moment(f.outcome.at))}"
 
     def _word(self, number: str, f: Filed) -> None:
         """A decision to delete, as words for its topics; and what ends them."""
@@ -163,11 +164,11 @@ class RequestMemory:
             if topic.topic_id in asked and results.get(topic.topic_id) not in _NOT_DELETED:
                 asked.remove(topic.topic_id)
                 limit = "limit" in f.request.approvals
-                self.words.append(Word(topic.topic_id, number, _ms(f.decision.at), limit))
+                self.words.append(Permission(topic.topic_id, number, moment_ms(f.decision.at), limit))
 
     def is_younger_than(self, f: Filed) -> bool:
         """Whether the request may have been carried out before this memory was made."""
-        return f.request is None or _ms(f.request.at) < self.born_ms - 1
+        return f.request is None or moment_ms(f.request.at) < self.born_ms - 1
 
     def end_restored(self, restores: Iterable[tuple[str | None, int]]) -> None:
         """A restore (topic id, ms) on this host ends every word for that topic that was there before."""
@@ -183,7 +184,7 @@ class RequestMemory:
         kept, there = set(left), set(in_store)
         self.words = [w for w in self.words if w.topic_id in kept or w.request_id in there]
 
-    def may_go(self) -> dict[str, Word]:
+    def may_go(self) -> dict[str, Permission]:
         """The words that count now, by topic id; one with `limit` before one without."""
         live = [w for w in self.words if not w.ended and w.request_id not in self.held]
         return {w.topic_id: w for w in sorted(live, key=lambda w: w.limit)}
@@ -201,11 +202,7 @@ def expires_ms(f: Filed) -> int:
     """When a request ends by itself; of one that cannot be read, what is known of its end."""
     if f.request is not None:
         return round(f.request.ends_at.timestamp() * 1000)
-    return next((_ms(known.at) for known in (f.decision, f.outcome) if known is not None), 0)
-
-
-def _ms(text: str) -> int:
-    return round(moment(text).timestamp() * 1000)
+    return next((moment_ms(known.at) for known in (f.decision, f.outcome) if known is not None), 0)
 
 
 # What may be carried out of a request: without disk, store or clock
@@ -231,35 +228,29 @@ def is_final(answer: DirectoryAnswer) -> bool:
     return answer.state == "done" or (answer.state == "refused" and answer.claim in FINAL)
 
 
-class Refused(NamedTuple):
-    """Why a request is not carried out. With the claim `request` that is so for good."""
-
-    claim: Literal["request", "accept", "held", "clock"]
-    fact: str
-
-
-def why_refused(number: str, filed: Filed, memory: RequestMemory, now: datetime, *, accept: bool) -> Refused | None:
-    """Why a request is not carried out, whatever it asks for; None if it may be.
+def why_refused(number: str, filed: Filed, memory: RequestMemory, now: datetime, *, accept: bool) -> Reason | None:
+    """Why a request is not carried out, whatever it asks for, with code `request` for good; None if it may be.
 
     An agent whose memory is new or lost carries out nothing that stood at its first look: it may have done so before.
     """
     request, known = filed.request, memory.requests.get(number)
     if request is None or filed.hold is not None:
-        return Refused("held", f"nobody may act on it: {filed.hold or 'it cannot be read'}")
+        return Reason(f"nobody may act on it: {filed.hold or 'it cannot be read'}", code="held")
     if filed.decision is not None:
-        return Refused("request", f"it was decided ({filed.decision.decision}) at {filed.decision.at}")
+        fact = f"it was decided ({filed.decision.decision}) at {human_time(moment(filed.decision.at))}"
+        return Reason(fact, code="request")
     if filed.outcome is not None:
-        return Refused("request", f"its outcome was written at {filed.outcome.at}")
+        return Reason(f"its outcome was written at {human_time(moment(filed.outcome.at))}", code="request")
     if known is not None and known.closed:
-        return Refused("request", known.closed)
+        return Reason(known.closed, code="request")
     if memory.stood is None or number in memory.stood or memory.is_younger_than(filed):
-        return Refused("request", "this agent's memory is newer than the request")
+        return Reason("this agent's memory is newer than the request", code="request")
     if moment(request.at) > now + CLOCKS_APART:
-        return Refused("clock", f"it was made at {request.at}, which is in the future here")
+        return Reason(f"it was made at {human_time(moment(request.at))}, which is in the future here", code="clock")
     if now >= request.ends_at:
-        return Refused("request", f"it expired at {instant(request.ends_at)}")
+        return Reason(f"it expired at {human_time(request.ends_at)}", code="request")
     if not accept:
-        return Refused("accept", "requests are not accepted here (orders.accept)")
+        return Reason("requests are not accepted here (orders.accept)", code="accept")
     return None
 
 

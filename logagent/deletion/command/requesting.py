@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from logagent.base.config.store_uri import is_uri
+from logagent.base.config.settings import is_uri
 from logagent.base.console.options import Call
 from logagent.base.console.render import human_bytes, table
 from logagent.base.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable, UnreadableError, UsageError
-from logagent.base.sizes import LARGEST_COUNT
-from logagent.base.times import instant
+from logagent.base.units import LARGEST_COUNT, human_time, instant, rfc3339_or_none
 from logagent.deletion.controller.deletion_plan import DeletionPlan, ExistingTopic, asked_lately
 from logagent.deletion.controller.deletions import ControllerSetup, Deletions, TopicAnswerOfCluster
 from logagent.deletion.controller.topic_deletion_manager import (
@@ -37,7 +36,7 @@ from logagent.deletion.controller.topic_deletion_manager import (
     is_running,
     request_state,
 )
-from logagent.deletion.documents import (
+from logagent.deletion.store.answers import (
     MissingReplica,
     PlannedDirectory,
     RequestProgress,
@@ -57,6 +56,7 @@ from logagent.deletion.store.requests import (
     TooLarge,
     decode,
     encode,
+    moment,
     write_request,
 )
 from logagent.kafka.image import Topic
@@ -123,19 +123,16 @@ class StoreAndCluster:
             raise ConfigError("no fleet store is named", hint="set publish.store, or add --store DIR")
         check_store(store)
         if not is_uri(store):
-            self._check_create_if_absent(store)
+            from logagent.base.linux.kernel import mount_of, mounts
+
+            found = mount_of(os.path.realpath(store), mounts())
+            kind = found.kind if found is not None else ""
+            if kind.startswith("fuse") and not self.call.settings().store.trust_exclusive_create:
+                raise ConfigError(
+                    f"the store {store} is a FUSE mount ({kind}), which may create a file that exists already",
+                    hint="if it is known not to, set store.trust_exclusive_create = true",
+                )
         return ControlFolder(store, self.cluster())
-
-    def _check_create_if_absent(self, store: str) -> None:
-        from logagent.base.linux.mounts import mount_of, mounts
-
-        found = mount_of(os.path.realpath(store), mounts())
-        kind = found.kind if found is not None else ""
-        if kind.startswith("fuse") and not self.call.settings().store.trust_exclusive_create:
-            raise ConfigError(
-                f"the store {store} is a FUSE mount ({kind}), which may create a file that exists already",
-                hint="if it is known not to, set store.trust_exclusive_create = true",
-            )
 
     def cluster(self) -> str:
         if self.cluster_id is None:
@@ -375,7 +372,7 @@ def _request(
     over = state.is_over and state.state != "done"
     return {
         "request_id": filed.request_id,
-        "kind": request.kind,
+        "kind": request.kind if filed.request is not None else "unknown",
         "plan_id": request.plan_id,
         "approvals": list(request.approvals),
         "by": request.by,
@@ -408,10 +405,11 @@ def _topic(topic: TopicProgress, *, over: bool) -> TopicProgressDoc:
 
 
 def _replica(m: ReplicaNotDone) -> MissingReplica:
+    why = m.reason
     return {
         "partition": m.partition, "node_id": m.node_id, "log_dir": m.log_dir, "name": m.name, "state": m.state.value,
-        "since": m.reason.since, "why": m.reason.why, "claim": m.reason.claim, "hint": m.reason.hint,
-        "next_try_at": m.reason.next_try_at,
+        "since": rfc3339_or_none(why.as_of_ms), "why": why.fact, "claim": why.code or None, "hint": why.hint or None,
+        "next_try_at": rfc3339_or_none(why.until_ms),
     }  # fmt: skip
 
 
@@ -419,15 +417,16 @@ def show_progress(call: Call, document: TopicsDoc) -> None:
     """The same for a person: one line per topic, then what is missing, why, and what ends it."""
     rows, missing = list[list[str]](), list[list[str]]()
     for r in document["requests"]:
+        since = human_time(moment(r["at"]))
         if not r["topics"]:
-            rows.append([r["request_id"][:12], r["kind"], r["state"], "", r["why"], *_bytes(r), r["at"]])
+            rows.append([r["request_id"][:12], r["kind"], r["state"], "", r["why"], *_bytes(r), since])
         for t in r["topics"]:
             states = ", ".join(f"{count} {state}" for state, count in t["states"].items())
             text = (r["why"] if r["state"] != "done" else "") or t["waits_for"] or states
-            rows.append([r["request_id"][:12], r["kind"], r["state"], t["topic"], text, *_bytes(t), r["at"]])
+            rows.append([r["request_id"][:12], r["kind"], r["state"], t["topic"], text, *_bytes(t), since])
             for m in t["missing"][:SHOWN_MISSING] if t["result"] == "deleted" or r["kind"] == "directories" else []:
                 where = f"{m['log_dir']}/{m['name']}" if m["name"] else ""
-                tries = f"; next try at {m['next_try_at']}" if m["next_try_at"] else ""
+                tries = f"; next try at {human_time(moment(m['next_try_at']))}" if m["next_try_at"] else ""
                 missing.append([f"{t['topic']}-{m['partition']}", str(m["node_id"]), where, m["state"], m["why"],
                                 f"{m['hint'] or ''}{tries}".removeprefix("; ")])  # fmt: skip
     if not rows:
@@ -481,7 +480,10 @@ def topics_of_cluster(place: StoreAndCluster, deletions: Deletions) -> list[Exis
         image = reader.image(int(now().timestamp() * 1000))
     if image.cluster_id != deletions.setting.control.cluster_id:
         ours = deletions.setting.control.cluster_id
-        raise LogAgentError(f"the cluster at {servers} is {image.cluster_id}, not {ours}")
+        raise LogAgentError(
+            f"the cluster at {servers} is {image.cluster_id}, not {ours}",
+            hint="name the other cluster with --cluster, or its brokers with --bootstrap-server",
+        )
     living = [ExistingTopic(requested(topic)) for topic in image.by_name.values()]
     sizes = deletions.reader.sizes({t.requested.topic_id for t in living} - {""})
     return [ExistingTopic(t.requested, sizes.get(t.requested.topic_id)) for t in living]
@@ -512,7 +514,7 @@ def ask(
     number = document["request_id"] = _make_request(call, deletions, plan, shown_id, words, at)
     call.say(f"topics: request {number} is in the store")
     if timeout <= 0 and plan.kind == "directories":
-        call.say("topics: asked, not done: its hosts' agents carry it out, `logagent topics status` shows it")
+        call.say("topics: requested, not done: its hosts' agents carry it out; `logagent topics status` shows progress")
         _show_plan(call, document)
         return document
     try:
@@ -525,7 +527,7 @@ def ask(
         raise
     progress = document["progress"] = progress_document(seen, deletions, number)
     if timeout <= 0 and not state.is_over:
-        call.say("topics: decided, not done: `logagent topics run` goes on with it, `logagent topics status` shows it")
+        call.say("topics: decided, not done: `logagent topics run` continues, `logagent topics status` shows progress")
     else:
         say_how_it_ends(call, number, state, deletions)
     _show_plan(call, document)
@@ -543,7 +545,7 @@ def say_how_it_ends(call: Call, number: str, state: RequestState, deletions: Del
     elif not state.is_over:
         call.record_status(Exit.REFUSED)
         why = deletions.waits.get(number) or state.why or "`logagent topics status` shows what is missing"
-        call.say(f"topics: request {number} is not done yet: {why}; `logagent topics run` goes on with it")
+        call.say(f"topics: request {number} is not done yet: {why}; `logagent topics run` continues it")
     elif state.state != "done":
         call.record_status(Exit.REFUSED)
         call.say(f"topics: request {number} is {state.state}{': ' if state.why else ''}{state.why}")
@@ -596,7 +598,7 @@ def _until_over(deletions: Deletions, number: str, timeout: float) -> tuple[Requ
 def state_of(seen: Sightings, deletions: Deletions, number: str) -> RequestState:
     filed = seen.filed.get(number)
     if filed is None:
-        raise LogAgentError(f"request {number} is gone from the store", hint="see who can remove files there")
+        raise LogAgentError(f"request {number} is gone from the store", hint="find out who can remove files there")
     manager = TopicDeletionManager(seen, deletions.setting.silent_after)
     return request_state(filed, manager.progress(filed), seen)
 

@@ -21,16 +21,15 @@ from typing import Any, Literal
 
 import click
 
-from logagent.base import topic_ids
+from logagent.base import records
 from logagent.base.config.settings import parse_duration, parse_size
 from logagent.base.console.options import Call, common, gathered, options, or_dry_run
-from logagent.base.console.render import dump
-from logagent.base.console.streams import said_on_stderr
+from logagent.base.console.render import dump, said_on_stderr
 from logagent.base.dir_names import classify
 from logagent.base.errors import ConfigError, Exit, LogAgentError, ServiceUnreachable, UnreadableError, UsageError
 from logagent.base.files.safe_open import MARKER, REPORT_TABLE, open_regular, read_regular
-from logagent.base.reason import Reason
-from logagent.base.times import instant
+from logagent.base.records import Reason
+from logagent.base.units import human_time, instant
 from logagent.cleanup.plan.proposals import compile_topics
 from logagent.deletion.command.requesting import (
     StoreAndCluster,
@@ -46,9 +45,8 @@ from logagent.deletion.command.requesting import (
 from logagent.deletion.controller.deletion_plan import plan_directories, plan_topics
 from logagent.deletion.controller.deletions import Deletions
 from logagent.deletion.controller.topic_deletion_manager import Sightings
-from logagent.deletion.documents import TopicsPlanDoc
-from logagent.deletion.store.answers import Answer
-from logagent.deletion.store.requests import Filed, RequestedDirectory, checked
+from logagent.deletion.store.answers import Answer, TopicsPlanDoc
+from logagent.deletion.store.requests import Filed, RequestedDirectory, checked, moment
 from logagent.store.signing import generate
 from logagent.verdict.rules import ORPHAN_REASONS
 
@@ -151,7 +149,7 @@ def _take(row: Mapping[str, str], kind: Literal["orphan", "stray"], chosen: Chos
     where = f"{row['log_dir']}/{row['name']} of node {row['node_id']}"
     unusable = chosen.unusable.setdefault(row["cluster_id"], [])
     topic = row["topic"] or classify(row["name"]).topic
-    if not re.fullmatch(topic_ids.SHAPE, row["topic_id"] or ""):
+    if not re.fullmatch(records.ID_SHAPE, row["topic_id"] or ""):
         unusable.append((where, "it has no topic id: only its host can decide on it (logagent cleanup)"))
     elif not topic or not row["partition"]:
         unusable.append((where, "its name does not tell its topic"))
@@ -200,23 +198,25 @@ def topic_regex(text: str) -> re.Pattern[str]:
     try:
         return compile_topics(text)
     except re.error as error:
-        raise UsageError(f"--topic {text!r} is not a regular expression: {error}") from error
+        raise UsageError(
+            f"--topic {text!r} is not a regular expression: {error}", hint="it must match whole names"
+        ) from error
 
 
-def seconds(text: str) -> float:
+def seconds(text: str, option: str = "--timeout") -> float:
     if text.strip() == "0":
         return 0.0
     try:
         return timedelta(milliseconds=parse_duration(text)).total_seconds()
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(f"{option}: {error}", hint=f"{option} 5s") from error
 
 
 def pause(text: str) -> float:
     """Seconds between two rounds."""
-    found = seconds(text)
+    found = seconds(text, "--interval")
     if found == 0:
-        raise UsageError(f"--interval {text}: that is no pause at all", hint="--interval 5s")
+        raise UsageError(f"--interval {text}: that is no interval", hint="--interval 5s")
     return found
 
 
@@ -225,7 +225,7 @@ def size(text: str | None) -> int:
     try:
         found = 0 if text is None else parse_size(text)
     except ValueError as error:
-        raise UsageError(f"--larger: {error}") from error
+        raise UsageError(f"--larger: {error}", hint="--larger 1GiB") from error
     if text is not None and found == 0:
         raise UsageError(f"--larger {text} selects everything", hint="leave it out if that is meant")
     return found
@@ -434,7 +434,8 @@ def cancel(call: Call, request_id: str, **place: Any) -> None:
     seen = deletions.reader.read()
     if counts.decision == "delete":
         call.say(
-            f"too late for the topics: they were to be deleted since {counts.at}; hosts that have not acted yet stop"
+            f"too late for the topics: they were to be deleted since {human_time(moment(counts.at))};"
+            " hosts that have not acted yet stop"
         )
     else:
         call.say(f"request {filed.request_id} is {counts.decision}")
@@ -462,7 +463,7 @@ def _what_is_gone(answers: list[Answer]) -> list[str]:
     if kept:
         lines.append(f"on nodes {', '.join(map(str, kept))} `logagent restore` gives back what is still quarantined")
     if gone:
-        lines.append(f"on nodes {', '.join(map(str, gone))} directories were removed: nothing gives them back")
+        lines.append(f"on nodes {', '.join(map(str, gone))} directories were removed and cannot be restored")
     return lines or ["no host says that it has quarantined or removed anything"]
 
 
@@ -474,7 +475,7 @@ def _what_is_gone(answers: list[Answer]) -> list[str]:
 def run(call: Call, once: bool, interval: str | None, **place: Any) -> None:
     """Carry out open requests until nothing is left. Any number of these may run, anywhere."""
     if once and interval is not None:
-        raise UsageError("--once and --interval are mutually exclusive")
+        raise UsageError("--once and --interval are mutually exclusive", hint="leave out one of the two")
     rest = pause(interval) if interval is not None else ROUND_SECONDS
     opened = StoreAndCluster(call, **place)
     if interval is None:  # a service may be set up before the first host of its cluster has published
@@ -523,9 +524,10 @@ def keygen(call: Call, file: Path, key_id: str | None) -> None:
     try:
         key = generate(key_id or f"ops-{secrets.token_hex(4)}", file)
     except FileExistsError:
-        raise UsageError(f"{file} exists already; keys are never overwritten") from None
+        raise UsageError(f"{file} exists already; keys are never overwritten", hint="name another file") from None
     except OSError as error:
-        raise LogAgentError(f"{file} cannot be written: {error.strerror or error}") from error
+        hint = "name a file in a folder that exists and that you may write to"
+        raise LogAgentError(f"{file} cannot be written: {error.strerror or error}", hint=hint) from error
     with said_on_stderr(call.say, f"{file} has the private key; its public line: {key.public()}"):
         if call.json:
             names = {"key_id": key.key_id, "public_key": key.public(), "private_key_file": str(file)}

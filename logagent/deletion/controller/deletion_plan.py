@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from logagent.base.dir_names import NEVER_DELETED, why_spared
-from logagent.base.reason import Reason
-from logagent.base.times import instant
+from logagent.base.records import Reason
+from logagent.base.units import counted, instant
 from logagent.cleanup.plan.assemble import BlastRadius
 from logagent.deletion.store.requests import Approval, Kind, Request, RequestedDirectory, RequestedTopic
 
@@ -264,6 +264,6 @@ def _what_needs_approval(
             why.append(f"{count} of node {node}'s {whole} directories exceed {LIMITS.max_fraction:.0%}{more}")
     needed += [Needed("limit", each) for each in why]
     if kept and no_retention:
-        strays = sum(d.kind == "stray" for d in kept)
-        needed.append(Needed("no-retention", f"{strays} strays are removed at once: nothing brings them back"))
+        strays = counted(sum(d.kind == "stray" for d in kept), "stray")
+        needed.append(Needed("no-retention", f"{strays} will be removed at once and cannot be restored"))
     return needed

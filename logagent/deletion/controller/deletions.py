@@ -22,8 +22,7 @@ from typing import Protocol
 from logagent.base.dir_names import current_name
 from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.base.files.safe_open import parse_json
-from logagent.base.sizes import LARGEST_COUNT
-from logagent.base.times import instant
+from logagent.base.units import LARGEST_COUNT, human_time, instant
 from logagent.deletion.controller.topic_deletion_manager import (
     AgentSeen,
     BrokerLogs,
@@ -57,7 +56,7 @@ from logagent.deletion.store.requests import (
     write_outcome,
 )
 from logagent.store.contract import CLOCKS_APART
-from logagent.store.publications import FleetPublications
+from logagent.store.landing_files import FleetPublications
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey
 from logagent.store.tree import StoredFile
 
@@ -403,7 +402,7 @@ class Deletions:
     @property
     def _key(self) -> PrivateKey:
         if self.setting.key is None:
-            raise ConfigError("no private key is named")
+            raise ConfigError("no private key is named", hint="add --key FILE")
         return self.setting.key
 
     def round(self) -> Sightings:
@@ -439,7 +438,8 @@ class Deletions:
         now = self.setting.clock()
         if at is not None and abs(now - at) > CLOCKS_APART:
             raise ConfigError(
-                f"this machine's clock says {instant(now)}, the {whose}'s {instant(at)}: nothing is decided or sent",
+                f"this machine's clock says {human_time(now)}, the {whose}'s {human_time(at)}: nothing is decided or"
+                " sent",
                 hint="set the clock that is wrong",
             )
 
@@ -471,11 +471,11 @@ class Deletions:
         if request is None or filed.hold is not None or number in self._ended:
             return
         if moment(request.at) > seen.at + CLOCKS_APART:
-            self.waits[number] = f"it was made at {request.at}, which is in the future here"
+            self.waits[number] = f"it was made at {human_time(moment(request.at))}, which is in the future here"
             return
         over = seen.at >= request.ends_at
         if decision is None and over:
-            self._decide(filed, "expired", f"it was not decided by {instant(request.ends_at)}")
+            self._decide(filed, "expired", f"it was not decided by {human_time(request.ends_at)}")
             return
         if request.kind != "topics":
             return
@@ -491,7 +491,7 @@ class Deletions:
         if now.is_over:
             self._ended.add(number)
         if now.is_over or now.hold is not None:
-            self.waits[number] = now.hold or "it was decided otherwise meanwhile"
+            self.waits[number] = now.hold or "another decision was made first"
             return
         try:
             self._delete(filed, names)
@@ -509,7 +509,7 @@ class Deletions:
         if why is not None and now > moment(filed.request.at):
             self._give_up(filed)
         elif why is not None:
-            self.waits[number] = f"it was made at {filed.request.at}, which is in the future here"
+            self.waits[number] = f"it was made at {human_time(moment(filed.request.at))}, which is in the future here"
         return why is None
 
     def _give_up(self, filed: Filed) -> None:
@@ -533,7 +533,7 @@ class Deletions:
         moving = admin.reassigning(names)
         if moving:
             which = ", ".join(sorted(names[i] for i in moving)[:5])
-            self.waits[number] = f"a partition of {which} is being reassigned; it goes on when that is complete"
+            self.waits[number] = f"a partition of {which} is being reassigned; it continues when that is complete"
             return
         living = admin.topics_now(names)
         other = {i for i, t in living.items() if t.topic != names[i]}

@@ -26,9 +26,18 @@ from enum import StrEnum
 from functools import cache
 from typing import Literal, NamedTuple, TypeVar
 
-from logagent.base.times import instant
+from logagent.base.records import Reason
+from logagent.base.units import counted, human_time, instant
 from logagent.deletion.store.answers import Answer, DirectoryAnswer, Seen, TopicAnswer
-from logagent.deletion.store.requests import Filed, Request, RequestedDirectory, RequestedTopic, TopicOutcome, moment
+from logagent.deletion.store.requests import (
+    Filed,
+    Request,
+    RequestedDirectory,
+    RequestedTopic,
+    TopicOutcome,
+    moment,
+    moment_ms,
+)
 from logagent.store.contract import CLOCKS_APART
 
 S = TypeVar("S", bound=StrEnum)
@@ -181,23 +190,14 @@ class PartitionStateMachine:
         return _moved(state, targets, VALID_PREVIOUS_PARTITION_STATES)
 
 
-class MissingReason(NamedTuple):
-    """Why a replica is not done, and the next step: what ends it, or who has to do what."""
-
-    why: str
-    hint: str | None = None
-    claim: str | None = None
-    since: str | None = None
-    next_try_at: str | None = None
-
-
 class ReplicaNotDone(NamedTuple):
-    """A replica that is not done; `log_dir` and `name` for a directory of a report."""
+    """A replica that is not done, and why: `code` is the claim that is lacking, `until` when it is tried again,
+    `as_of_ms` when its host was last heard. `log_dir` and `name` for a directory of a report."""
 
     partition: int
     node_id: int
     state: ReplicaState
-    reason: MissingReason
+    reason: Reason
     log_dir: str | None = None
     name: str | None = None
 
@@ -234,7 +234,7 @@ class _ReplicaState(NamedTuple):
     known (None, None: nothing of it is there)."""
 
     live: frozenset[int] | None = frozenset()
-    reason: MissingReason | None = None
+    reason: Reason | None = None
 
 
 @dataclass(slots=True)
@@ -298,27 +298,7 @@ class TopicDeletionManager:
             progress.strays_left += t.strays_left
             progress.bytes_quarantined += t.bytes_left
             progress.bytes_back += t.bytes_back
-        replicas = self._replicas(asked, decided, answers)
-        decision = filed.decision
-        begins = decision is not None and decision.decision == "delete" and decided is not None
-        if settled is not None and settled.result != "deleted":
-            progress.result, progress.waits = settled.result, settled.why or None
-            begins = False
-        if not begins:
-            self._everywhere(progress, replicas, MissingReason(progress.waits or "nothing is decided", None), ())
-            return progress
-        if settled is None and not self.is_deleted(asked.topic_id):
-            progress.waits = self._waits_for_cluster(asked.topic_id)
-            self._everywhere(progress, replicas, MissingReason(progress.waits), (_R.OFFLINE,))
-            return progress
-        progress.result = "deleted"
-        self._hosts(progress, replicas, filed, answers)
-        return progress
-
-    def _replicas(
-        self, asked: RequestedTopic, decided: RequestedTopic | None, answers: Mapping[int, TopicAnswer]
-    ) -> dict[int, set[int]]:
-        """Partitions by node: of the request and the decision, and of every directory that was seen since."""
+        # Partitions by node: of the request and the decision, and of every directory that was seen since.
         found: dict[int, set[int]] = {}
         for topic in filter(None, (asked, decided)):
             for p in topic.partitions:
@@ -330,7 +310,22 @@ class TopicDeletionManager:
         for node, answer in answers.items():
             if answer.live and node not in found:
                 found[node] = {p.partition for p in asked.partitions}
-        return found
+        replicas = found
+        decision = filed.decision
+        begins = decision is not None and decision.decision == "delete" and decided is not None
+        if settled is not None and settled.result != "deleted":
+            progress.result, progress.waits = settled.result, settled.why or None
+            begins = False
+        if not begins:
+            self._everywhere(progress, replicas, Reason(progress.waits or "nothing is decided"), ())
+            return progress
+        if settled is None and not self.is_deleted(asked.topic_id):
+            progress.waits = self._waits_for_cluster(asked.topic_id)
+            self._everywhere(progress, replicas, Reason(progress.waits), (_R.OFFLINE,))
+            return progress
+        progress.result = "deleted"
+        self._hosts(progress, replicas, filed, answers)
+        return progress
 
     def is_deleted(self, topic_id: str) -> bool:
         """Whether the cluster has deleted the topic: it answers so by id, and lists no such topic. What hosts say does
@@ -361,7 +356,7 @@ class TopicDeletionManager:
         self,
         progress: TopicProgress,
         replicas: Mapping[int, set[int]],
-        reason: MissingReason,
+        reason: Reason,
         path: tuple[ReplicaState, ...],
     ) -> None:
         """Every replica after the same steps."""
@@ -398,7 +393,7 @@ class TopicDeletionManager:
                 progress.states[state] += 1
                 left[partition] += 1
                 progress.missing.append(
-                    ReplicaNotDone(partition, node, state, host.reason or MissingReason("it is being deleted"))
+                    ReplicaNotDone(partition, node, state, host.reason or Reason("it is being deleted"))
                 )
         numbers = {p for each in replicas.values() for p in each}
         done = not left
@@ -422,7 +417,7 @@ class TopicDeletionManager:
         another = logs is not None and logs.ids.get(topic.topic, topic.topic_id) != topic.topic_id
         if listed and not another:
             return _ReplicaState(
-                frozenset(listed), MissingReason(f"broker {node} still has it", "it deletes its own; look again")
+                frozenset(listed), Reason(f"broker {node} still has it", "it deletes its own; look again")
             )
         if answer is not None:
             if answer.live == 0:
@@ -430,14 +425,15 @@ class TopicDeletionManager:
             where = self._offline(node) if answer.live is None else None
             if answer.live is None:
                 is_unread = where is None and answer.unread > 0
-                reason = MissingReason(where or answer.words or "not every log dir could be read",
+                reason = Reason(where or answer.words or "not every log dir could be read",
                                 _UNREAD if is_unread else "repair the log dir, or take it out of log.dirs",
                                 "online")  # fmt: skip
                 return _ReplicaState(None, reason)
-            words = answer.words or f"{answer.live} directories of it are there"
+            words = answer.words or f"it still has {counted(answer.live, 'directory')} there"
             # Its agent answers although its broker is stopped, and then nothing goes on until that is back.
             down = f"broker {node} is down: " if self._is_down(node) else ""
-            return _ReplicaState(None, MissingReason(down + words, None, next_try_at=answer.next_try_at))
+            next_ms = moment_ms(answer.next_try_at) if answer.next_try_at else None
+            return _ReplicaState(None, Reason(down + words, until_ms=next_ms))
         if logs is not None and not logs.offline and not listed:
             return _ReplicaState()
         snapshot = hosts.snapshot if hosts is not None else None
@@ -449,10 +445,10 @@ class TopicDeletionManager:
         if snapshot is not None and snapshot.taken_at > decided_at:
             if node in self._shown.get(topic.topic_id, {}):
                 hint = "its broker deletes or renames it when it starts"
-                return _ReplicaState(None, MissingReason(f"it was there at {instant(snapshot.taken_at)}", hint))
+                return _ReplicaState(None, Reason(f"it was there at {human_time(snapshot.taken_at)}", hint))
             if topic.topic in snapshot.unread:
-                fact = f"the topic id of a directory of its name could not be read at {instant(snapshot.taken_at)}"
-                return _ReplicaState(None, MissingReason(fact, _UNREAD))
+                fact = f"the topic id of a directory of its name could not be read at {human_time(snapshot.taken_at)}"
+                return _ReplicaState(None, Reason(fact, _UNREAD))
             if not snapshot.offline:
                 return _ReplicaState()
         return _ReplicaState(None, self._unknown(node, logs))
@@ -461,15 +457,15 @@ class TopicDeletionManager:
         live = self.seen.cluster.live_brokers
         return live is not None and node not in live
 
-    def _two_hosts(self, node: int) -> MissingReason | None:
+    def _two_hosts(self, node: int) -> Reason | None:
         hosts = sorted(self.seen.hosts[node].hosts) if node in self.seen.hosts else []
         if len(hosts) < 2:
             return None
-        return MissingReason(
+        return Reason(
             f"two hosts claim node id {node}: {' and '.join(hosts[:2])}", "stop the one that is not the broker's"
         )
 
-    def _disowned(self, filed: Filed, node: int, snapshot: SnapshotSeen | None = None) -> MissingReason | None:
+    def _disowned(self, filed: Filed, node: int, snapshot: SnapshotSeen | None = None) -> Reason | None:
         """Why nothing in the store counts of this node: its answers, or the snapshot, are somebody else's."""
         assert filed.request is not None
         why = self.seen.disowned.get((filed.request_id, node))
@@ -481,41 +477,39 @@ class TopicDeletionManager:
         hint = (
             f"what broker {node} itself says counts, once it is up"
             if topics
-            else "see whose agent that is; request it again from a report of today"
+            else "find out whose agent that is, then request it again from a current report"
         )
-        return MissingReason(why, hint, "owner")
+        return Reason(why, hint, "owner")
 
     def _offline(self, node: int) -> str | None:
         agent_seen = self.seen.agents.get(node)
         dirs = agent_seen.seen.log_dirs if agent_seen is not None else None
         if dirs is None or dirs.all_online:
             return None
-        since = f" since {dirs.since}" if dirs.since else ""
+        since = f" since {human_time(moment(dirs.since))}" if dirs.since else ""
         return f"log dir {', '.join(dirs.offline[:5])} is offline{since}"
 
-    def _unknown(self, node: int, logs: BrokerLogs | None) -> MissingReason:
+    def _unknown(self, node: int, logs: BrokerLogs | None) -> Reason:
         """Why it is not known whether a node has a replica, since when, and what ends it."""
         offline = self._offline(node)
         if offline is None and logs is not None and logs.offline:
             offline = f"log dir {', '.join(logs.offline[:5])} is offline"
         if offline is not None:
-            return MissingReason(
-                offline, "repair the log dir and restart its broker, or take it out of log.dirs", "online"
-            )
+            return Reason(offline, "repair the log dir and restart its broker, or take it out of log.dirs", "online")
         host = self.seen.hosts.get(node)
         at = host.heard_at if host is not None else None
         silent = at is None or at < self.seen.at - self.silent_after
-        heard = "its host was never heard" if at is None else f"nothing heard of its host since {instant(at)}"
-        since = None if at is None else instant(at)
+        heard = "its host was never heard from" if at is None else f"its host has been silent since {human_time(at)}"
+        since = None if at is None else moment_ms(instant(at))
         if self._is_down(node):
             down = f"broker {node} is down" + (f", and {heard}" if silent else "")
-            return MissingReason(down, "it is asked again when the broker or its agent is back", None, since)
+            return Reason(down, "it is asked again when the broker or its agent is back", as_of_ms=since)
         if silent:
-            return MissingReason(heard, "start its agent, or name its cluster with --bootstrap-server", None, since)
+            return Reason(heard, "start its agent, or name its cluster with --bootstrap-server", as_of_ms=since)
         refuses = self.seen.agents[node].seen.refuses if node in self.seen.agents else ""
         if refuses:
-            return MissingReason(f"its agent carries nothing out: {refuses}", "set orders.accept = true there")
-        return MissingReason("no agent has looked at it since the decision", "it is seen by the next look or snapshot")
+            return Reason(f"its agent carries out no requests: {refuses}", "set orders.accept = true there")
+        return Reason("no agent has checked it since the decision", "its next cycle or snapshot shows it")
 
     # Directories
 
@@ -551,11 +545,12 @@ class TopicDeletionManager:
 
     def _directory(
         self, filed: Filed, d: RequestedDirectory, answer: DirectoryAnswer | None
-    ) -> tuple[ReplicaState, MissingReason]:
+    ) -> tuple[ReplicaState, Reason]:
         if answer is not None:
             path = (_R.OFFLINE, _R.INELIGIBLE) if answer.state == "refused" else (_R.OFFLINE,)
             why = answer.fact or answer.claim or "its agent does not say why"
-            reason = MissingReason(why, answer.hint, answer.claim, next_try_at=answer.next_try_at)
+            next_ms = moment_ms(answer.next_try_at) if answer.next_try_at else None
+            reason = Reason(why, answer.hint or "", answer.claim or "", until_ms=next_ms)
             return ReplicaStateMachine.state_after(_R.ONLINE, *path), reason
         agent_seen = self.seen.agents.get(d.node_id)
         held = self._two_hosts(d.node_id) or self._disowned(filed, d.node_id)
@@ -563,15 +558,18 @@ class TopicDeletionManager:
             return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), held
         if agent_seen is not None and agent_seen.written >= self.seen.at - self.silent_after:
             if agent_seen.seen.refuses:
-                reason = MissingReason(
-                    f"its agent carries nothing out: {agent_seen.seen.refuses}", "see [orders] on that host"
+                reason = Reason(
+                    f"its agent carries out no requests: {agent_seen.seen.refuses}", "see [orders] on that host"
                 )
                 return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), reason
-            took = filed.request_id in agent_seen.seen.open
-            why = "its agent has taken the request" if took else "its agent has not read the request yet"
-            return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE), MissingReason(
-                why, "it is done at its next look"
-            )
+            why, hint = "its agent has not read the request yet", "it is done in its next cycle"
+            looked = moment(agent_seen.seen.at)
+            if filed.request_id in agent_seen.seen.open:
+                why = "its agent has accepted the request"
+            elif filed.request is not None and looked > moment(filed.request.at):
+                why = f"its agent read the store at {human_time(looked)} and did not accept it"
+                hint = "see that its orders.keys has the key that signed it; then it accepts it in its next cycle"
+            return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE), Reason(why, hint)
         return ReplicaStateMachine.state_after(_R.ONLINE, _R.OFFLINE, _R.INELIGIBLE), self._unknown(d.node_id, None)
 
 
@@ -606,7 +604,7 @@ def request_state(filed: Filed, progress: Sequence[TopicProgress], seen: Sightin
         refused = [d for d in outcome.directories if d.result == "refused"]
         return RequestState("refused", refused[0].why) if refused else RequestState("done")
     if filed.hold is not None:
-        cancel = f"see who wrote it; `logagent topics cancel {filed.request_id}` ends the request"
+        cancel = f"find out who wrote it; `logagent topics cancel {filed.request_id}` ends the request"
         return RequestState("on-hold", f"nobody acts on it: {filed.hold}", cancel)
     if filed.request is None:
         return RequestState("on-hold", "the request itself is missing", "nobody acts on it")
@@ -616,14 +614,16 @@ def request_state(filed: Filed, progress: Sequence[TopicProgress], seen: Sightin
     runners = [r for r in seen.runners if is_running(r, seen.at)]
     why = next((r.waits[filed.request_id] for r in runners if filed.request_id in r.waits), "")
     who = ", ".join(sorted({f"{r.by} on {r.host}" for r in runners}))
-    nobody = "" if who else "nobody is carrying this out: run `logagent topics run`"
+    nobody = "" if who else "nothing is carrying this out: run `logagent topics run`"
     if decision is None:
         if seen.at >= request.ends_at:
-            return RequestState("expired", f"nobody has decided it by {instant(request.ends_at)}")
+            return RequestState("expired", f"nobody has decided it by {human_time(request.ends_at)}")
         if filed.request_id in {number for r in runners for number in r.waits}:
             return RequestState("open", why, "", who)
         if not filed.is_left(seen.at):
-            words = f"the command that asked may still decide it, within a minute after {request.at}"
+            words = (
+                f"the command that asked may still decide it, within a minute after {human_time(moment(request.at))}"
+            )
             return RequestState("open", words, f"`logagent topics cancel {filed.request_id}` stops it")
         return RequestState("open", "not decided: no topic is deleted, and nobody may decide it any more",
                             f"ask again; `logagent topics cancel {filed.request_id}` closes it")  # fmt: skip
@@ -637,8 +637,8 @@ def _directories(number: str, request: Request, progress: Sequence[TopicProgress
     if all(topic.complete for topic in progress):
         return RequestState("done")
     if seen.at >= request.ends_at:
-        return RequestState("expired", f"not everything was done by {instant(request.ends_at)}")
+        return RequestState("expired", f"not everything was done by {human_time(request.ends_at)}")
     took = sorted(w.seen.node_id for w in seen.agents.values() if number in w.seen.open)
     who = f"the agents of node {', '.join(map(str, took[:10]))}{', …' if len(took) > 10 else ''}" if took else ""
-    nobody = "" if who else "no agent has taken it yet: see that orders.accept = true and orders.keys are set there"
+    nobody = "" if who else "no agent has accepted it yet: are orders.accept = true and orders.keys set there?"
     return RequestState("open", "", nobody, who)

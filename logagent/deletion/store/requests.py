@@ -34,12 +34,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from logagent.base import topic_ids
+from logagent.base import records
 from logagent.base.documents import Time
 from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
 from logagent.base.files.safe_open import MIB, FileLimit
-from logagent.base.sizes import LARGEST_COUNT
-from logagent.base.times import instant
+from logagent.base.units import LARGEST_COUNT, counted, human_time
 from logagent.store.contract import is_plain
 from logagent.store.shared import SharedStore, open_store, refuse_loose
 from logagent.store.signing import NotSigned, PrivateKey, PublicKey, verify
@@ -78,7 +77,8 @@ class ControlFolder:
 
     def __init__(self, store: str | pathlib.Path, cluster_id: str) -> None:
         if not is_plain(cluster_id):
-            raise ConfigError(f"{cluster_id!r} is not a cluster id that a folder can be named after")
+            hint = "--cluster ID: logagent status shows it"
+            raise ConfigError(f"{cluster_id!r} is not a cluster id that a folder can be named after", hint=hint)
         self.store = str(store)
         self.cluster_id = cluster_id
 
@@ -182,7 +182,7 @@ T = TypeVar("T")
 
 
 ClusterId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
-TopicId = Annotated[str, Field(pattern=f"^{topic_ids.SHAPE}$")]
+TopicId = Annotated[str, Field(pattern=f"^{records.ID_SHAPE}$")]
 TopicName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 AgentId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Nonce = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -241,7 +241,7 @@ def decode(kind: type[T], payload: bytes) -> T:
         read: T = _adapter(kind).validate_json(payload, strict=True)
     except ValidationError as error:
         title = getattr(kind, "__pydantic_config__", {}).get("title", kind.__name__)
-        raise NotSigned(f"it is not one of our {title.lower()}s ({error.error_count()} errors)") from error
+        raise NotSigned(f"it is not one of our {title.lower()}s ({counted(error.error_count(), 'error')})") from error
     return read
 
 
@@ -259,6 +259,10 @@ def checked(kind: type[T], values: Mapping[str, object]) -> T:
 def moment(text: str) -> datetime:
     """Parse a time of a record, which was checked when it was read."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+
+
+def moment_ms(text: str) -> int:
+    return round(moment(text).timestamp() * 1000)
 
 
 def payload_of(
@@ -306,7 +310,7 @@ DirectoryResult = Literal["quarantined", "removed", "absent", "refused"]
 @dataclass(frozen=True, slots=True)
 class RequestedDirectory:
     """A directory of a fleet report, with everything that tells it from any other. Under a broker's `-stray` name it is
-    the same one if inode, topic id, partition and end are (`is_same`)."""
+    the same one if inode, topic id, partition and end are."""
 
     node_id: Node
     log_dir: Path
@@ -373,7 +377,8 @@ class Request:
         """Why a decision to delete that is made at this time does not count: whoever asks decides, at once."""
         if moment(self.at) <= at <= moment(self.at) + DECIDE_WITHIN:
             return None
-        return f"it decides to delete at {instant(at)}, which is not within a minute after the request ({self.at})"
+        asked = human_time(moment(self.at))
+        return f"it decides to delete at {human_time(at)}, not within a minute after the request ({asked})"
 
     @property
     def ends_at(self) -> datetime:

@@ -183,7 +183,7 @@ const chip = (table, state, key, value) => {
   const [, name, bound] = /^(.*?)(?:\.(min|max|known))?$/.exec(key);
   const column = table.columns[table.at.get(name)];
   const label = `${column ? column.l : name}${bound === "min" ? " from" : bound === "max" ? " up to" : ""}`;
-  const figure = bound === "known" ? "any" : value === "" ? "none" : column && isFigure(column) ? shown(Number(value), column.u) : key === "cluster_id" ? named(value) : value;
+  const figure = bound === "known" ? "any" : value === "" ? "none" : column && isFigure(column) ? shown(Number(value), column.u) : column?.u === "date" ? shown(value, "date") : key === "cluster_id" ? named(value) : value;
   const button = make("button", "button", `${label}: ${figure} ×`);
   button.type = "button";
   button.setAttribute("aria-label", `Remove the filter ${label}: ${figure}`);
@@ -213,7 +213,7 @@ const countOf = (table, rows, state) => {
     filtered ? `${count(rows.length)} of ${all}` : `${all}, ${orderOf(table, state.sort)}`,
     bytes === null ? "" : `, ${size(bytes)}`, ". ",
     filtered && state.sort ? `Sorted ${orderOf(table, state.sort)}. ` : "",
-    cut ? `The largest ${count(table.rows)} of ${count(table.total)} rows are on this page; all of them: ` : "All columns: ",
+    cut ? `The ${table.name === "audit" ? "newest" : "largest"} ${count(table.rows)} of ${count(table.total)} rows are on this page; all of them: ` : "All columns: ",
   ].join("");
   const line = make("p", cut ? "cut part" : "cut", text);
   line.id = "found";

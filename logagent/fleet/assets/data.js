@@ -45,12 +45,14 @@ class Table {
       const bound = /^(.*)\.(min|max|known)$/.exec(key);
       const name = bound ? bound[1] : key;
       if (!this.at.has(name)) continue;
+      // Dates are texts, and in order as they are.
+      const limit = this.columns[this.at.get(name)].u === "date" ? text : Number(text);
       rows = rows.filter((row) => {
         const value = this.value(row, name);
         // An empty text stands for no value.
         if (!bound) return text === "" ? value === null : value !== null && String(value) === text;
         if (bound[2] === "known") return value !== null;
-        return value !== null && (bound[2] === "min" ? value >= Number(text) : value <= Number(text));
+        return value !== null && (bound[2] === "min" ? value >= limit : value <= limit);
       });
     }
     for (const word of words.toLowerCase().split(/\s+/).filter(Boolean)) rows = this.having(rows, word);

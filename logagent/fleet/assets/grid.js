@@ -171,6 +171,7 @@ class Grid {
       const cell = cellOf(this.table, row, column);
       if (isFigure(column) && index) cell.classList.add("n");
       if (column.mono) cell.classList.add("m");
+      else if (column.pick || cell.textContent.length < (column.k === "error" ? 20 : 16)) cell.classList.add("w");
       if (column.k === "cluster_id" && index) cell.classList.add("c");
       if (index === 0) cell.classList.add("first");
       // Rows of one name are a group: it is told once.

@@ -11,6 +11,7 @@ const TOLD = {
   growth: ["what", "log_dir", "days_to_full", "full_on"],
   duplicates: ["topic", "partition", "host", "log_dirs", "allocated"],
   deletion_progress: ["topic", "cluster_id", "done_share", "remaining"],
+  audit: ["name", "host", "action", "outcome", "finished_at", "actor"],
   quarantined_input: ["file", "reason", "detail"],
 };
 const FEW = 5;

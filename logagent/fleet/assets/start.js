@@ -39,3 +39,13 @@ const OLD_HOURS = 26;
 const reported = document.querySelector("header time");
 const hoursOld = (Date.now() - Date.parse(reported.dateTime)) / 3600000;
 if (hoursOld > OLD_HOURS) reported.after(" ", make("b", "warn", hoursOld < 48 ? "more than a day old" : `${count(Math.floor(hoursOld / 24))} days old`));
+// The markup has the panels in the order of a narrow screen. On a wide one the tab key goes the way that is seen, too.
+const wide = matchMedia("(min-width: 60.01rem)");
+const arrange = () => {
+  const box = document.querySelector(".panels");
+  const focused = document.activeElement;
+  box?.prepend(...[wide.matches ? "disks" : "risk", "reclaim", wide.matches ? "risk" : "disks"].map((id) => document.getElementById(id)));
+  focused?.focus({ preventScroll: true });
+};
+arrange();
+wide.addEventListener("change", arrange);

@@ -32,6 +32,7 @@ from pyspark.errors import PySparkException
 
 from logagent.base.errors import UnreadableError
 from logagent.base.files.safe_open import parse_json
+from logagent.base.units import FIRST_MS, LAST_MS
 from logagent.fleet.ingest.landing import (
     LARGEST_MANIFEST,
     LARGEST_PACKED,
@@ -48,12 +49,12 @@ from logagent.fleet.ingest.landing import (
 )
 from logagent.fleet.job_options import write_package
 from logagent.fleet.spark_session import cause
-from logagent.fleet.tables.choice import Row, happened, newest_first
-from logagent.fleet.tables.enclosing import worth_reading
-from logagent.fleet.tables.frames import is_removal
+from logagent.fleet.tables.choice import Row, happened, newest_first, worth_reading
+from logagent.fleet.tables.files import BucketFiles
+from logagent.fleet.tables.frames import ACT_NEEDS, ACT_STARTS, TEXTS, is_removal
 from logagent.fleet.tables.store import Run
 from logagent.store.contract import ASSIGNMENTS, LEDGER, MANIFEST, OF_FILE_SYSTEM, publisher_of
-from logagent.store.snapshots import base_named, snapshot_lines, why_too_old
+from logagent.store.snapshots import ACT_FIELDS, MOST_ACTS, base_named, snapshot_lines, why_too_old
 
 ASIDE = ".aside"
 BAD_ROWS_KEPT = 100
@@ -62,7 +63,7 @@ _FIELDS = (
     "kind", "cluster_id", "node_id", "host", "snapshot_id", "file", "at", "received_at", "bytes", "rows", "sha256",
     "status", "reason", "detail", "agent_version", "kafka_version", "boot_id", "source", "offset", "image_at", "dirs",
     "log_dirs", "partitions", "topics", "received_manifest", "uncommitted", "metadata_version", "base", "began",
-    "images", "absent", "earlier", "booted_at", "directory_ids", "mode", "accepts",
+    "images", "absent", "acts", "earlier", "booted_at", "directory_ids", "mode", "accepts", "unread_processes",
 )  # fmt: skip
 """Fields of a row of `files`. `status` is taken, superseded, waiting (no manifest yet) or rejected; times are
 milliseconds since 1970. `earlier`: of superseded assignments, whether the table `earlier` has them."""
@@ -109,22 +110,22 @@ def check(
     say: Callable[[str], None] = lambda _: None,
 ) -> Checked:
     """Reads every manifest, and unpacks the newest intact file of each host: on the executors, where there are many
-    hosts on a mounted store. What cannot be read there is read here, by the same function."""
+    hosts on a mounted store or in S3. What cannot be read there is read here, by the same function."""
     places: dict[tuple[str, str], list[Landed]] = {}
     for each in listing.landed.get(day, []):
         places.setdefault((each.cluster_id, each.place), []).append(each)
     hosts = [landed for (_, place), landed in places.items() if place != ASSIGNMENTS]
     checked = Checked(f"{run.uri}/{ASIDE}", day, [], [s for s in listing.skipped if s.day in (None, day)])
-    found: Iterable[Checked] | None = None
-    if len(hosts) > FEW_HOSTS and landing.is_mounted:
+    found: list[Checked] | None = None
+    files = None if landing.is_mounted else run.store.files.of_executors(run.store.uri)
+    if len(hosts) > FEW_HOSTS and (landing.is_mounted or files is not None):
         try:
-            found = on_executors(run, checked.aside, day, hosts)
+            found = on_executors(run, files, checked.aside, day, hosts)
         except (PySparkException, Py4JError) as error:
             say(f"{day}: the executors cannot read {len(hosts)} hosts, so the driver does: {cause(error)}")
     with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-        if found is None:
-            found = pool.map(partial(read_host, landing, checked.aside, day), hosts)
-        of_hosts = iter(found)
+        here = partial(read_host, landing, checked.aside, day)
+        of_hosts = pool.map(here, hosts) if found is None else iter(_what_executors_could_not(found, hosts, here, say))
         for (_, place), landed in places.items():
             if place == ASSIGNMENTS:
                 checked.entries += pool.map(partial(_entry, landing), landed)
@@ -148,20 +149,39 @@ def read_host(landing: Landing, aside: str, day: date, landed: list[Landed]) -> 
     return found
 
 
-def on_executors(run: Run, aside: str, day: date, hosts: list[list[Landed]]) -> list[Checked]:
-    """`read_host` of many, in their order. Raises Py4JError and PySparkException: then nothing counts."""
+def _what_executors_could_not(
+    found: list[Checked], hosts: list[list[Landed]], read: Callable[[list[Landed]], Checked], say: Callable[[str], None]
+) -> list[Checked]:
+    """Hosts with a file that an executor could not read, read by the driver: it may have what a worker lacks (a mount,
+    another user). What it says then is what counts."""
+    barred = {n: [entry for entry in host.entries if "barred" in entry] for n, host in enumerate(found)}
+    barred = {n: entries for n, entries in barred.items() if entries}
+    if barred:
+        first = next(iter(barred.values()))[0]
+        what = f"of {len(barred)} of {len(hosts)} hosts executors cannot read a file, so the driver reads them"
+        say(f"{found[0].day}: {what}; {first['file']}: {first['barred']}")
+    return [read(hosts[n]) if n in barred else host for n, host in enumerate(found)]
+
+
+def on_executors(
+    run: Run, files: BucketFiles | None, aside: str, day: date, hosts: list[list[Landed]]
+) -> list[Checked]:
+    """`read_host` of many, in their order. `files`: of an object store. Raises Py4JError and PySparkException: then
+    nothing counts."""
     context = run.store.spark.sparkContext
     if not re.fullmatch(r"local(\[.*\])?", str(context.master)) and Path(__file__).is_file():
         archive = Path(context._temp_dir, "executors")
         if not archive.exists():
             context.addPyFile(str(write_package(archive)))
-    task = partial(read_hosts, run.store.uri, aside, day)
+    task = partial(read_hosts, run.store.uri, files, aside, day)
     slices = min(len(hosts), 2 * context.defaultParallelism)
     return context.parallelize(hosts, slices).mapPartitions(task).collect()
 
 
-def read_hosts(store: str, aside: str, day: date, hosts: Iterable[list[Landed]]) -> Iterator[Checked]:
-    with Landing(store) as landing:
+def read_hosts(
+    store: str, files: BucketFiles | None, aside: str, day: date, hosts: Iterable[list[Landed]]
+) -> Iterator[Checked]:
+    with Landing(store, files) as landing:
         for landed in hosts:
             yield read_host(landing, aside, day, landed)
 
@@ -216,7 +236,7 @@ def choose(landing: Landing, checked: Checked, group: list[Row]) -> None:
             with landing.opened(landed) as file:
                 seen = unpack(file, counted, landed.data.bytes)
         except (OSError, Py4JError) as error:
-            reject(entry, "unreadable", f"the file cannot be read: {_words(error)}")
+            reject(entry, *_barred(entry, f"the file cannot be read: {_words(error)}"))
             continue
         problem = inside(landed, manifest, seen)
         if problem is None and manifest.base is not None:
@@ -245,11 +265,17 @@ def _make_whole(landing: Landing, checked: Checked, entry: Row, seen: Unpacked) 
     except UnreadableError as error:
         return "base-differs", str(error)
     except (OSError, Py4JError) as error:
-        return "unreadable", f"its base {name} cannot be read: {_words(error)}"
+        return _barred(entry, f"its base {name} cannot be read: {_words(error)}")
     entry["read_from"] = f"{checked.aside}/{landed.file}"
     landing.write(entry["read_from"], packed)
     seen.rows, seen.counted, seen.odd = whole.rows, whole.counted, whole.odd
     return None
+
+
+def _barred(entry: Row, says: str) -> Problem:
+    """That the file system does not give us the file, whatever is in it: somebody else may get it."""
+    entry["barred"] = says
+    return "unreadable", says
 
 
 def _take(checked: Checked, entry: Row, seen: Unpacked) -> None:
@@ -337,6 +363,7 @@ def _entry(landing: Landing, landed: Landed) -> Row:
         "read_from": f"{landing.uri}/{landed.file}",
         "base": manifest.base.snapshot_id if manifest and manifest.base else None,
         "manifest": manifest,
+        **({"barred": problem[1]} if problem is not None and wrong is not None else {}),
     }
 
 
@@ -356,6 +383,7 @@ MOST_OTHER_ROWS = 50_000
 """Rows of a file that the driver parses: header, log dirs, brokers, and kinds of later versions."""
 MOST_ABSENT = 1_000_000
 """Replicas that a host says it does not have: no broker is assigned more."""
+MOST_ACTS_READ = 20 * MOST_ACTS
 MOST_KEPT = 16 << 20
 """Characters of them that are kept: no host says so much of its log dirs."""
 _LEDGER = dict.fromkeys(LEDGER)
@@ -364,6 +392,8 @@ _KEPT: dict[str, dict[str, Any]] = {
     "snapshot": _HEADER
     | {"node_id": None, "snapshot_id": None, "host": None, "assignments": {"at": None}}
     | {"base": {"snapshot_id": None, "sha256": None}, "began": None, "absent": None, "mode": None, "accepts": None}
+    | {"unread_processes": None}
+    | {"acts": dict.fromkeys(("since", "rows", "left_out", "last_id"))}
     | {"images": dict.fromkeys(("before", "after"), dict.fromkeys(("source", "at", "offset")))},
     "changes": {},
     "assignments": _HEADER | dict.fromkeys(("host", "known_until", "metadata_version")),
@@ -381,9 +411,10 @@ _SURROGATE = re.compile(rb"\\u[dD][cCdDeEfF]")
 
 @dataclass(slots=True)
 class Unpacked:
-    """The content of a file. `counted`: the rows for Spark; `absent`: those of replicas that are not there, which Spark
-    reads, too; `odd`: it has escapes that only the slow reader keeps. `others`: what is kept of the rows of
-    other kinds, `kept` characters; `parsed`: how many of these there are, unknown kinds too."""
+    """The content of a file. `counted`: the rows for Spark; `absent`, `acts`: those of replicas that are not there, and
+    of what was done, which Spark reads, too; `done`: the bytes of the latter; `odd`: it has escapes that only the slow
+    reader keeps. `others`: what is kept of the rows of other kinds, `kept` characters; `parsed`: how many of these
+    there are, unknown kinds too."""
 
     sha256: str = ""
     rows: int = 0
@@ -391,6 +422,8 @@ class Unpacked:
     parsed: int = 0
     kept: int = 0
     absent: int = 0
+    acts: int = 0
+    done: int = 0
     others: list[dict[str, Any]] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
     odd: bool = False
@@ -428,6 +461,7 @@ def unpack(file: IO[bytes], counted: str, packed: int) -> Unpacked:
             much = (
                 (seen.parsed > MOST_OTHER_ROWS, "too-many-rows", f"more than {MOST_OTHER_ROWS} rows are not {kind}"),
                 (seen.absent > MOST_ABSENT, "too-many-rows", f"more than {MOST_ABSENT} replicas are absent"),
+                (seen.acts > MOST_ACTS_READ, "too-many-rows", f"more than {MOST_ACTS_READ} rows of what was done"),
                 (seen.kept > MOST_KEPT, "too-large", f"its rows that are not {kind} have over {MOST_KEPT} characters"),
             )
             seen.problem = first_of(much)
@@ -499,9 +533,11 @@ def _count(seen: Unpacked, block: bytes, prefixes: tuple[bytes, ...], counted: s
             seen.parsed += 1
             continue
         kind = row["row"]
-        if kind == "absent" and counted == "dir":
-            if _is_good(row):
-                seen.absent += 1
+        if kind in ("absent", "act") and counted == "dir":
+            if _is_good(row) and (kind != "act" or line.startswith(ACT_STARTS)):
+                seen.absent += kind == "absent"
+                seen.acts += kind == "act"
+                seen.done += max(row.get(name) or 0 for name in ("bytes", "allocated")) if kind == "act" else 0
             else:
                 seen.bad.append(line[:200].decode(errors="backslashreplace"))
             continue
@@ -566,6 +602,11 @@ def _in_head(landed: Landed, manifest: ParsedManifest, seen: Unpacked, head: Row
     absent = head.get("absent")
     differs = seen.absent != (absent if _is_int(absent) else 0)
     yield differs, "header-differs", f"{seen.absent} rows of absent replicas, its header says {absent}"
+    acts = head.get("acts")
+    said = acts.get("rows") if isinstance(acts, dict) else None
+    differs = seen.acts != (said if _is_int(said) else 0) or (_acts(acts) is None and seen.acts > 0)
+    yield differs, "header-differs", f"{seen.acts} rows of what was done, its header says {acts}"
+    yield seen.done > LARGEST_SIZE, TOO_MANY_BYTES, f"what was done adds up to more than {LARGEST_SIZE} bytes"
     paths = [row["path"] for row in seen.others if row["row"] == "log_dir"]
     many = len(paths) > MOST_LOG_DIRS
     yield many, TOO_MANY_LOG_DIRS, f"it lists {len(paths)} log dirs, more than {MOST_LOG_DIRS}"
@@ -605,6 +646,24 @@ def _is_ledger(ledger: Row) -> bool:
     return all(size is None or _is_int(size, least.get(name, 0), LARGEST_SIZE) for name, size in sizes.items())
 
 
+_OF_ACT: dict[str, Callable[[Any], bool]] = {
+    "bool": lambda value: isinstance(value, bool),
+    "int": _is_int,
+    "long": lambda value: _is_int(value, most=(1 << 63) - 1),
+    "time": lambda value: isinstance(value, int) and FIRST_MS <= value <= LAST_MS,
+}
+
+
+def _is_of_act(name: str, value: Any) -> bool:
+    """Whether a field of an `act` row is what Spark reads there; those of later agents are not read."""
+    kind = ACT_FIELDS.get(name)
+    if value is None or kind is None:
+        return True
+    if kind in _OF_ACT:
+        return _OF_ACT[kind](value)
+    return isinstance(value, str) and len(value.encode("utf-8", "backslashreplace")) <= TEXTS[kind]
+
+
 _GOOD: dict[str, Callable[[Row], bool]] = {
     "snapshot": lambda row: (
         _is_head(row, "snapshot")
@@ -618,6 +677,7 @@ _GOOD: dict[str, Callable[[Row], bool]] = {
         and _is_int(row["partition"])
         and (row.get("topic_id") is None or is_removal(row["topic_id"], None))
     ),
+    "act": lambda row: all(row[name] is not None for name in ACT_NEEDS) and all(map(_is_of_act, row, row.values())),
     "assignments": lambda row: _is_head(row, "assignments"),
     "broker": lambda row: _is_int(row["node_id"]),
     "uncommitted": lambda row: is_removal(row["topic_id"], row.get("partition")),
@@ -645,8 +705,17 @@ def header(seen: Unpacked) -> Row:
         "image_at": millis(head.get("known_until") if head["row"] == "assignments" else image.get("at")),
         "began": millis(head.get("began")),
         "images": _images(head.get("images")),
-        "absent": head.get("absent") if _is_int(head.get("absent")) else None,
+        **{name: head.get(name) if _is_int(head.get(name)) else None for name in ("absent", "unread_processes")},
+        "acts": _acts(head.get("acts")),
     }
+
+
+def _acts(said: object) -> Row | None:
+    """What a snapshot says of its `act` rows; None where it is not known what was done."""
+    if not isinstance(said, dict) or (since := millis(said.get("since"))) is None:
+        return None
+    counts = {name: said.get(name) for name in ("rows", "left_out", "last_id")}
+    return {"since": since, **counts} if all(_is_int(n, most=1 << 62) for n in counts.values()) else None
 
 
 def _images(said: object) -> Row | None:

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from logagent.base.errors import LogAgentError
-from logagent.base.times import FIRST_MS, LAST_MS
+from logagent.base.units import FIRST_MS, LAST_MS
 from logagent.fleet.ingest.check import (
     ASIDE,
     BAD_ROWS_KEPT,
@@ -47,23 +47,28 @@ from logagent.fleet.tables.choice import choose as choose_hosts
 from logagent.fleet.tables.files import literal
 from logagent.fleet.tables.frames import (
     ABSENT_LINE,
+    ACT_LINE,
+    ACT_STARTS,
     CORRUPT,
     DIR_LINE,
+    KEY,
     LONGEST,
     PARTITION_LINE,
     STORE,
     at_most,
     local_frame,
+    parts,
     real_id,
+    seen,
     shaped,
     together,
+    topics,
     tune,
     whose,
 )
-from logagent.fleet.tables.parts import KEY, parts, seen, topics
 from logagent.fleet.tables.store import Commit, Run, Store
 from logagent.store.contract import ASSIGNMENTS, DATA, publisher_of
-from logagent.store.snapshots import TIMES
+from logagent.store.snapshots import ACT_FIELDS, TIMES
 
 MOST_TWICE = 10_000
 """Partitions with two directories on one host that are looked up fast."""
@@ -155,13 +160,20 @@ def _write(store: Store, run: Run, found: Checked, landing: Landing, say: Say) -
             reject(entry, "directory-twice", f"it lists a directory twice: {twice[key_of(entry)]}")
         frame = without(run, "dirs", entries)
     _absent(run, found)
+    _acts(run, found)
     _earlier(run, found)
     run.write_small("choice", chosen.rows())
     run.write_small("log_dirs", _log_dirs(found, sums))
     run.write_small("files", found.files())
     run.write_small("quarantine", quarantine(found))
     store.files.delete(f"{run.uri}/{ASIDE}")
-    _reconcile(run, found)
+    # Before the commit: checks that the Parquet footers have as many rows as the driver counted.
+    expected = rows_of(found.chosen("snapshot"))
+    if run.count("dirs") != expected:
+        raise LogAgentError(
+            f"{found.day}: {run.count('dirs')} of {expected} directories were written",
+            hint="run `logagent fleet ingest` again; nothing has changed",
+        )
 
 
 def _absent(run: Run, found: Checked) -> None:
@@ -177,6 +189,27 @@ def _absent(run: Run, found: Checked) -> None:
     if run.count("absent") != expected:
         raise LogAgentError(
             f"{found.day}: {run.count('absent')} of {expected} absent replicas were written",
+            hint="run `logagent fleet ingest` again; nothing has changed",
+        )
+
+
+def _acts(run: Run, found: Checked) -> None:
+    """Writes what agents say that they have done. Their rows were read at `check`, which has counted them."""
+    entries = [e for e in found.chosen("snapshot") if e.get("acts") and e["acts"]["rows"]]
+    if not entries:
+        run.write_none("acts")
+        return
+    starts = [fn.col("value").startswith(start.decode()) for start in ACT_STARTS]
+    lines = of_lines(run.store.spark, [e["read_from"] for e in entries], ACT_LINE, starts[0] | starts[1])
+    times = {name: fn.timestamp_millis(name) for name, kind in ACT_FIELDS.items() if kind == "time"}
+    named = [{name: e[name] for name in ("cluster_id", "node_id", "host")} for e in entries]
+    hosts = fn.broadcast(local_frame(run.store.spark, named, "cluster_id string, node_id int, host string"))
+    rows = placed(lines).withColumns({**times, "topic_id": real_id()}).join(hosts, ["cluster_id", "node_id"])
+    run.write("acts", _one_file(rows, ("cluster_id", "node_id", "finished_at", "id")))
+    expected = sum(e["acts"]["rows"] for e in entries)
+    if run.count("acts") != expected:
+        raise LogAgentError(
+            f"{found.day}: {run.count('acts')} of {expected} rows of what was done were written",
             hint="run `logagent fleet ingest` again; nothing has changed",
         )
 
@@ -271,7 +304,12 @@ def fast(spark: SparkSession, paths: list[str], ddl: str) -> DataFrame:
 
 def slow(spark: SparkSession, paths: list[str], ddl: str) -> DataFrame:
     """The same for files with escapes that Java cannot represent, line by line."""
-    lines = spark.read.options(**_LINES).text([literal(path) for path in paths])
+    return of_lines(spark, paths, ddl, fn.lit(True))
+
+
+def of_lines(spark: SparkSession, paths: list[str], ddl: str, wanted: Column) -> DataFrame:
+    """`slow`, of the lines alone whose `value` is wanted: the others are not parsed."""
+    lines = spark.read.options(**_LINES).text([literal(path) for path in paths]).where(wanted)
     escaped = fn.when(
         fn.lower("value").contains("\\ud"), fn.regexp_replace("value", _LONE_SURROGATE, r"$1\\\\u$2")
     ).otherwise(fn.col("value"))
@@ -595,13 +633,3 @@ def _log_dirs(found: Checked, sums: list[Row]) -> list[Row]:
             own = by_place.pop((row["cluster_id"], row["node_id"], row["log_dir"]), {})
             result.append(row | {name: own.get(name) or 0 for name in ("dirs", "bytes", "allocated")})
     return result + list(by_place.values())
-
-
-def _reconcile(run: Run, found: Checked) -> None:
-    """Before the commit: checks that the Parquet footers have as many rows as the driver counted."""
-    expected = rows_of(found.chosen("snapshot"))
-    if run.count("dirs") != expected:
-        raise LogAgentError(
-            f"{found.day}: {run.count('dirs')} of {expected} directories were written",
-            hint="run `logagent fleet ingest` again; nothing has changed",
-        )

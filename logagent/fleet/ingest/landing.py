@@ -19,10 +19,9 @@ from typing import IO, Any
 
 from py4j.protocol import Py4JError
 
-from logagent.base.files.safe_open import parse_json
-from logagent.base.files.whole_file import PART
-from logagent.base.times import FIRST_MS, LAST_MS
-from logagent.fleet.tables.files import Files, write_local
+from logagent.base.files.safe_open import PART, parse_json
+from logagent.base.units import FIRST_MS, LAST_MS
+from logagent.fleet.tables.files import BucketFiles, Files, write_local
 from logagent.store.contract import (
     ASSIGNMENTS,
     DATA,
@@ -102,18 +101,22 @@ def by_folder(files: Iterable[tuple[str, int, int]]) -> Folders:
         *above, name = path.split("/", 4)
         for depth, folder in enumerate(above):
             found.setdefault(tuple(above[:depth]), set()).add((folder, True, 0, 0))
-        found.setdefault(tuple(above), set()).add((name, False, size, modified))
+        here = found.setdefault(tuple(above), set())
+        if name:  # else it is the marker of this folder
+            here.add((name, False, size, modified))
     return found
 
 
 class Landing:
-    """Reads landing. Open one in a `with` block. `files`: for what is not a mounted path."""
+    """Reads landing. Open one in a `with` block. `files`: for what is not a mounted path; executors have their own."""
 
-    def __init__(self, store: str, files: Files | None = None) -> None:
+    def __init__(self, store: str, files: Files | BucketFiles | None = None) -> None:
         self._remote: Any = files
         self.uri = f"{store}/{LANDING}"
         local = Files.local(store)
         self._tree = StoreTree(local) if local is not None else None
+        self._markers: set[str] = set()
+        """Folders below landing of which an object store has a marker: what others made, we long ago among them."""
 
     @property
     def is_mounted(self) -> bool:
@@ -133,7 +136,9 @@ class Landing:
         if self._tree is None:
             # Where not all of it can be read: folder by folder.
             with suppress(Py4JError):
-                self._below = by_folder(self._remote.below(self.uri))
+                listed = list(self._remote.below(self.uri))
+                self._markers = {path.removesuffix("/") for path, *_ in listed if path.endswith("/")}
+                self._below = by_folder(listed)
         for cluster in self._folders(listing, [], is_plain):
             for name in self._folders(listing, [cluster], lambda n: as_date(n) is not None):
                 day = as_date(name)
@@ -206,8 +211,8 @@ class Landing:
             return
         known = landed.data if suffix == DATA else landed.manifest
         uri = "/".join([self.uri, *names])
-        with _Remote(self._remote, uri, known.bytes if known is not None else None) as remote:
-            yield remote  # type: ignore[misc]
+        with self._remote.opened(uri, known.bytes if known is not None else None) as remote:
+            yield remote
 
     def write(self, uri: str, content: bytes) -> None:
         """Writes what Spark is to read, in a place of ours. Raises OSError, Py4JError."""
@@ -238,30 +243,17 @@ class Landing:
                     kept[file] = failed[path]
         return kept
 
-    def remove_empty(self, folder: list[str]) -> None:
-        """Removes a folder below landing if it is empty."""
-        if self._tree is not None:
-            self._tree.remove_empty([LANDING, *folder])
-
-
-class _Remote:
-    """A file on another file system, read through the JVM."""
-
-    def __init__(self, files: Files, uri: str, size: int | None) -> None:
-        self._utils = files._jvm.org.apache.commons.io.IOUtils
-        self._bytes = files._jvm.java.io.ByteArrayOutputStream
-        self._stream = files.opened(uri, size)
-
-    def __enter__(self) -> _Remote:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-
-    def read(self, size: int) -> bytes:
-        sink = self._bytes()
-        self._utils.copyLarge(self._stream, sink, 0, size)
-        return bytes(sink.toByteArray())
+    def remove_empty(self, folders: list[list[str]]) -> None:
+        """Removes those of these folders below landing that are empty; of an object store their markers. Nobody needs
+        to: what cannot be removed stays."""
+        if self._tree is None:
+            with suppress(Py4JError):
+                marked = [path for path in map("/".join, folders) if path in self._markers]
+                self._remote.delete_markers(self.uri, marked)
+            return
+        for folder in folders:
+            with suppress(OSError):
+                self._tree.remove_empty([LANDING, *folder])
 
 
 def _unreadable(names: list[str], day: date | None, error: BaseException, node_id: int | None = None) -> Skipped:

@@ -22,8 +22,7 @@ from types import NoneType
 from typing import Any
 
 from logagent.base.dir_names import why_spared
-from logagent.fleet.page.text import LONG_AHEAD, parse_time, visible
-from logagent.fleet.page.words import MEANT
+from logagent.fleet.page.words import LONG_AHEAD, MEANT, parse_time, visible
 from logagent.fleet.report.columns import COLUMNS
 from logagent.store.contract import WINDOWS, PageTable
 
@@ -92,6 +91,7 @@ _LEDGER = (
     _show("delete", "marked for deletion, not yet removed"),
     _show("other", "indexes, metadata and foreign files"),
     _show("open_removed", "removed, but held open; before ending the process: logagent rescue"),
+    _show("open_unread", "of unexplained: the most that processes hold open which the agent could not read"),
     _show("unexplained", "used by nothing that could be seen"),
 )
 _DIRS = _show("dirs", "partition dirs of every kind")
@@ -143,6 +143,7 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         _show("snapshot_age_seconds", "age of the snapshot that counts"),
         _show("agent_version", pick=True),
         _show("mode", "report: the agent only looks; enforce: it acts by itself", pick=True),
+        _show("unread_processes", "processes that its agent could not read"),
         _show("accepts", "keys whose requests it carries out; none: orders.accept is off", pick=True),
         _show("kafka_version", pick=True),
         _NODE,
@@ -289,6 +290,32 @@ LAYOUT: dict[str, tuple[Show, ...]] = {
         _show("since"),
         _CLUSTER,
     ),
+    "audit": (
+        _NAME,
+        _show("finished_at"),
+        _show("action", "set aside (quarantine), marked, removed, restored", unit="badge", pick=True),
+        _show("outcome", pick=True),
+        _ALLOCATED,
+        _show("actor", "daemon, a user at the command line (cli:), or a request", pick=True),
+        _show("claim", "what was decisive of all that it rested on", pick=True),
+        _show("witness", "who or what said so", pick=True),
+        _show("as_of", "until when the witness knew"),
+        _show("approved", "whether an operator approved its plan", pick=True),
+        _HOST,
+        _show("log_dir", mono=True),
+        _show("new_name", mono=True),
+        _show("error", "why it was not done"),
+        _SIZES,
+        _show("since", "done after its host's snapshot of this date, which changes are counted from", pick=True),
+        _show("plan_id", mono=True),
+        _show("claims", "all that it rested on, and who said so"),
+        _show("act_id", "its id in logagent history on the host", unit="id"),
+        _show("topic", mono=True),
+        _PARTITION,
+        _NODE,
+        _CLUSTER,
+        _TOPIC_ID,
+    ),
     "quarantined_input": (
         _show("file", mono=True),
         _show("reason", pick=True),
@@ -319,7 +346,7 @@ def page_rows(report: Mapping[str, Any], tables: Tables) -> dict[str, tuple[list
     """Rows of every table of the page, and how many there are in all."""
     usage = ("usage_hosts", "usage_log_dirs", "usage_topics")
     plain = (*usage, "log_dir_health", "missing_replicas", "undecided_replicas", "duplicates", "deletion_progress")
-    made = {name: (tables[name]["rows"], tables[name]["total"]) for name in plain}
+    made = {name: (tables[name]["rows"], tables[name]["total"]) for name in (*plain, "audit", "quarantined_input")}
     made["usage_clusters"] = _clusters(report, tables["usage_clusters"])
     made["directories"] = _directories(tables)
     made["growth"] = (
@@ -329,7 +356,6 @@ def page_rows(report: Mapping[str, Any], tables: Tables) -> dict[str, tuple[list
         ],
         tables["growth"]["total"],
     )
-    made["quarantined_input"] = (tables["quarantined_input"]["rows"], tables["quarantined_input"]["total"])
     return made
 
 

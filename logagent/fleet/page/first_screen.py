@@ -13,34 +13,32 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from logagent.fleet.page.text import (
-    can_be_pasted,
-    day,
-    days,
-    esc,
-    exact,
-    figure,
-    link,
-    name_html,
-    percent,
-    plural,
-    size,
-    visible,
-)
 from logagent.fleet.page.words import (
     MEANT,
     UNKNOWN_WORDS,
     WINDOWS,
     at_least,
+    can_be_pasted,
     cluster_name,
+    day,
+    days,
+    esc,
+    exact,
+    figure,
     full_words,
     is_all_compared,
+    link,
+    name_html,
     nobody_reported,
     not_compared,
     not_compared_words,
+    percent,
+    plural,
     replica_words,
+    size,
     undecided_clusters,
     unknown_total,
+    visible,
 )
 from logagent.store.contract import LATER_DAYS, SOON_DAYS
 
@@ -238,12 +236,14 @@ def _reclaim(report: Report) -> str:
     found = report["answers"]["reclaim"]
     whole = sum(found[window]["bytes"] for window, _ in WINDOWS)
     rows = "".join(_window(report, window, label, found[window]) for window, label in WINDOWS)
+    unread = plural(found["unread_hosts"], "host")
+    more = f" (up to {size(found['open_unread'])} more: on {unread} some processes could not be read)"
     hidden = ", ".join(
-        f"{link('usage_log_dirs', label, sort=f'-{column}')} {size(found[key])}"
-        for key, column, label in (
-            ("marked", "delete", "marked"),
-            ("open_removed", "open_removed", "removed but open"),
-            ("unexplained", "unexplained", "unexplained"),
+        f"{link('usage_log_dirs', label, sort=f'-{column}')} {size(found[key])}{rest}"
+        for key, column, label, rest in (
+            ("marked", "delete", "marked", ""),
+            ("open_removed", "open_removed", "removed but open", more if found["unread_hosts"] else ""),
+            ("unexplained", "unexplained", "unexplained", ""),
         )
     )
     if found["barred"]:
@@ -296,7 +296,7 @@ def _risk(report: Report) -> str:
         only_html += f"; {figure(undecided, 'directories', dirs, list='undecided')} undecided"
     full = ", ".join(_full_within(d, risk[n]) for d, n in ((SOON_DAYS, "full_soon"), (LATER_DAYS, "full_later")))
     if unpaced := risk["pace_unknown"]:
-        full += f", of {plural(unpaced, 'log dir')} not known"
+        full += f"; not known for {plural(unpaced, 'log dir')}"
     findings = (("offline", risk["offline"]), ("read-only", risk["read_only"]), ("full", risk["full"]))
     ill = ", ".join(figure(n, "log_dir_health", f"{name}: {exact(n)}", finding=name) for name, n in findings)
     lines = [
@@ -363,6 +363,8 @@ def agents_html(report: Report) -> str:
     refuse = figure(hosts["refusing"], "usage_hosts", f"{exact(hosts['refusing'])} do not", accepts="none")
     act = figure(hosts["enforcing"], "usage_hosts", plural(hosts["enforcing"], "cleans", "clean"), mode="enforce")
     accept = f"{exact(hosts['accepting'])} of {plural(hosts['reporting'], 'host')} carry out requests"
+    unsaid = hosts["reporting"] - hosts["accepting"] - hosts["refusing"]
+    refuse += f", {plural(unsaid, 'does', 'do')} not say" if unsaid else ""
     return f"{accept}, {refuse} (orders.accept); {act} up without being asked (cleanup.mode = enforce)."
 
 
@@ -423,17 +425,32 @@ def _new(report: Report) -> str:
 
 
 def _since(change: Mapping[str, Any], more: int) -> str:
-    """Figures of what is new: no table has exactly these rows, so they are no links. `more`: partitions that may have
-    no copy, new or not."""
+    """Figures of what is new: only what agents cleared has exactly the rows of a table, and is a link. `more`:
+    partitions that may have no copy, new or not."""
     lost = change["no_copy"]
     rest = f" ({exact(more)} more could not be compared)" if more else ""
     parts = [
         ("unknown partitions with no copy" if lost is None else plural(lost, "partition") + " with no copy") + rest,
         plural(change["offline"], "log dir") + " offline",
         f"{plural(change['orphans'], 'orphan')} ({size(change['orphan_bytes'])})",
-        f"cleared {plural(change['cleared'], 'dir')} ({size(change['cleared_bytes'])})",
+        cleared_words(change, link_rows=True),
     ]
     span = "" if change["days"] == 1 else f" ({change['days']} days)"
     youngest = link("directories", "Orphans, youngest first", list="orphan", sort="age_seconds")
     shown = f" · {youngest}" if change["orphans"] else ""
     return f'<p class="new"><b>New since {day(change["date"])}{span}:</b> {" · ".join(parts)}{shown}</p>'
+
+
+def cleared_words(change: Mapping[str, Any], *, link_rows: bool = False) -> str:
+    """What agents removed since a date, what went otherwise, and of how many agents it is not known."""
+    acts = change["by_agents"]
+    dirs = f"{plural(acts['dirs'], 'dir')} ({size(acts['bytes'])})"
+    if link_rows:
+        dirs = figure(acts["dirs"], "audit", dirs, since__min=change["date"], action="remove", outcome="done")
+    words = f"cleared by agents {dirs}"
+    if acts["otherwise"] or not acts["dirs"]:
+        words += f", otherwise {plural(acts['otherwise'], 'dir')} ({size(acts['otherwise_bytes'])})"
+    if acts["unknown_hosts"]:
+        left = f", {plural(acts['left_out'], 'act')} left out" if acts["left_out"] else ""
+        words += f"; what {plural(acts['unknown_hosts'], 'agent')} did is not known in full{left}"
+    return words

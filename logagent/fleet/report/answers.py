@@ -9,16 +9,16 @@ What can be reclaimed, and what prevents it: now, at the next restart, only with
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from logagent.base import topic_ids
+from logagent.base import records
 from logagent.base.config.settings import CleanupSettings
-from logagent.base.times import LAST_MS
+from logagent.base.units import LAST_MS, counted, in_units
 from logagent.fleet.report.output import Output
 from logagent.fleet.report.usage import total
 from logagent.fleet.tables.choice import Choice, Row
@@ -76,7 +76,7 @@ def row_id() -> Column:
 def _is_requestable() -> Column:
     """Whether a request can name the directory, which agents find by topic id, name and log dir (`RequestedDirectory`).
     A byte that is not UTF-8 is spelled out in the store: no such name is on the disk."""
-    named = fn.col("topic").rlike("^[a-zA-Z0-9._-]{1,249}$") & fn.col("topic_id").rlike(f"^{topic_ids.SHAPE}$")
+    named = fn.col("topic").rlike("^[a-zA-Z0-9._-]{1,249}$") & fn.col("topic_id").rlike(f"^{records.ID_SHAPE}$")
     spelled = fn.col("name").rlike(_SPELLED) | fn.col("log_dir").rlike(_SPELLED)
     return named & (fn.col("partition") >= 0) & ~spelled & (fn.length("log_dir") <= 4096)
 
@@ -169,7 +169,10 @@ def disks(by_log_dir: Iterable[Row]) -> Row:
 
 
 def reclaimable(
-    by_log_dir: Iterable[Row], places: Mapping[tuple[str, int, str], Mapping[str, int]], next_due: str | None
+    by_log_dir: Iterable[Row],
+    places: Mapping[tuple[str, int, str], Mapping[str, int]],
+    next_due: str | None,
+    by_host: Iterable[Row],
 ) -> Row:
     """What can be reclaimed, by window: directories, bytes, and on how many hosts; and what is not counted in it."""
     found: Row = {}
@@ -181,9 +184,32 @@ def reclaimable(
     rows = list(by_log_dir)
     overdue = sum(sums["overdue"] for sums in places.values())
     marked = max(0, (total(rows, "delete") or 0) - overdue)
-    hidden = {name: max(0, total(rows, name) or 0) for name in ("open_removed", "unexplained")}
+    hidden = {name: max(0, total(rows, name) or 0) for name in ("open_removed", "open_unread", "unexplained")}
     barred = sum(sums["barred"] for sums in places.values())
-    return found | {"next_due": next_due, "barred": barred, "marked": marked, **hidden}
+    unread = sum(host["unread_processes"] != 0 for host in by_host)
+    return found | {"next_due": next_due, "barred": barred, "marked": marked, **hidden, "unread_hosts": unread}
+
+
+OF_NO_ACCOUNT = 0.01
+"""Of a file system, what is unexplained anyway, such as its own metadata. An agent that is not root hardly ever reads
+every process: were each of them a warning, nobody would read it."""
+
+
+def doubts(by_log_dir: Sequence[Row], unread: int, pace_unknown: int) -> Iterator[str]:
+    """What the figures here are short of, as lines of `warnings`. `unread`, `pace_unknown`: of `disks` and `risks`."""
+    if unread:
+        yield f"{counted(unread, 'log dir')} without figures: what is used and free there is not counted"
+    if pace_unknown:
+        some = f"{pace_unknown} of {len(by_log_dir)}"
+        yield f"how fast a log dir fills is not known of {some}: that needs figures of two dates"
+    hiding = [row for row in by_log_dir if row["open_unread"] > OF_NO_ACCOUNT * (row["size"] or 0)]
+    if hiding:
+        hosts = counted(len({(row["cluster_id"], row["node_id"]) for row in hiding}), "host")
+        most, unit = in_units(sum(row["open_unread"] for row in hiding))
+        yield (
+            f"removed files that processes hold open: on {hosts} up to {most:.1f} {unit} more than counted, as agents"
+            " could not read every process there (logagent scan --json as root counts all: open_removed)"
+        )
 
 
 def risks(

@@ -57,12 +57,21 @@ _COLUMNS = {
         "finding": "offline, read-only, full, unformatted, unknown-host, old-agent, clock-skew, perhaps-two-machines "
         "or verdicts-differ",
         "detail": "the particulars, for a person",
-        "cause": "of an unknown host: silent, never heard, broken file or contradiction",
+        "cause": "of an unknown host: silent, never heard, broken file, contradiction or moved",
         "scope": "what grows: log_dir or topic",
         "file": "path in landing",
         "reason": "why; see the table",
         "record": "the beginning of the rejected row",
         "run_id": "the report, as its folder is named",
+        "action": "quarantine (set aside), mark, remove, restore, remove-leftovers or drop-checkpoint-entry",
+        "outcome": "done, failed, or yielded (stopped by a start of the broker or by a command)",
+        "new_name": "Becomes | name that it was given; null where it was removed",
+        "actor": "By | who did it: daemon, cli: and the name of a user, or request and its id",
+        "claim": "what was decisive of all that the act rested on; null where that was not noted",
+        "witness": "who or what said so",
+        "claims": "all that it rested on, each with who said so",
+        "plan_id": "Plan | id of the plan, which logagent history on the host and approvals name",
+        "error": "why it was not done",
     },
     "int": {
         "node_id": "Node | node.id (broker.id) of the broker",
@@ -85,6 +94,8 @@ _COLUMNS = {
         "remaining": "Left | of these, not done yet",
         "hosts_done": "hosts that have done all that was asked of them",
         "last_segment_offset": "base offset of its last segment, which tells how long a copy is",
+        "unread_processes": "Unread | processes that its agent could not read: open_removed lacks what they hold open; "
+        "null: it does not say",
         "expected": "Replicas | replicas that are assigned, whatever came of them; null without a verdict, like "
         "those after it",
         "found": "of these, on the disks of their host",
@@ -94,6 +105,7 @@ _COLUMNS = {
         "gone": "of these, not assigned any more when their host looked, and not there",
         "not_heard": "of these, on hosts that do not count",
         "not_read": "of these, perhaps in a log dir that could not be read",
+        "act_id": "Entry | its id in the journal of its host's agent, as logagent history has it",
         "end_offset": "offset after its last record, as the agent read it; null where it did not",
     },
     "bytes": {
@@ -108,6 +120,8 @@ _COLUMNS = {
         "delete": "allocated by directories that are marked for deletion and still there",
         "other": "allocated by indexes, metadata and foreign files in the log dir",
         "open_removed": "Removed, open | removed files that a process still holds open",
+        "open_unread": "Open, unread | the most that open_removed lacks: what is unexplained, where an agent could not "
+        "read every process",
         "unexplained": "used on the file system and in none of its log dirs; may be negative",
         "orphan_bytes": "allocated by these orphans",
         "reclaim_now": "Now | allocated by orphans and leftovers that can be freed now",
@@ -145,6 +159,9 @@ _COLUMNS = {
         "snapshot_at": "Snapshot | when the snapshot was taken, by its host's clock",
         "newest_mtime": "Last write | when a file in it was last written",
         "marked_at": "when it was marked or set aside; null if that is not known",
+        "began_at": "Began | when it began, by its host's clock",
+        "finished_at": "When | when its outcome was known, by its host's clock",
+        "as_of": "until when the witness knew",
         "due_at": "Due | when it falls due; null where it waits for something else",
     },
     "date": {
@@ -159,6 +176,7 @@ _COLUMNS = {
         "longest_copy": "whether no other copy is longer; null if its length is not known",
         "only_copy": "whether there is no other copy in the fleet",
         "in_isr": "In sync | whether the cluster has this replica in sync",
+        "approved": "whether an operator approved its plan",
         "adding": "whether a reassignment is adding this replica",
     },
 }
@@ -222,8 +240,8 @@ TABLES: dict[str, Table] = {
     "usage_clusters": _table(
         "Disk usage by cluster",
         f"""
-        cluster_id hosts unknown_hosts log_dirs dirs bytes allocated {_LEDGER} orphans orphan_bytes host_skew
-        {_RECLAIM} {" ".join(REPLICA_COUNTS)}
+        cluster_id hosts unknown_hosts log_dirs dirs bytes allocated {_LEDGER} open_unread orphans orphan_bytes
+        host_skew {_RECLAIM} {" ".join(REPLICA_COUNTS)}
         """,
         ("-allocated", "cluster_id"),
     ),
@@ -231,16 +249,16 @@ TABLES: dict[str, Table] = {
         "Disk usage by host",
         f"""
         {_HOST} agent_version mode accepts kafka_version snapshot_id snapshot_at snapshot_age_seconds clock_skew_seconds
-        log_dirs offline_log_dirs dirs bytes allocated {_LEDGER} used_share orphans orphan_bytes skew
-        log_dir_skew {_RECLAIM}
+        log_dirs offline_log_dirs dirs bytes allocated {_LEDGER} open_unread unread_processes used_share orphans
+        orphan_bytes skew log_dir_skew {_RECLAIM}
         """,
         ("-allocated", "cluster_id", "node_id"),
     ),
     "usage_log_dirs": _table(
         "Disk usage by log dir, with the hidden bytes",
         f"""
-        {_HOST} log_dir directory_id health reason dirs bytes allocated {_LEDGER} used_share orphans
-        orphan_bytes skew {_RECLAIM} shares_with
+        {_HOST} log_dir directory_id health reason dirs bytes allocated {_LEDGER} open_unread used_share
+        orphans orphan_bytes skew {_RECLAIM} shares_with
         """,
         ("-used_share", "-allocated", "cluster_id", "node_id", "log_dir"),
         reason="why it is not online",
@@ -307,7 +325,7 @@ TABLES: dict[str, Table] = {
         copies="in how many log dirs of the host it is",
     ),
     "log_dir_health": _table(
-        "Log dirs, hosts and agents that need a look",
+        "Log dirs, hosts and agents that need attention",
         f"{_HOST} log_dir finding detail snapshot_at cause since",
         ("finding", "cluster_id", "node_id", "log_dir", "detail"),
     ),
@@ -330,6 +348,17 @@ TABLES: dict[str, Table] = {
         hosts="hosts that have something to do",
         since="date of the oldest request",
     ),
+    "audit": _table(
+        "What agents did",
+        f"""
+        {_HOST} finished_at action outcome log_dir name new_name {_PARTITION} bytes allocated actor approved claim
+        witness as_of claims plan_id error act_id began_at since
+        """,
+        ("-finished_at", "cluster_id", "node_id", "-act_id", "log_dir", "name"),
+        since="newest of the earlier dates that the report compares with, if it was done after its host's snapshot of "
+        "that date; null: it was before them, or its host did not report on both dates",
+        topic_id="id of the topic; null where the directory had none",
+    ),
     "quarantined_input": _table(
         "Rejected input",
         "cluster_id node_id landing_date kind file reason detail record",
@@ -348,6 +377,7 @@ clock-skew, perhaps-two-machines, verdicts-differ; `cause` is that of an unknown
 `growth.scope` is `log_dir` or `topic`. `orphans.reason` is one of
 `logagent.verdict.rules.ORPHAN_REASONS`.
 `undecided_replicas.state` is one of `UNDECIDED`, its `reason` one of `NOT_COMPARED`.
+`audit` has what the snapshots of the stored dates say that agents did or tried in the 90 days before the report.
 `undecided.reason` says why a directory that the assignments do not place here is not called an orphan: no-assignments,
 no-topic-id, sources-disagree, wrong-directory, reassigning, internal, uncommitted, stale-assignments,
 assignments-doubted.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
@@ -18,12 +18,13 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from logagent.fleet.report import audit
+from logagent.fleet.report.replicas import UNREADABLE
 from logagent.fleet.report.scope import Scope
 from logagent.fleet.report.usage import fitted, total
 from logagent.fleet.tables.choice import Row
-from logagent.fleet.tables.frames import local_frame, together, whose
-from logagent.fleet.tables.parts import seen
-from logagent.fleet.tables.parts import topics as topics_of
+from logagent.fleet.tables.frames import local_frame, seen, together, whose
+from logagent.fleet.tables.frames import topics as topics_of
 from logagent.fleet.tables.store import Commit, Store
 from logagent.store.contract import GROWTH_DATES
 
@@ -231,6 +232,7 @@ WEEK = timedelta(days=7)
 MOST_LOST = 10_000
 """Up to this many partitions without any copy it is checked whether they had one before."""
 KEY = ["cluster_id", "node_id", "log_dir", "whose", "partition"]
+_LOG_DIR = "cluster_id string, node_id int, log_dir string"
 
 
 def compared(dates: Iterable[date], day: date) -> list[date]:
@@ -240,17 +242,31 @@ def compared(dates: Iterable[date], day: date) -> list[date]:
     return list(dict.fromkeys([*past[-1:], *weeks[-1:]]))
 
 
-def changes(scope: Scope, commits: Mapping[date, Commit], lost: list[Row]) -> list[Row]:
-    """One row for each date compared with. `lost`: the partitions that are missing on every host that reports."""
-    found = []
-    for then in compared(commits, scope.asked.day):
+def changes(
+    scope: Scope, commits: Mapping[date, Commit], lost: list[Row], acts: DataFrame | None, sinces: Sequence[audit.Since]
+) -> list[Row]:
+    """One row for each date compared with. `lost`: the partitions that are missing on every host that reports. `acts`:
+    the table `audit`; None if it has no rows. `sinces`: what is known of them since each of these dates."""
+    found, removed = [], audit.removed(acts) if acts is not None else []
+    for then, known in zip(compared(commits, scope.asked.day), sinces, strict=True):
         row: Row = {"date": then.isoformat(), "days": (scope.asked.day - then).days}
         before = scope.store.log_dirs(commits[then])
         row |= _disks(scope.log_dirs, before)
         both = {(r["cluster_id"], r["node_id"]) for r in before} & {
             (r["cluster_id"], r["node_id"]) for r in scope.log_dirs
         }
-        row |= _directories(scope, commits[then], both) | {"no_copy": _newly_lost(scope, commits[then], lost)}
+        ill = (r for r in (*before, *scope.log_dirs) if r["health"] in UNREADABLE)
+        unread = {(r["cluster_id"], r["node_id"], r["log_dir"]) for r in ill}
+        by_acts = audit.cleared(acts, then) if acts is not None else None
+        gone = _directories(scope, commits[then], both, unread, by_acts)
+        mine = [each for each in removed if each["since"] >= then]
+        row["by_agents"] = {
+            **{name: sum(each[name] for each in mine) for name in ("dirs", "bytes")},
+            **{name: gone.pop(name) for name in ("otherwise", "otherwise_bytes")},
+            "unknown_hosts": len(known.unknown),
+            "left_out": known.left_out,
+        }
+        row |= gone | {"no_copy": _newly_lost(scope, commits[then], lost)}
         found.append(row)
     return found
 
@@ -268,17 +284,25 @@ def _disks(now: list[Row], then: list[Row]) -> Row:
     }
 
 
-def _directories(scope: Scope, then: Commit, both: set[tuple[str, int]]) -> Row:
-    """New orphans, and former orphans, strays and marked directories that are none of these any more.
+def _directories(
+    scope: Scope, then: Commit, both: set[tuple[str, int]], unread: set[LogDirKey], acts: DataFrame | None
+) -> Row:
+    """New orphans, and former orphans, strays and marked directories that are none of these any more; `otherwise`: of
+    these, what is at no place of `acts`.
 
-    By the agents' own verdicts on both dates; a directory that was only renamed is the same one.
+    By the agents' own verdicts on both dates; a directory that was only renamed is the same one. What lies in a log dir
+    that could not be read on one of them (`unread`) is neither new nor gone.
     """
     spark = scope.store.spark
     rows = [{"cluster_id": cluster, "node_id": node} for cluster, node in sorted(both)]
     hosts = fn.broadcast(local_frame(spark, rows, "cluster_id string, node_id int"))
     today = _waste(scope.others).withColumn("is_new", fn.lit(True))
     before = _waste(scope.store.read("others", [then])).withColumn("is_new", fn.lit(False))
-    each = today.unionByName(before).join(hosts, ["cluster_id", "node_id"], how="left_semi").groupBy(*KEY)
+    rest = today.unionByName(before).join(hosts, ["cluster_id", "node_id"], how="left_semi")
+    if unread:
+        away = local_frame(spark, [dict(zip(KEY, key, strict=False)) for key in sorted(unread)], _LOG_DIR)
+        rest = rest.join(fn.broadcast(away), KEY[:3], how="left_anti")
+    each = rest.groupBy(*KEY)
     now, old, size = fn.col("is_new"), ~fn.col("is_new"), fn.col("allocated")
     one = each.agg(
         fn.bool_or(now).alias("now"),
@@ -287,8 +311,14 @@ def _directories(scope: Scope, then: Commit, both: set[tuple[str, int]]) -> Row:
         fn.max(fn.when(now, size)).alias("bytes_now"),
         fn.max(fn.when(old, size)).alias("bytes_old"),
     )
+    by_act = fn.lit(False)
+    if acts is not None:
+        one = one.join(acts.withColumn("by_act", fn.lit(True)), KEY, how="left")
+        by_act = fn.coalesce("by_act", fn.lit(False))
     new, gone = fn.col("orphan") & ~fn.col("old"), ~fn.col("now")
+    other = gone & ~by_act
     counted = [_count(new, "orphans"), _bytes(new, "bytes_now", "orphan_bytes")]
+    counted += [_count(other, "otherwise"), _bytes(other, "bytes_old", "otherwise_bytes")]
     return one.agg(*counted, _count(gone, "cleared"), _bytes(gone, "bytes_old", "cleared_bytes")).collect()[0].asDict()
 
 

@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.base.times import rfc3339_or_none
+from logagent.base.units import rfc3339_or_none
 from logagent.fleet.report.columns import CHARTS, NO_CSV, STAMP, TABLES, UNITS, Table
 from logagent.fleet.tables.files import Files, literal
 from logagent.fleet.tables.frames import local_frame, rfc3339

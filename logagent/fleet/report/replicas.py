@@ -1,33 +1,37 @@
-"""Where the expected replicas are, which are missing, and partitions that are twice on one host.
+"""Where the expected replicas are, which are missing, and partitions that are twice on one host; what is left over, and
+what could not be decided.
 
-What is left over, and what could not be decided.
+And `report.json`: totals, what is unknown and why, and warnings as sentences. Pure: rows in, a document out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.base.config.settings import CleanupSettings
+from logagent.base.units import counted, rfc3339
 from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
 from logagent.fleet.report.verdicts import (
+    COPY_KEYS,
     HOST,
     LIVE,
-    WHOSE,
     SuspectPartitions,
     directory_ids,
     images,
     is_longest,
     living_topics,
 )
-from logagent.fleet.tables.choice import Row
-from logagent.fleet.tables.enclosing import OLDER, YOUNGER
+from logagent.fleet.tables.choice import OLDER, YOUNGER, Choice, Row, happened
 from logagent.fleet.tables.frames import at_least, local_frame, whose
-from logagent.store.contract import REPLICA_COUNTS, UNDECIDED
+from logagent.store.contract import NOT_COMPARED, REPLICA_COUNTS, REPORT_SCHEMA, SHOWN_UNKNOWN_HOSTS, UNDECIDED
 
 REPLICA = [*HOST, "topic", "topic_id", "partition"]
 UNREADABLE = ("offline", "unformatted")
@@ -59,7 +63,7 @@ def states(scope: Scope, suspects: SuspectPartitions, copies: DataFrame, doubted
         .join(size(nameless), [*HOST, "topic", "partition"], how="left")
         .join(size(absent.select(*COPY, fn.lit(True).alias("said")).distinct()), COPY, how="left")
         .join(size(left), COPY, how="left")
-        .join(size(copies.select(*WHOSE, "copies")), WHOSE, how="left")
+        .join(size(copies.select(*COPY_KEYS, "copies")), COPY_KEYS, how="left")
     )
     rows = _in_older(scope, _unread(scope, marked), size)
     judged = _judged(rows.join(images(scope).select("cluster_id", "newer_version"), "cluster_id", how="inner"), doubted)
@@ -196,7 +200,7 @@ def count(scope: Scope, suspects: SuspectPartitions, judged: DataFrame) -> Count
         clusters[cluster]["expected"] += row["replicas"]
         clusters[cluster]["not_heard"] += 0 if (cluster, node) in counting else row["replicas"]
     same = decided_frame(scope, scope.parts.where("same")).withColumn("whose", whose())
-    same = same.join(suspects.keys if suspects.large else fn.broadcast(suspects.keys), WHOSE, how="left_anti")
+    same = same.join(suspects.keys if suspects.large else fn.broadcast(suspects.keys), COPY_KEYS, how="left_anti")
     for found in same.groupBy("cluster_id").agg(fn.sum(fn.size("replicas")).alias("n")).collect():
         clusters[found["cluster_id"]]["found"] += max(found["n"] or 0, 0)
     figures = [fn.count("*").alias("n"), fn.count_if(~fn.col("assigned")).alias("more")]
@@ -270,27 +274,20 @@ def leftovers(
     gone = abandoned.withColumns(moment | {"why": fn.lit("abandoned")}).select(*_COLUMNS, *columns)
     size = fn.broadcast if not suspects.large else (lambda frame: frame)
     # Those marked for deletion are no copies (`SuspectPartitions`), and a name alone does not tell of what.
-    counted = copies.select(*WHOSE, "copies", "longest")
+    counted = copies.select(*COPY_KEYS, "copies", "longest")
     one = both.unionByName(gone).withColumn("whose", fn.when(fn.col("kind") != "delete", fn.col("topic_id")))
-    counted_dirs = one.join(size(counted), WHOSE, how="left").withColumns(
+    counted_dirs = one.join(size(counted), COPY_KEYS, how="left").withColumns(
         {
             "copies_elsewhere": fn.col("copies") - 1,
             "only_copy": fn.col("copies") == 1,
             "longest_copy": fn.when(fn.col("copies").isNotNull(), is_longest()),
         }
     )
-    judged_strays = _with_held(scope, counted_dirs, size, doubted)
-    # Only strays: no other leftovers can be requested across the fleet.
-    return windowed(judged_strays, fn.col("held")).withColumn("id", fn.when(fn.col("kind") == "stray", row_id()))
-
-
-def _with_held(
-    scope: Scope, dirs: DataFrame, size: Callable[[DataFrame], DataFrame], doubted: Collection[str]
-) -> DataFrame:
-    """Adds `held`: nothing that the fleet knows lets the host remove the stray (`strays.decide_stray`). One of a living
-    topic id goes only if another copy has all of it, any other only if it is proven that its id is gone.
-    """
-    ids = dirs.where((fn.col("kind") == "stray") & fn.col("topic_id").isNotNull()).select("cluster_id", "topic_id")
+    # Adds `held`: nothing that the fleet knows lets the host remove the stray (`strays.decide_stray`). One of a living
+    # topic id goes only if another copy has all of it, any other only if it is proven that its id is gone.
+    ids = counted_dirs.where((fn.col("kind") == "stray") & fn.col("topic_id").isNotNull()).select(
+        "cluster_id", "topic_id"
+    )
     living = living_topics(scope).join(size(ids.distinct()), ["cluster_id", "topic_id"], how="left_semi")
     living = living.select("cluster_id", "topic_id", fn.lit(True).alias("lives")).distinct()
     complete = fn.col("complete")
@@ -302,8 +299,12 @@ def _with_held(
     said_gone = fn.col("reason").isin("topic-absent", "topic-recreated")
     proven = absent | fn.coalesce((fn.col("verdict") == "orphan") & said_gone, fn.lit(False))
     may_go = fn.when(lives, longer).otherwise(proven)
-    joined = dirs.join(size(living), ["cluster_id", "topic_id"], how="left").join(known, "cluster_id", how="left")
-    return joined.withColumn("held", ~may_go)
+    joined = counted_dirs.join(size(living), ["cluster_id", "topic_id"], how="left").join(
+        known, "cluster_id", how="left"
+    )
+    judged_strays = joined.withColumn("held", ~may_go)
+    # Only strays: no other leftovers can be requested across the fleet.
+    return windowed(judged_strays, fn.col("held")).withColumn("id", fn.when(fn.col("kind") == "stray", row_id()))
 
 
 def undecided(judged: DataFrame) -> DataFrame:
@@ -316,3 +317,214 @@ def undecided(judged: DataFrame) -> DataFrame:
             "snapshot_at": fn.timestamp_millis("at_ms"),
         }
     )
+
+
+SHOWN_CLUSTERS = 10_000
+NAMED_IN_WARNINGS = 5
+_SUMS = ("bytes", "allocated", "current", "future", "stray", "delete", "other", "orphans", "orphan_bytes")
+
+
+def totals(by_cluster: list[Row], tables: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """The totals of `report.json`, from the tables that were written."""
+    found = {name: sum(row[name] or 0 for row in by_cluster) for name in _SUMS}
+    return found | {name: int(tables[name]["rows"]) for name in ("missing_replicas", "duplicates", "leftovers")}
+
+
+def document(
+    now: datetime, run: str, scope: Scope, by_cluster: list[Row], tables: dict[str, Any], warnings: list[str]
+) -> dict[str, Any]:
+    """`report.json`, as the contract defines it."""
+    unknown = [h for h in scope.choice.hosts if not h["counts"]]
+    shown = [{name: h[name] for name in ("cluster_id", "node_id", "why")} for h in unknown[:SHOWN_UNKNOWN_HOSTS]]
+    commit = scope.commit
+    return {
+        "schema": REPORT_SCHEMA,
+        "run_id": run,
+        "at": rfc3339(round(now.timestamp() * 1000)),
+        "as_of": rfc3339(scope.asked.as_of_ms),
+        "date": scope.asked.day.isoformat(),
+        "ingested": {"run": commit.run, "commit": commit.number, "at": commit.at},
+        "clusters": _clusters(scope.choice, by_cluster),
+        "hosts": {
+            "reporting": len(counting := scope.choice.counting),
+            "unknown": shown,
+            "unknown_total": len(unknown),
+            "enforcing": sum(host.get("mode") == "enforce" for host in counting),
+            "accepting": sum(host.get("accepts") not in (None, "none") for host in counting),
+            "refusing": sum(host.get("accepts") == "none" for host in counting),
+            "acts_unknown": sum(host.get("acts") is None for host in counting),
+        },
+        "totals": totals(by_cluster, tables),
+        "tables": tables,
+        "warnings": warnings,
+    }
+
+
+def _clusters(choice: Choice, by_cluster: list[Row]) -> list[dict[str, Any]]:
+    usage = {row["cluster_id"]: row for row in by_cluster}
+    return [
+        {
+            "cluster_id": row["cluster_id"],
+            "hosts": usage[row["cluster_id"]]["hosts"],
+            "unknown_hosts": usage[row["cluster_id"]]["unknown_hosts"],
+            "assignments": None
+            if row["at"] is None
+            else {
+                "source": row["source"],
+                "at": rfc3339(row["at"]),
+                "age_seconds": round(row["age_seconds"], 3),
+                "topics": int(row["topics"] or 0),
+                "partitions": int(row["partitions"] or 0),
+            },
+            "replicas": {name: usage[row["cluster_id"]][name] for name in REPLICA_COUNTS} if row["decided"] else None,
+            "verdicts": "decided" if row["decided"] else "unknown",
+            "why": row["why"],
+        }
+        for row in choice.clusters[:SHOWN_CLUSTERS]
+    ]
+
+
+def _disagreements(differ: Sequence[Row]) -> Iterator[str]:
+    for row in differ[:NAMED_IN_WARNINGS]:
+        says = f"{counted(row['n'], 'directory')}, e.g. {row['example']}: the agent and the fleet disagree"
+        yield f"node {row['node_id']} of {row['cluster_id']}: {says}"
+    if len(differ) > NAMED_IN_WARNINGS:
+        yield f"{counted(len(differ), 'host')} in all: the agent and the fleet disagree"
+
+
+def _unsaid(hosts: Sequence[Row]) -> Iterator[str]:
+    """What agents do not say of themselves, because they are older: that is not "no"."""
+    for name, what in (
+        ("mode", "whether it cleans up without being asked"),
+        ("accepts", "whether it carries out requests"),
+        ("acts", "what it did (it may have no journal)"),
+        ("boot_id", "which boot it is: two machines under one node id may be taken for one"),
+        ("unread_processes", "how many processes it could not read, whose removed files are not counted"),
+    ):
+        if silent := sum(host.get(name) is None for host in hosts):
+            yield f"not said by {silent} of {counted(len(hosts), 'agent')}: {what}"
+
+
+def _not_compared(replicas: Counted) -> Iterator[str]:
+    for row in replicas.undecided:
+        many = f"{counted(row['replicas'], 'replica')} on {counted(row['hosts'], 'host')} could not be compared"
+        yield f"{many}, and not called missing: {NOT_COMPARED[row['reason']]}"
+    if replicas.no_copy:
+        unfound = counted(replicas.no_copy, "partition")
+        yield f"of {unfound} with such replicas no copy was found: see undecided_replicas"
+    for cluster_id, row in replicas.clusters.items():
+        rest = row["expected"] - sum(row[name] for name in REPLICA_COUNTS if name != "expected")
+        if rest:
+            yield f"cluster {cluster_id}: its replicas do not add up: {rest} of {row['expected']} are counted nowhere"
+
+
+def warnings_of(
+    scope: Scope,
+    doubted: Mapping[str, tuple[int, int]],
+    undecided: Mapping[str, int],
+    differ: list[Row],
+    replicas: Counted,
+    *,
+    unread: int,
+    large: bool,
+) -> list[str]:
+    """What an operator must know before trusting the numbers; the first few are named, all are counted."""
+    choice = scope.choice
+    found = _unknown(choice)
+    found += [
+        f"cluster {row['cluster_id']}: no verdicts: {row['why']}" for row in choice.clusters if not row["decided"]
+    ][:100]
+    for cluster_id, (count, dirs) in sorted(doubted.items()):
+        found.append(
+            f"cluster {cluster_id}: {count} of {dirs} directories would be orphans:"
+            " its assignments are in doubt, so none of its directories is called an orphan"
+        )
+    if large:
+        found.append(
+            "more than a million partitions are not where the assignments place them: are the assignments complete?"
+        )
+    if undecided:
+        whys = ", ".join(f"{why}: {count}" for why, count in sorted(undecided.items()))
+        found.append(f"directories that could not be decided: {whys}")
+    if unread:
+        found.append(
+            f"{counted(unread, 'directory')} could not be read whole by their agents (logagent scan there says why):"
+            " there may be more than is counted"
+        )
+    offline = sum(row.get("health") == "offline" for row in scope.log_dirs)
+    if offline:
+        found.append(f"{counted(offline, 'log dir')} offline: what is there is not counted, and not called missing")
+    if shared := counted_twice(choice, scope.log_dirs):
+        found.append(
+            f"{shared} file systems are shared by several brokers of one machine: what is used and free there counts"
+            " once for each of them"
+        )
+    found += moved(choice)
+    found += _unsaid(choice.counting)
+    found += _not_compared(replicas)
+    found += _disagreements(differ)
+    reasons = Counter(row["reason"] for row in scope.quarantine)
+    if reasons:
+        counts = ", ".join(f"{reason}: {count}" for reason, count in sorted(reasons.items()))
+        found.append(f"rejected files or rows: {sum(reasons.values())} ({counts}): see quarantined_input")
+    return found
+
+
+def moved(choice: Choice) -> list[str]:
+    """Hosts that do not count because their log dirs have moved; and log dirs of two hosts that both count, by
+    `directory.id`: the sums have them twice."""
+    found = []
+    gone = [host for host in choice.hosts if host["cause"] == "moved"]
+    if gone:
+        clusters = {host["cluster_id"] for host in gone} - {host["cluster_id"] for host in choice.counting}
+        renamed = f"; of cluster {min(clusters)} no host counts: it may have a new id" if clusters else ""
+        first = f"node {gone[0]['node_id']} of cluster {gone[0]['cluster_id']}: {gone[0]['why']}"
+        found.append(f"hosts whose log dirs moved, which count once: {len(gone)}, such as {first}{renamed}")
+    hosts: dict[str, list[Row]] = defaultdict(list)
+    for host in choice.counting:
+        for one in host.get("directory_ids") or ():
+            hosts[one].append(host)
+    twice = [sorted(each, key=happened) for each in hosts.values() if len(each) > 1]
+    if twice:
+        old, new = twice[0][0], twice[0][-1]
+        says = f"node {old['node_id']} of cluster {old['cluster_id']} and node {new['node_id']} of {new['cluster_id']}"
+        why = "both published within two hours, or in turns: moved just now, or a disk and its copy; both count"
+        found.append(f"log dirs under two nodes: {len(twice)} (by directory.id), such as {says}: {why}")
+    return found
+
+
+def counted_twice(choice: Choice, log_dirs: Iterable[Row]) -> int:
+    """How many file systems have log dirs of several nodes: one boot has one device of a number. Within a node they
+    count once (`tables.store.by_file_system`)."""
+    boots = {(host["cluster_id"], host["node_id"]): host.get("boot_id") for host in choice.counting}
+    nodes: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
+    for row in log_dirs:
+        node = row["cluster_id"], row["node_id"]
+        boot, device = boots.get(node), row.get("device")
+        if boot is not None and device is not None and row.get("used") is not None:
+            nodes[boot, device].add(node)
+    return sum(len(each) > 1 for each in nodes.values())
+
+
+def _unknown(choice: Choice) -> list[str]:
+    everyone = choice.hosts
+    unknown = [h for h in everyone if not h["counts"]]
+    if not everyone:
+        return ["no host is known: landing had no snapshot and no assignments for these dates"]
+    if not unknown:
+        return []
+    # Hosts are unknown in two ways, each with one example: a list of hundreds would hide the warnings after it.
+    named = []
+    for never in (False, True):
+        hosts = [h for h in unknown if (h["at"] is None) == never]
+        if hosts:
+            first = hosts[0]
+            named.append(
+                f"{len(hosts)} without a complete snapshot{'' if never else ' that can be used'}: "
+                f"node {first['node_id']} of {first['cluster_id']}{' and others' if len(hosts) > 1 else ''}: "
+                f"{first['why']}"
+            )
+    says = f"{len(unknown)} of {len(everyone)} hosts are unknown and left out: see log_dir_health"
+    if len(unknown) == len(everyone):
+        says = f"all {len(unknown)} hosts are unknown: nothing can be said about this date"
+    return [says, *named]

@@ -11,10 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from logagent.base.errors import LogAgentError
-from logagent.fleet.tables.choice import Choice, ReportScope, Row, choose, chosen_rows, silent_frame
-from logagent.fleet.tables.enclosing import Standing, standing
-from logagent.fleet.tables.frames import local_frame, together
-from logagent.fleet.tables.parts import TOPIC, parts, seen, topics
+from logagent.fleet.tables.choice import Choice, ReportScope, Row, Standing, choose, chosen_rows, silent_frame, standing
+from logagent.fleet.tables.frames import TOPIC, local_frame, parts, seen, together, topics
 from logagent.fleet.tables.store import Commit, Store
 from logagent.store.contract import ASSIGNMENTS, DATA
 

@@ -16,8 +16,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from logagent.base.units import counted
 from logagent.fleet.report.scope import Scope
 from logagent.fleet.tables.choice import Choice, Row
+from logagent.fleet.tables.frames import TOPIC
 from logagent.store.contract import CLOCKS_APART, LEDGER, OF_FILE_SYSTEM, REPLICA_COUNTS, WINDOWS
 
 Places = Mapping[tuple[str, int, str], Mapping[str, int]]
@@ -37,14 +39,18 @@ def _ratio(value: float | None, of: float | None) -> float | None:
 
 
 def log_dirs(choice: Choice, ledgers: list[Row], places: Places) -> list[Row]:
-    """`usage_log_dirs`. `skew` is what is allocated relative to the mean of the host's readable log dirs."""
-    names = {(h["cluster_id"], h["node_id"]): h["host"] for h in choice.counting}
+    """`usage_log_dirs`. `skew` is what is allocated relative to the mean of the host's readable log dirs.
+    `open_unread`: what processes hold open that an agent could not read is used, and is explained by nothing."""
+    hosts = {(h["cluster_id"], h["node_id"]): h for h in choice.counting}
     by_host: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in ledgers:
         key = (row["cluster_id"], row["node_id"])
         waste = places.get((*key, row["log_dir"]), {})
-        made = row | {"host": names.get(key)} | {name: waste.get(name, 0) for name in WASTE}
+        host = hosts.get(key, {})
+        made = row | {"host": host.get("host")} | {name: waste.get(name, 0) for name in WASTE}
         made["used_share"] = _ratio(made["used"], made["size"])
+        hides = made["unexplained"] is not None and host.get("unread_processes") != 0
+        made["open_unread"] = max(0, made["unexplained"]) if hides else 0
         by_host[key].append(made)
     for rows in by_host.values():
         readable = [row["allocated"] for row in rows if row["health"] != "offline"]
@@ -63,9 +69,10 @@ def hosts(choice: Choice, by_log_dir: list[Row]) -> list[Row]:
     for host in choice.counting:
         rows = of_host.get((host["cluster_id"], host["node_id"]), [])
         made: Row = {name: total(rows, name) for name in LEDGER}
-        made |= {name: total(rows, name) or 0 for name in ("dirs", "bytes", "allocated", *WASTE)}
+        made |= {name: total(rows, name) or 0 for name in ("dirs", "bytes", "allocated", "open_unread", *WASTE)}
         named = ("cluster_id", "node_id", "host", "agent_version", "kafka_version")
-        made |= {name: host[name] for name in named} | {name: host.get(name) for name in ("mode", "accepts")}
+        told = ("mode", "accepts", "unread_processes")
+        made |= {name: host[name] for name in named} | {name: host.get(name) for name in told}
         made |= {
             "snapshot_id": host["snapshot_id"],
             "snapshot_at": host["at"],
@@ -95,7 +102,7 @@ def clusters(choice: Choice, by_host: list[Row], replicas: Mapping[str, Row]) ->
     for cluster in choice.clusters:
         rows = of_cluster.get(cluster["cluster_id"], [])
         made: Row = {name: total(rows, name) for name in LEDGER}
-        counts = ("log_dirs", "dirs", "bytes", "allocated", *WASTE)
+        counts = ("log_dirs", "dirs", "bytes", "allocated", "open_unread", *WASTE)
         made |= {name: total(rows, name) or 0 for name in counts}
         made |= {"cluster_id": cluster["cluster_id"], "hosts": len(rows)}
         made["unknown_hosts"] = len(silent.get(cluster["cluster_id"], []))
@@ -111,7 +118,7 @@ def health(
     newest_agent: str,
     ill: Mapping[tuple[str, int, str], tuple[str, date]],
 ) -> list[Row]:
-    """`log_dir_health`: log dirs that are not online, hosts and agents that need a look. `ill`: of `growth.Ledgers`."""
+    """`log_dir_health`: log dirs that are not online, hosts and agents to look after. `ill`: of `growth.Ledgers`."""
     known = {(h["cluster_id"], h["node_id"]): h for h in choice.hosts}
 
     def made(key: tuple[str, int], log_dir: str | None, finding: str, detail: str | None) -> Row:
@@ -142,7 +149,7 @@ def health(
         if host.get("perhaps_two"):
             found.append(made(key, None, "perhaps-two-machines", host["perhaps_two"]))
     for row in differ:
-        says = f"{row['n']} directories, e.g. {row['example']}: the agent and the fleet disagree"
+        says = f"{counted(row['n'], 'directory')}, e.g. {row['example']}: the agent and the fleet disagree"
         found.append(made((row["cluster_id"], row["node_id"]), None, "verdicts-differ", says))
     return found
 
@@ -166,9 +173,6 @@ def fitted(days: list[tuple[int, int]]) -> float | None:
 def number(value: Any) -> int:
     """A count that may be absent."""
     return int(value or 0)
-
-
-TOPIC = ["cluster_id", "topic", "topic_id"]
 
 
 def usage_topics(scope: Scope, waste: DataFrame) -> DataFrame:

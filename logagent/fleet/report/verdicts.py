@@ -21,8 +21,7 @@ from logagent.base.dir_names import INTERNAL_TOPICS, METADATA_TOPIC
 from logagent.fleet.report.answers import row_id, windowed
 from logagent.fleet.report.scope import Scope, decided_frame
 from logagent.fleet.tables.frames import Scratch, at_least, is_removal, local_frame, together, whose
-from logagent.kafka.image import RESERVED_DIRECTORY_IDS, Source
-from logagent.kafka.levels import NEWEST_METADATA_VERSION
+from logagent.kafka.image import NEWEST_METADATA_VERSION, RESERVED_DIRECTORY_IDS, Source
 from logagent.store.contract import CLOCKS_APART
 from logagent.verdict.rules import GONE_FOR_GOOD, ORPHAN_REASONS
 
@@ -36,7 +35,7 @@ MOST_UNCOMMITTED = 500
 """With more uncommitted removals than this, nothing in their cluster is called an orphan."""
 
 HOST = ["cluster_id", "node_id"]
-WHOSE = ["cluster_id", "whose", "partition"]
+COPY_KEYS = ["cluster_id", "whose", "partition"]
 LIVE = ("current", "future")
 _GONE_FOR_GOOD = [reason.value for reason in GONE_FOR_GOOD]
 
@@ -69,7 +68,7 @@ class SuspectPartitions:
     def copies(self) -> DataFrame:
         """`cluster_id, whose, partition, copies, longest`: what exists of each, whatever its topic's name."""
         longest = fn.max(_length()).alias("longest")
-        return self.found.groupBy(*WHOSE).agg(fn.count("*").alias("copies"), longest)
+        return self.found.groupBy(*COPY_KEYS).agg(fn.count("*").alias("copies"), longest)
 
 
 def length_known() -> Column:
@@ -83,7 +82,7 @@ def is_longest() -> Column:
 
 def _of(frame: DataFrame, keys: DataFrame, *, large: bool) -> DataFrame:
     keyed = frame.where(fn.col("topic").isNotNull()).withColumn("whose", whose())
-    return keyed.join(keys if large else fn.broadcast(keys), WHOSE, how="left_semi")
+    return keyed.join(keys if large else fn.broadcast(keys), COPY_KEYS, how="left_semi")
 
 
 def _length() -> Column:
@@ -291,7 +290,7 @@ def orphans(judged: DataFrame, copies: DataFrame) -> DataFrame:
     """
     found = judged.where(fn.col("fleet_verdict") == "orphan")
     age = (fn.col("at_ms") - fn.unix_millis("first_seen")) / 1000
-    with_copies = found.join(copies, WHOSE, how="inner").withColumns(
+    with_copies = found.join(copies, COPY_KEYS, how="inner").withColumns(
         {
             "agent_verdict": fn.col("verdict"),
             "agent_reason": fn.col("reason"),

@@ -1,12 +1,16 @@
-"""What counts: the hosts whose newest complete snapshot is fresh, and the clusters with usable assignments. Pure.
+"""What counts: the hosts whose newest complete snapshot is fresh, and the clusters with usable assignments; and the
+rows of the store for that choice. Everything else is unknown, with the reason. Verdicts are based only on what counts
+here.
 
-Everything else is unknown, with the reason. Verdicts are based only on what counts here.
-
-The rows of the store for a choice of snapshots and assignments.
+`standing`: between which images of the assignments a host's look at its disks lies, so that what it has not is known to
+be missing. An agent reads its image before its inventory and after it, and says which replicas both assign to it and it
+does not have. Where it has none of its own, the images that others published stand in: one at or before its first look,
+and one at or after its last, of one lineage.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +23,7 @@ from pyspark.sql import functions as fn
 
 from logagent.fleet.tables.frames import STORE, local_frame, together
 from logagent.fleet.tables.store import Commit, Store
+from logagent.kafka.image import Source
 from logagent.store.contract import ASSIGNMENTS, CLOCKS_APART
 
 _HOSTS = "c string, n int"
@@ -185,8 +190,8 @@ class Choice:
 
     A host's row has the fields of its `files` entry, `day` (the date whose run has its rows), `age_seconds`,
     `skew_seconds`, `counts`, `why`, and the `cause` of an unknown one (never heard, silent, broken file,
-    contradiction); `perhaps_two` of one that counts: why it may be two machines, if so. A cluster's row has `day`,
-    `source`, `at`, `received_at`, `age_seconds`, `decided`, `why` of its assignments (null if it has none).
+    contradiction, moved); `perhaps_two` of one that counts: why it may be two machines, if so. A cluster's row has
+    `day`, `source`, `at`, `received_at`, `age_seconds`, `decided`, `why` of its assignments (null if it has none).
     """
 
     hosts: list[Row]
@@ -252,7 +257,49 @@ def choose(asked: ReportScope, files: Mapping[date, list[Row]], nodes: Mapping[d
         if entry["kind"] == "snapshot" and entry["node_id"] is not None:
             by_host[entry["cluster_id"], entry["node_id"]].append(entry)
     everyone = sorted(expected | by_host.keys())
-    return Choice([_host(asked, key, by_host.get(key, [])) for key in everyone], clusters)
+    hosts = [_host(asked, key, by_host.get(key, [])) for key in everyone]
+    return Choice(count_once(hosts, by_host, asked.as_of_ms), clusters)
+
+
+MOVED_FOR = timedelta(hours=2)
+"""A host that was silent for so long, twice the usual interval, while another one published its log dirs, has moved."""
+
+
+def count_once(hosts: list[Row], entries: Mapping[Host, list[Row]], as_of_ms: int) -> list[Row]:
+    """Of hosts with a log dir in common (by `directory.id`) only the one with the newest snapshot counts: the log dir
+    has moved, with its host, or the cluster got another id. The other's snapshot is from before that, so it is unknown.
+
+    Only where the other one has published nothing since the log dir was seen here, for `MOVED_FOR`: two that go on are
+    a disk and its copy, or one of them is wrong. Nobody who claims the ids of another host that lives silences it, not
+    with a snapshot from the future either: in a directory a file's times are what its host sets.
+    """
+
+    def seen(entry: Row) -> int:
+        return min(happened(entry), as_of_ms)
+
+    claims: dict[str, list[Row]] = defaultdict(list)
+    for host in hosts:
+        if host["counts"]:
+            for id_ in set(host.get("directory_ids") or ()):
+                claims[id_].append(host)
+    left: dict[Host, str] = {}
+    for id_, claiming in sorted(claims.items()):
+        *others, last = sorted(claiming, key=lambda host: (seen(host), _key(host)))
+        whole = (e for e in entries[_key(last)] if e["status"] in ("taken", "superseded")) if others else ()
+        since = min((seen(e) for e in whole if id_ in (e.get("directory_ids") or ())), default=0)
+        for host in others:
+            silent = seen(last) - seen(host)
+            if seen(host) < since and silent >= MOVED_FOR // timedelta(milliseconds=1):
+                where = f"node {last['node_id']}"
+                if last["cluster_id"] != host["cluster_id"]:
+                    where += f" of cluster {last['cluster_id']}"
+                left[_key(host)] = f"its log dir {id_} (directory.id) is on {where}, whose snapshot is newer and counts"
+    moved = {"counts": False, "cause": "moved"}
+    return [host | moved | {"why": left[_key(host)]} if _key(host) in left else host for host in hosts]
+
+
+def _key(host: Row) -> Host:
+    return host["cluster_id"], host["node_id"]
 
 
 def _host(asked: ReportScope, key: Host, entries: list[Row]) -> Row:
@@ -319,3 +366,89 @@ def _clusters(asked: ReportScope, entries: list[Row]) -> list[Row]:
                 row["why"] = "its newest complete assignments are empty"
         found.append(row | {"decided": row["why"] is None})
     return found
+
+
+_APART_MS = CLOCKS_APART // timedelta(milliseconds=1)
+OLDER, YOUNGER = "older", "younger"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the newest image of its cluster stands to what a host has seen.
+
+    `own`: the agent has said what is absent. `place`: whether the image is `OLDER` than what the agent read before its
+    inventory, or `YOUNGER` than what it read after it; None: between them, or it cannot be told. `younger`: it is at or
+    after the host's last look. `older`: the name of a stored image at or before its first one.
+    """
+
+    own: bool
+    place: str | None
+    younger: bool
+    older: str | None
+
+
+def first_look(snapshot: Row) -> int:
+    """When a host began to look, by its clock. Agents that do not say read their image right before; of one without
+    that, what differs by less than five minutes from the snapshot's time proves nothing."""
+    known = [snapshot.get(name) for name in ("began", "image_at")]
+    return min([int(at) for at in known if at is not None] or [int(snapshot["at"]) - _APART_MS])
+
+
+def has_own_images(snapshot: Row) -> bool:
+    return snapshot.get("images") is not None and snapshot.get("absent") is not None
+
+
+def can_follow(older: Row, newer: Row) -> bool:
+    """Whether one image comes before another of the same lineage: of the metadata log, its time and its end tell it."""
+    if older["at"] > newer["at"] or older.get("source") != newer.get("source"):
+        return False
+    if newer.get("source") != Source.KRAFT_LOG:
+        return True
+    ends = (older.get("offset"), newer.get("offset"))
+    return ends[0] is not None and ends[1] is not None and ends[0] <= ends[1]
+
+
+def standing(host: Row, newest: Row, stored: Iterable[tuple[str, Row]], as_of_ms: int) -> Standing:
+    """`newest`: the image that counts for its cluster; `stored`: the names and rows of all of that cluster that can be
+    read, this one too."""
+    behind = _behind(host, newest, as_of_ms)
+    first, last = first_look(host) + min(behind, 0), host["at"] + max(behind, 0)
+    until = newest["at"] if newest.get("image_at") is None else min(newest["at"], newest["image_at"])
+    before = [(row["at"], name) for name, row in stored if row["at"] <= first and can_follow(row, newest)]
+    own = has_own_images(host)
+    place = _place(newest, host["images"]["before"], host["images"]["after"]) if own else None
+    return Standing(own, place, until >= last, max(before)[1] if before else None)
+
+
+def _behind(host: Row, newest: Row, as_of_ms: int) -> int:
+    """How far the host's clock is behind that of the image, in milliseconds, from how long each file took to arrive;
+    0 for less than five minutes."""
+    delays = [min(row["received_at"], as_of_ms) - row["at"] for row in (host, newest)]
+    behind = int(delays[0] - delays[1])
+    return behind if abs(behind) > _APART_MS else 0
+
+
+def _place(newest: Row, before: Row, after: Row) -> str | None:
+    if newest.get("source") == before["source"] == Source.KRAFT_LOG:
+        older, younger = can_follow(newest, before), can_follow(after, newest)
+    else:
+        older = newest["at"] + _APART_MS <= before["at"]
+        younger = after["at"] + _APART_MS <= newest["at"]
+    if older == younger:
+        return None
+    return OLDER if older else YOUNGER
+
+
+MOST_EARLIER = 6
+"""Newest snapshots are of the last hour or two, in which few assignments are published."""
+
+
+def worth_reading(snapshots: Iterable[Row], newest: Row, superseded: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the images that a newer one superseded, the last before each host without images of its own looked; the latest
+    ones, if these are many."""
+    candidates = sorted(
+        (row for row in superseded if row["at"] < newest["at"]), key=lambda r: (r["at"], str(r["file"]))
+    )
+    times = [row["at"] for row in candidates]
+    found = {bisect_right(times, first_look(host)) - 1 for host in snapshots if not has_own_images(host)}
+    return [candidates[index] for index in sorted(found - {-1})[-MOST_EARLIER:]]

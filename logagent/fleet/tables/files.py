@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from logagent.base.files.safe_open import STORE_FILE, read_regular
-from logagent.base.files.whole_file import create_file, whole_file
+from logagent.base.files.safe_open import STORE_FILE, create_file, read_regular, whole_file
+from logagent.store.objects import ObjectTree
 
 LOCAL = "file:"
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
@@ -39,6 +42,31 @@ def relative(uri: str, path: Any) -> str:
     if start or not name:
         raise Py4JError(f"{path.toString()} is listed below {uri}, in another form")
     return name
+
+
+_NOT_OURS = (
+    "fs.s3a.encryption.algorithm", "fs.s3a.server-side-encryption-algorithm", "fs.s3a.acl.default", "fs.s3a.proxy.host",
+)  # fmt: skip
+_PROVIDERS = re.compile(r"(Temporary|Simple|Environment|IAMInstance|Default|WebIdentity)\w*Provider(V2)?")
+_AMAZON = re.compile(r"(https?://)?s3[.-]?([a-z0-9-]*)\.amazonaws\.com(\.cn)?/?")
+
+
+def s3_settings(said: Callable[[str], str | None]) -> dict[str, Any] | None:
+    """What obstore needs to be who S3A is, from S3A's settings by name; None where S3A encrypts, finds credentials or
+    connects in a way of its own. Without keys it finds the role of its machine, as S3A does. Pure."""
+    providers = re.split(r"[\s,]+", (said("fs.s3a.aws.credentials.provider") or "").strip())
+    known = all(_PROVIDERS.fullmatch(each.rpartition(".")[2]) for each in providers if each)
+    if not known or any(said(name) for name in _NOT_OURS) or said("fs.s3a.delegation.token.binding"):
+        return None
+    names = {"access_key_id": "access.key", "secret_access_key": "secret.key", "session_token": "session.token"}
+    found: dict[str, Any] = {ours: said(f"fs.s3a.{theirs}") for ours, theirs in names.items()}
+    endpoint, region = said("fs.s3a.endpoint") or "", said("fs.s3a.endpoint.region")
+    if (amazon := _AMAZON.fullmatch(endpoint)) is not None:
+        region = region or amazon[2]
+    elif endpoint:
+        scheme = "http" if said("fs.s3a.connection.ssl.enabled") == "false" else "https"
+        found["endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+    return {name: value for name, value in (found | {"region": region}).items() if value not in (None, "")}
 
 
 class Files:
@@ -88,16 +116,36 @@ class Files:
         """The files in the folders of a directory, as `folder/name`; on another file system those at any depth."""
         if self.local(uri) is not None:
             return [f"{folder}/{name}" for folder in self.names(uri) for name in self.names(f"{uri}/{folder}")]
-        return sorted(path for path, *_ in self.below(uri))
+        return sorted(path for path, *_ in self.below(uri) if not path.endswith("/"))
 
     def below(self, uri: str) -> Iterator[tuple[str, int, int]]:
         """`(path below it, bytes, modification time in ms)` of every file below a directory, in one listing: of object
-        stores a request for each thousand. None if it does not exist. Raises Py4JError."""
+        stores a request for each thousand. Of S3 also the markers of folders, which end in a slash. None if it does not
+        exist. Raises Py4JError."""
         system, path = self._at(uri)
-        found = system.listFiles(path, True) if system.exists(path) else None
-        while found is not None and found.hasNext():
+        if not system.exists(path):
+            return
+        is_s3 = str(system.getScheme()) == "s3a"
+        found = system.listFilesAndEmptyDirectories(path, True) if is_s3 else system.listFiles(path, True)
+        while found.hasNext():
             each = found.next()
-            yield relative(uri, each.getPath()), int(each.getLen()), int(each.getModificationTime())
+            if each.isDirectory() and str(each.getPath().toString()) == uri:
+                continue
+            name = relative(uri, each.getPath()) + ("/" if each.isDirectory() else "")
+            yield name, int(each.getLen()), int(each.getModificationTime())
+
+    def delete_markers(self, uri: str, folders: Sequence[str]) -> None:
+        """Removes the markers of folders below a directory in S3, which `below` has listed. Raises Py4JError."""
+        system, base = self._at(uri)
+        removing = system.createMarkerToolOperations(uri)
+        key = self._jvm.software.amazon.awssdk.services.s3.model.ObjectIdentifier
+        size = int(system.createBulkDelete(base).pageSize())
+        for start in range(0, len(folders), size):
+            page = self._jvm.java.util.ArrayList()
+            for folder in folders[start : start + size]:
+                path = self._at(f"{uri}/{folder}")[1]
+                page.add(key.builder().key(f"{system.pathToKey(path)}/").build())
+            removing.removeKeys(page, False)
 
     def delete_many(self, uri: str, paths: Sequence[str]) -> dict[str, str]:
         """Removes files below a directory of another file system, in this order: of S3 by a request for each page of
@@ -116,13 +164,33 @@ class Files:
             bulk.close()
         return failed
 
-    def opened(self, uri: str, size: int | None) -> Any:
-        """A stream of the JVM of a whole file. `size`: its bytes, if known. (S3A of Hadoop 3.5 asks all the same.)"""
+    @contextmanager
+    def opened(self, uri: str, size: int | None) -> Iterator[IO[bytes]]:
+        """A file, for reading from begin to end. `size`: its bytes, if known. (S3A of Hadoop 3.5 asks all the same.)"""
         system, path = self._at(uri)
         builder = system.openFile(path).opt("fs.option.openfile.read.policy", "whole-file")
         if size is not None:
             builder = builder.opt("fs.option.openfile.length", str(size))
-        return builder.build().get()
+        stream = builder.build().get()
+        try:
+            yield _OfJvm(self._jvm, stream)  # type: ignore[misc]
+        finally:
+            stream.close()
+
+    def of_executors(self, uri: str) -> BucketFiles | None:
+        """The same for those who have no JVM to ask, with what this session has; None where they cannot."""
+        bucket, _, _ = uri.removeprefix("s3a://").partition("/")
+        if not uri.startswith("s3a://"):
+            return None
+        conf = self._jvm.org.apache.hadoop.fs.s3a.S3AUtils.propagateBucketOptions(self._conf, bucket)
+
+        def said(name: str) -> str | None:
+            # Keys may be in a file of credentials.
+            value = conf.getPassword(name) if name.endswith((".key", ".token")) else conf.getTrimmed(name)
+            return "".join(value) if value is not None else None
+
+        settings = s3_settings(said)
+        return None if settings is None else BucketFiles(f"s3a://{bucket}", settings)
 
     def statuses(self, uri: str) -> list[tuple[str, bool, int, int]]:
         """`(name, is a directory, bytes, modification time in ms)` of the entries; empty if it does not exist."""
@@ -271,3 +339,36 @@ class Files:
             return int(reader.getRecordCount())
         finally:
             reader.close()
+
+
+class _OfJvm:
+    """A stream of the JVM, for Python."""
+
+    def __init__(self, jvm: Any, stream: Any) -> None:
+        self._utils = jvm.org.apache.commons.io.IOUtils
+        self._bytes = jvm.java.io.ByteArrayOutputStream
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        sink = self._bytes()
+        self._utils.copyLarge(self._stream, sink, 0, size)
+        return bytes(sink.toByteArray())
+
+
+@dataclass(frozen=True)
+class BucketFiles:
+    """A bucket for executors, which read and write it through obstore: this is sent to them, with the keys in it."""
+
+    bucket: str
+    settings: dict[str, Any] = field(repr=False)
+
+    @cached_property
+    def _tree(self) -> ObjectTree:
+        return ObjectTree(self.bucket, self.settings)
+
+    def opened(self, uri: str, size: int | None) -> AbstractContextManager[IO[bytes]]:
+        """As `Files.opened`. Raises OSError, ConfigError where there is no obstore."""
+        return self._tree.opened(uri.removeprefix(f"{self.bucket}/").split("/"))
+
+    def write_in_place(self, uri: str, content: bytes) -> None:
+        self._tree.put(uri.removeprefix(f"{self.bucket}/").split("/"), io.BytesIO(content))

@@ -8,13 +8,18 @@ The line schemas contain the fields of a directory and of an assigned partition 
 row are few, and the driver reads them (`ingest/check.py`). Fields of newer schema versions are ignored, a missing
 required one makes the row a bad row. The store schemas are `select` lists with casts: every table leaves its module
 through one.
+
+`parts`: every partition with its copies and its replicas side by side, for a choice of snapshots and assignments.
+
+It is a cache, created at ingest: a report whose choice only leaves hosts out removes those from the arrays (`seen`);
+any other report computes it again with the same code. Nothing is hashed: nodes are compared with nodes.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import Any
@@ -25,9 +30,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from logagent.base.topic_ids import SHAPE, ZERO_ID
+from logagent.base.records import ID_SHAPE, ZERO_ID
 from logagent.fleet.tables.files import Files, literal
-from logagent.store.snapshots import FIELDS
+from logagent.store.snapshots import ACT_FIELDS, FIELDS
 
 
 def at_most(value: Column, most: float) -> Column:
@@ -115,7 +120,7 @@ def tune(spark: SparkSession, rows: int) -> None:
 
 def is_removal(topic_id: object, partition: object) -> bool:
     """Whether these are what an `uncommitted` row has: a topic id, and a partition or null."""
-    if not isinstance(topic_id, str) or re.fullmatch(SHAPE, topic_id) is None:
+    if not isinstance(topic_id, str) or re.fullmatch(ID_SHAPE, topic_id) is None:
         return False
     if partition is None:
         return True
@@ -126,8 +131,8 @@ CORRUPT = "_corrupt_record"
 _TYPES = {"bool": "boolean", "int": "int", "long": "bigint", "time": "bigint"}
 DIR_LINE = ", ".join([*(f"{name} {_TYPES.get(kind, 'string')}" for name, kind in FIELDS.items()), f"{CORRUPT} string"])
 """Times are milliseconds since 1970."""
-_TEXTS = {"path": 6 * 4096, "name": 6 * 255, "word": 1000, "sentence": 6000}
-LONGEST = {name: _TEXTS[kind] for name, kind in FIELDS.items() if kind in _TEXTS}
+TEXTS = {"path": 6 * 4096, "name": 6 * 255, "word": 1000, "sentence": 6000}
+LONGEST = {name: TEXTS[kind] for name, kind in FIELDS.items() if kind in TEXTS}
 """The longest texts, in bytes: Spark keeps thousands of rows in memory, and a line may have a megabyte. A path has
 at most 4,096 bytes, a name 255, and one that is not UTF-8 is six here."""
 
@@ -136,11 +141,18 @@ PARTITION_LINE = f"""
     removing array<int>, isr array<int>, directories array<string>, {CORRUPT} string
 """
 
-DIRS = "cluster_id string, node_id int, " + ", ".join(
-    f"{name} {'timestamp' if kind == 'time' else _TYPES.get(kind, 'string')}"
-    for name, kind in FIELDS.items()
-    if name not in ("row", "full_topic")
-)
+
+def _stored(fields: Mapping[str, str]) -> str:
+    """As a table of the store has the fields of a line."""
+    columns = (
+        f"{name} {'timestamp' if kind == 'time' else _TYPES.get(kind, 'string')}"
+        for name, kind in fields.items()
+        if name not in ("row", "full_topic")
+    )
+    return ", ".join(("cluster_id string, node_id int", *columns))
+
+
+DIRS = _stored(FIELDS)
 """`topic` is the full name, where the directory's own is cut."""
 
 ASSIGNMENTS = """
@@ -160,6 +172,14 @@ ABSENT_LINE = f"row string, topic string, topic_id string, partition int, {CORRU
 ABSENT = "cluster_id string, node_id int, topic string, topic_id string, partition int"
 """One row per replica of which its agent says that it was assigned before and after its inventory, and is not there."""
 
+ACT_LINE = ", ".join(f"{name} {_TYPES.get(kind, 'string')}" for name, kind in ACT_FIELDS.items())
+ACT_NEEDS = ("id", "at", "finished_at", "action", "outcome", "log_dir", "name")
+ACT_STARTS = (b'{"row":"act"', b'{"row": "act"')
+"""How `act` lines begin: Spark parses these lines alone."""
+ACTS = _stored(ACT_FIELDS) + ", host string"
+"""One row per act of the last days in each snapshot: the same one is there on several dates. `host`: as it called
+itself then."""
+
 EARLIER = "cluster_id string, image string, topic string, topic_id string, partition int, replicas array<int>"
 """Assignments that newer ones of their date have superseded, for hosts that have read none themselves. `image`: the
 `snapshot_id` of their file."""
@@ -178,6 +198,7 @@ STORE: dict[str, str] = {
     "parts": PARTS,
     "topics": TOPICS,
     "absent": ABSENT,
+    "acts": ACTS,
     "earlier": EARLIER,
 }
 """The Parquet tables of a run. `others` repeats the directories that are not current, those that their agent does not
@@ -208,3 +229,109 @@ def real_id(name: str = "topic_id") -> Column:
 def whose() -> Column:
     """What a directory is a copy of: the topic id, or the name if there is none (no id begins with a slash)."""
     return fn.coalesce(fn.col("topic_id"), fn.concat(fn.lit("/"), fn.col("topic")))
+
+
+KEY = ["cluster_id", "topic", "topic_id", "partition"]
+TOPIC = ["cluster_id", "topic", "topic_id"]
+
+
+def parts(dirs: DataFrame, assignments: DataFrame, number: int | None = None) -> DataFrame:
+    """The `parts` of directories (of hosts that count) and assignments (of clusters that have usable ones).
+
+    `number`: spread over so many partitions by topic before they are grouped, as they are to be written.
+    """
+    on_disk = dirs.where((fn.col("kind") == "current") & fn.col("topic").isNotNull()).select(
+        *KEY,
+        fn.struct("node_id", "bytes", "allocated").alias("copy"),
+        fn.lit(None).cast("array<int>").alias("replicas"),
+        "bytes",
+        "allocated",
+    )
+    none = fn.lit(None)
+    assigned = assignments.select(
+        *KEY,
+        none.cast("struct<node_id:int,bytes:bigint,allocated:bigint>").alias("copy"),
+        fn.sort_array("replicas").alias("replicas"),
+        none.cast("bigint").alias("bytes"),
+        none.cast("bigint").alias("allocated"),
+    )
+    both = on_disk.union(assigned)
+    if number is not None:
+        both = both.repartition(number, "cluster_id", "topic")
+    rows = both.groupBy(*KEY).agg(
+        fn.sort_array(fn.collect_list("copy")).alias("copies"),
+        fn.first("replicas", ignorenulls=True).alias("replicas"),
+        fn.coalesce(fn.try_sum("bytes"), fn.lit(0)).alias("bytes"),
+        fn.coalesce(fn.try_sum("allocated"), fn.lit(0)).alias("allocated"),
+        fn.max("allocated").alias("largest"),
+        fn.min("allocated").alias("smallest"),
+    )
+    names = {"nodes": "node_id", "sizes": "bytes", "allocations": "allocated"}
+    return rows.withColumns({name: fn.col(f"copies.{of}") for name, of in names.items()}).drop("copies")
+
+
+def seen(frame: DataFrame, left_out: DataFrame | None) -> DataFrame:
+    """`parts` without the nodes of `left_out` (`cluster_id, silent`: sorted node ids), with `same` and `twice`.
+
+    `same`: exactly its replicas have it; `twice`: a node has it in two log dirs.
+    """
+    if left_out is not None:
+        known = frame.join(fn.broadcast(left_out), "cluster_id", how="left")
+        frame = known.where(fn.col("silent").isNull()).unionByName(
+            known.where(fn.col("silent").isNotNull()).transform(_without)
+        )
+        frame = frame.drop("silent").where((fn.size("nodes") > 0) | (fn.size("replicas") > 0))
+    distinct = fn.array_distinct("nodes")
+    replicas = fn.coalesce("replicas", fn.array().cast("array<int>"))
+    return frame.withColumns({"same": fn.col("nodes") == replicas, "twice": fn.size(distinct) < fn.size("nodes")})
+
+
+def _without(frame: DataFrame) -> DataFrame:
+    here = fn.filter(
+        fn.arrays_zip("nodes", "sizes", "allocations"), lambda copy: ~fn.array_contains("silent", copy["nodes"])
+    )
+    rows = frame.withColumns({"here": here, "replicas": fn.array_except("replicas", "silent")})
+    rows = rows.withColumns({name: fn.col(f"here.{name}") for name in ("nodes", "sizes", "allocations")})
+    return rows.drop("here").withColumns(
+        {
+            "bytes": _added("sizes"),
+            "allocated": _added("allocations"),
+            "largest": fn.array_max("allocations"),
+            "smallest": fn.array_min("allocations"),
+        }
+    )
+
+
+def _added(name: str) -> Column:
+    return fn.aggregate(name, fn.lit(0).cast("bigint"), lambda total, size: total + size)
+
+
+def topics(rows: DataFrame, others: DataFrame) -> DataFrame:
+    """The `topics` table: `rows` as `seen` gives them, and the directories of other kinds."""
+    here = fn.size("nodes") > 0
+    current = rows.groupBy(*TOPIC).agg(
+        fn.count_if(fn.size("replicas") > 0).alias("assigned_partitions"),
+        fn.count_if(here).alias("partitions"),
+        fn.sum(fn.size("nodes")).alias("copies"),
+        _total("bytes"),
+        _total("allocated"),
+        fn.max("largest").alias("largest_partition"),
+        _total("largest", "largest_sum"),
+    )
+    zero = fn.lit(0).cast("bigint")
+    nothing = dict.fromkeys(("future", "stray", "delete"), zero)
+    current = current.withColumns({"current": fn.col("allocated"), **nothing})
+    kinds = [fn.coalesce(fn.try_sum(fn.when(fn.col("kind") == k, fn.col("allocated"))), zero).alias(k) for k in nothing]
+    kept = others.where((fn.col("kind") != "current") & fn.col("topic").isNotNull()).groupBy(*TOPIC)
+    of_others = kept.agg(fn.count("*").alias("copies"), _total("bytes"), _total("allocated"), *kinds)
+    none = dict.fromkeys(("assigned_partitions", "partitions", "current", "largest_sum"), zero)
+    of_others = of_others.withColumns(none | {"largest_partition": fn.lit(None).cast("bigint")})
+    both = current.unionByName(of_others)
+    sums = ("assigned_partitions", "partitions", "copies", "bytes", "allocated", "current", *nothing, "largest_sum")
+    return both.groupBy(*TOPIC).agg(
+        *(_total(name) for name in sums), fn.max("largest_partition").alias("largest_partition")
+    )
+
+
+def _total(name: str, alias: str | None = None) -> Column:
+    return fn.coalesce(fn.try_sum(name), fn.lit(0)).cast("bigint").alias(alias or name)

@@ -35,6 +35,8 @@ from logagent.store.contract import LEDGER, OWN_LEDGER, as_date
 COMMIT_SCHEMA = "logagent.commit/2"
 _BEFORE = "logagent.commit/1"
 SMALL = ("files", "log_dirs", "nodes", "quarantine", "choice")
+LATER = ("acts",)
+"""Tables that commits of earlier builds lack: that they have no rows there says nothing of their date."""
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}")
 Row = dict[str, Any]
 
@@ -83,6 +85,7 @@ def parsed_commit(content: bytes, day: date, number: int) -> Commit | None:
         if not schema.startswith("logagent.commit/") or read["date"] != day.isoformat():
             return None
         tables: dict[str, list[Row]] = {str(name): [dict(one) for one in each] for name, each in read["tables"].items()}
+        tables = {**{name: [] for name in LATER}, **tables}
         lacks = sorted({*STORE, *SMALL} - tables.keys())
         if schema == _BEFORE or (schema == COMMIT_SCHEMA and lacks):
             what = schema if schema == _BEFORE else f"it has no {', '.join(lacks)}"
@@ -146,14 +149,8 @@ class Store:
                 found.setdefault(day, []).append(int(number))
         return {day: sorted(numbers, reverse=True) for day, numbers in found.items()}
 
-    @cached_property
-    def _parsed(self) -> dict[tuple[date, int], Commit]:
-        """The commits that were read: none is ever overwritten."""
-        return {}
-
     def refresh(self) -> None:
-        """Lists and reads the commits again."""
-        self.__dict__.pop("_parsed", None)
+        """Lists the commits again."""
         self.__dict__.pop("_commits", None)
 
     def commit_of(self, day: date, number: int | None = None) -> Commit | None:

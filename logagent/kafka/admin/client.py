@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import ssl
 import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeGuard, TypeVar
 
 import kafka.errors as kafka_errors
 from kafka.net.inet import KafkaNetSocket, create_connection
@@ -31,6 +32,7 @@ __all__ = [
     "AdminClient",
     "DescribeConfigsRequest",
     "DescribeLogDirsRequest",
+    "DescribeProducersRequest",
     "DescribeQuorumRequest",
     "ListOffsetsRequest",
     "ListPartitionReassignmentsRequest",
@@ -46,24 +48,18 @@ _LOGGER: Final = logging.getLogger("kafka")
 class ClientLog(logging.Handler):
     """Captures from `listen` to `close`; what kafka-python logs meanwhile goes nowhere else.
 
-    `error` is the last logged exception that is not one of `ignored`; one of `refusals` is not replaced by later ones.
-    `wake` is set as soon as it logs one of `refusals`, or the `closed_left`-th connection closed by the other side
-    (None: those do not count). Callers may also set it to wake the waiting thread.
+    `error` is the logged exception that says most of its cause, of those the first; not one of `ignored`. `wake` is set
+    as soon as it logs a refusal of user or password, or the `failed_left`-th connection that would fail again, too.
+    Callers may also set it to wake the waiting thread.
     """
 
-    def __init__(
-        self,
-        *,
-        refusals: tuple[type[BaseException], ...],
-        ignored: tuple[type[BaseException], ...],
-        closed_left: int | None,
-    ) -> None:
+    def __init__(self, *, protocol: str, ignored: tuple[type[BaseException], ...], failed_left: int) -> None:
         super().__init__(logging.WARNING)
         self.error: BaseException | None = None
         self.wake = threading.Event()
-        self._refusals = refusals
+        self._protocol = protocol
         self._ignored = ignored
-        self._closed_left = closed_left
+        self._failed_left = failed_left
         self._propagate = True
 
     def listen(self) -> None:
@@ -79,24 +75,24 @@ class ClientLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         for argument in record.args if isinstance(record.args, tuple) else ():
-            if isinstance(argument, self._refusals):
-                self.wake.set()
-            if self._closed_left is not None and "Connection lost" in str(record.msg):
-                self._closed_left -= "socket disconnected" in str(argument)
-                if self._closed_left <= 0:
-                    self.wake.set()
             if not isinstance(argument, BaseException) or isinstance(argument, self._ignored):
                 continue
-            if not isinstance(self.error, self._refusals):
+            rank = why_not_connected(argument)[0]
+            if "Connection lost" in str(record.msg):
+                closed = self._protocol.startswith("SASL") and "socket disconnected" in str(argument)
+                self._failed_left -= closed or rank == CERTIFICATE
+            if rank == AUTHENTICATION or self._failed_left <= 0:
+                self.wake.set()
+            if self.error is None or rank < why_not_connected(self.error)[0]:
                 self.error = argument
 
-    def reason(self, error: BaseException) -> str:
-        """`error` in words, or the logged exception if `error` is one of `ignored`; without kafka-python's prefixes."""
-        cause = self.error if self.error is not None and isinstance(error, self._ignored) else error
-        text = str(cause)
-        while text.startswith(prefix := f"{type(cause).__name__}: "):
-            text = text.removeprefix(prefix)
-        return text or type(cause).__name__
+    def why(self, error: BaseException) -> tuple[int, str, str]:
+        """As `why_not_connected`, of `error` or of what was logged if that says more."""
+        found = why_not_connected(error, self._protocol)
+        if self.error is None:
+            return found
+        logged = why_not_connected(self.error, self._protocol)
+        return logged if logged[0] < found[0] or isinstance(error, self._ignored) else found
 
 
 # ApiVersions and SASL handshakes take a few hundred bytes.
@@ -176,9 +172,11 @@ def receive(sock: Any) -> tuple[bytes, Exception | None]:
         except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             break
         except Exception as error:
-            return bytes(data), kafka_errors.KafkaConnectionError(error)
+            # Together with an error kafka-python drops the data: a broker's "invalid credentials", right before it
+            # closes the connection. The next read meets the error again.
+            return bytes(data), None if data else kafka_errors.KafkaConnectionError(error)
         if not piece:
-            return bytes(data), kafka_errors.KafkaConnectionError("socket disconnected")
+            return bytes(data), None if data else kafka_errors.KafkaConnectionError("socket disconnected")
         data += piece
     return bytes(data), None
 
@@ -190,6 +188,7 @@ with warnings.catch_warnings():
     from kafka.protocol.admin import (
         DescribeConfigsRequest,
         DescribeLogDirsRequest,
+        DescribeProducersRequest,
         DescribeQuorumRequest,
         ListPartitionReassignmentsRequest,
     )
@@ -201,20 +200,64 @@ NOT_CONTROLLER = 41
 _RETRY_SECONDS = 0.2
 _LEAST_SECONDS = 0.02
 
-# A broker's answers to a wrong password. They are often lost (the broker closes the connection right after, and
-# kafka-python then sees only that), so with SASL a few closed connections to each server mean the same.
-REFUSALS = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.UnsupportedSaslMechanismError)
-CLOSED_CONNECTIONS = 3
+# A certificate that is not accepted now is not accepted later. A listener with another protocol closes connections, and
+# so does a broker that refuses a password before its answer arrives: with SASL, trying on could lock the account.
+FAILED_CONNECTIONS = 3
 
-# A wrong password, a missing certificate authority and the wrong protocol all end in a closed connection or a timeout.
-CAUSES = (
-    "nothing is listening there, or user and password (sasl.jaas.config), the certificate authority "
-    "(ssl.truststore.location) or the protocol (security.protocol) do not match that listener"
-)
-HINT = (
-    "check kafka.bootstrap_servers and the file that kafka.client names; a wrong password, a certificate authority "
-    "that did not sign the broker's certificate and the wrong security.protocol all look like this"
-)
+HINT = "check kafka.bootstrap_servers and the file that kafka.client names"
+AUTHENTICATION, CERTIFICATE, PROTOCOL, CONNECTION, NAME, UNKNOWN = range(6)
+
+
+def why_not_connected(error: BaseException, protocol: str = "PLAINTEXT") -> tuple[int, str, str]:
+    """What a failed attempt says of its cause: its rank (the surest first), what the other side did, and what to do.
+
+    kafka-python wraps what the socket raised, or has only its words."""
+    chain, cause = [error], error
+    while len(chain) < 9 and (inner := next((a for a in (cause.__cause__, *cause.args) if _is_error(a)), None)):
+        cause = inner
+        chain.append(cause)
+    words = _words(error)
+    if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
+        hint = "set sasl.mechanism in the file of kafka.client to one of the listener's sasl.enabled.mechanisms"
+        return AUTHENTICATION, f"the listener does not take this sasl.mechanism ({words})", hint
+    if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
+        hint = "correct username and password of sasl.jaas.config in the file of kafka.client, or make that user"
+        return AUTHENTICATION, f"authentication failed: {words}", hint
+    tls = next((e for e in chain if isinstance(e, ssl.SSLError)), None)
+    if isinstance(tls, ssl.SSLCertVerificationError):
+        hint = "give the authority that signed it as ssl.truststore.location in the file of kafka.client"
+        if "match" in tls.verify_message:
+            hint = "name the broker in kafka.bootstrap_servers as its certificate does"
+        return CERTIFICATE, f"the broker's certificate is not accepted: {tls.verify_message.rstrip('.')}", hint
+    alert = (tls.reason or "") if tls is not None else ""
+    if "ALERT" in alert and ("CERTIFICATE" in alert or "UNKNOWN_CA" in alert):
+        hint = "give one that the listener's truststore knows as ssl.keystore.location in the file of kafka.client"
+        return CERTIFICATE, f"the broker does not accept our client certificate, or wants one ({alert})", hint
+    hint = "set security.protocol in the file of kafka.client to that of the listener"
+    if tls is not None:
+        return PROTOCOL, f"the listener does not speak TLS as security.protocol={protocol} does ({alert or tls})", hint
+    if isinstance(error, (kafka_errors.IllegalSaslStateError, kafka_errors.KafkaProtocolError)):
+        return PROTOCOL, f"the listener does not speak security.protocol={protocol} ({words})", hint
+    if "socket disconnected" in words or any(isinstance(e, ConnectionResetError) for e in chain):
+        says = "the connection was closed without an answer, as by a listener with another protocol than"
+        return PROTOCOL, f"{says} {protocol}", hint
+    if "DNS " in words:
+        return NAME, "the host name is not known here (DNS)", "correct the name in kafka.bootstrap_servers"
+    if "ECONNREFUSED" in words or any(isinstance(e, ConnectionRefusedError) for e in chain):
+        return CONNECTION, "connection refused: nothing listens there", "start the broker, or correct the port"
+    return UNKNOWN, words, HINT
+
+
+def _is_error(thing: object) -> TypeGuard[BaseException]:
+    return isinstance(thing, BaseException)
+
+
+def _words(error: BaseException) -> str:
+    """Without kafka-python's prefixes."""
+    text = re.sub(r"^\[Error \d+\] ", "", str(error))
+    while text.startswith(prefix := f"{type(error).__name__}: "):
+        text = text.removeprefix(prefix)
+    return text or type(error).__name__
 
 
 def cluster_request() -> Any:
@@ -275,6 +318,13 @@ class AdminClient:
         self._client_log.close()
 
     @property
+    def principal(self) -> str:
+        """As whom brokers see us, as far as the file of kafka.client says it."""
+        if user := self._config.get("sasl_plain_username"):
+            return f"User:{user}"
+        return "our certificate's principal" if "ssl_context" in self._config else "User:ANONYMOUS"
+
+    @property
     def timeout(self) -> float:
         if self.until is None:
             return self._timeout
@@ -309,18 +359,16 @@ class AdminClient:
             self.close()
             if not isinstance(error, Exception):
                 raise  # interrupted from outside; the thread has been ended
-            reason = self._client_log.reason(error)
+            _, reason, hint = self._client_log.why(error)
             raise ServiceUnreachable(
-                f"cannot talk to Kafka at {self.bootstrap_servers}: {CAUSES} ({reason})", hint=HINT
+                f"cannot talk to Kafka at {self.bootstrap_servers}: {reason}", hint=hint
             ) from error
 
     def _new_client_log(self) -> ClientLog:
-        sasl = str(self._config.get("security_protocol", "")).startswith("SASL")
-        servers = self.bootstrap_servers.count(",") + 1
         return ClientLog(
-            refusals=REFUSALS,
+            protocol=str(self._config.get("security_protocol", "PLAINTEXT")),
             ignored=(kafka_errors.KafkaTimeoutError, kafka_errors.NodeNotReadyError),
-            closed_left=CLOSED_CONNECTIONS * servers if sasl else None,
+            failed_left=FAILED_CONNECTIONS * (self.bootstrap_servers.count(",") + 1),
         )
 
     def _bootstrap(self) -> None:
@@ -360,6 +408,7 @@ class AdminClient:
                 raise ServiceUnreachable(f"node {controller} is no longer the controller")
             return response
 
+        self.connect()  # not within what is retried: a password that is refused would be sent again and again
         return retried(ask, self.timeout, _RETRY_SECONDS)
 
     def request_version(self, request_class: Any, node_id: int) -> int:
@@ -391,9 +440,11 @@ class AdminClient:
                 hint="start it, or try again once it has joined the cluster",
             ) from error
         except Exception as error:
-            reason = self._client_log.reason(error)
+            rank, why, hint = self._client_log.why(error)
+            if rank > CERTIFICATE:  # it spoke our protocol before
+                why, hint = _words(self._client_log.error or error), HINT
             raise ServiceUnreachable(
-                f"{who} of the cluster at {self.bootstrap_servers} does not answer: {reason}", hint=HINT
+                f"{who} of the cluster at {self.bootstrap_servers} does not answer: {why}", hint=hint
             ) from error
 
     def _run(self, ask: Callable[[], Any]) -> Any:

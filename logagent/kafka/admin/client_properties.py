@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logagent.base.config.secrets import known_part, plain
+from logagent.base.config.settings import known_part, plain
 from logagent.base.errors import ConfigError, UnreadableError
 from logagent.base.files.safe_open import PEM, PROPERTIES, opened_regular, read_regular
-from logagent.kafka.files.java_properties import parse_properties
+from logagent.kafka.files.properties import parse_properties
 
 CONTROL_FLAGS: Final = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
 
@@ -205,7 +206,13 @@ def _ssl_context(security: ClientSecurity) -> ssl.SSLContext:
             with _pem_file(security.key_location) as file:
                 context.load_cert_chain(file or "", password=password)
         elif security.key_pem:
-            _load_key_text(context, security.key_pem, password)
+            # Load a private key through a memfd: OpenSSL reads keys only from files, and this one is never on a disk.
+            descriptor = os.memfd_create("logagent-client-key", os.MFD_CLOEXEC)
+            try:
+                os.write(descriptor, security.key_pem.encode())
+                context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=password)
+            finally:
+                os.close(descriptor)
     return context
 
 
@@ -219,16 +226,6 @@ def _pem_file(location: str | None) -> Iterator[str | None]:
         yield f"/proc/self/fd/{fd}"
 
 
-def _load_key_text(context: ssl.SSLContext, pem: str, password: str) -> None:
-    """Load a private key through a memfd: OpenSSL reads keys only from files, and this one is never on a disk."""
-    descriptor = os.memfd_create("logagent-client-key", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, pem.encode())
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=password)
-    finally:
-        os.close(descriptor)
-
-
 @contextlib.contextmanager
 def _named(store: str, location: str | None) -> Iterator[None]:
     """Turn errors of a PEM store into a ConfigError that names its key and file."""
@@ -237,9 +234,10 @@ def _named(store: str, location: str | None) -> Iterator[None]:
     except (OSError, ValueError, UnreadableError) as error:
         key = f"{store}.location: {location}" if location else store
         problem = f"{key}: {error.strerror if isinstance(error, OSError) and error.strerror else error}"
-        raise ConfigError(f"the client properties are wrong: {problem}", problems=(problem,)) from error
+        raise ConfigError(f"the client properties are wrong: {problem}", problems=(problem,), hint=_CORRECT) from error
 
 
+_CORRECT: Final = "correct the file of kafka.client, or its owner and mode"
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LOGIN_MODULES: Final = {
     "PLAIN": "PlainLoginModule",
@@ -267,6 +265,9 @@ KNOWN_KEYS: Final = frozenset(
     }
 )
 
+# Kafka's ConfigTransformer, also in the middle of a value (the password of sasl.jaas.config), and what a template left.
+_FROM_PROVIDER = re.compile(r"\$\{[^}]*:[^}]*\}|\A\$\{.*\}\Z", re.DOTALL)
+
 _PEM_HINT = (
     "only PEM stores are read: convert a trust store with `keytool -list -rfc -keystore STORE > ca.pem`, a key store "
     "with `openssl pkcs12 -in STORE.p12 -out key.pem -nodes`, and set the type to PEM"
@@ -287,7 +288,9 @@ def read_client_properties(path: str) -> dict[str, Any]:
         data = read_regular(path, PROPERTIES, follow=True)
     except (OSError, UnreadableError) as error:
         problem = f"{path}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"cannot read the client properties: {problem}", problems=(problem,)) from error
+        raise ConfigError(
+            f"cannot read the client properties: {problem}", problems=(problem,), hint=_CORRECT
+        ) from error
     try:
         return client_properties(data)
     except ConfigError as error:
@@ -301,7 +304,9 @@ def parse_client_properties(text: str | bytes) -> ClientSecurity:
     try:
         settings = parse_properties(data)
     except UnreadableError as error:
-        raise ConfigError(f"the client properties cannot be read: {error}", problems=(str(error),)) from error
+        raise ConfigError(
+            f"the client properties cannot be read: {error}", problems=(str(error),), hint=_CORRECT
+        ) from error
     reader = _SettingsReader(settings)
     security = reader.read()
     if reader.problems:
@@ -322,7 +327,14 @@ class _SettingsReader:
         self.hint: str | None = None
 
     def read(self) -> ClientSecurity:
-        self._refuse_unknown()
+        for key, value in self._settings.items():
+            if not key.startswith(("security.", "sasl.", "ssl.")):
+                continue
+            if key not in KNOWN_KEYS:
+                shown = known_part(key, KNOWN_KEYS)
+                self._wrong(shown, "this security setting is not supported", "remove it, or use another listener")
+            elif _FROM_PROVIDER.search(value):
+                self._wrong(key, "config providers are not resolved", "write the value itself into the file")
         protocol = self._get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             self._wrong("security.protocol", f"{plain(protocol)} is not one of {', '.join(PROTOCOLS)}")
@@ -355,16 +367,6 @@ class _SettingsReader:
         self.problems.append(f"{key}: {what}")
         self.hint = self.hint or hint
 
-    def _refuse_unknown(self) -> None:
-        for key, value in self._settings.items():
-            if not key.startswith(("security.", "sasl.", "ssl.")):
-                continue
-            if key not in KNOWN_KEYS:
-                shown = known_part(key, KNOWN_KEYS)
-                self._wrong(shown, "this security setting is not supported", "remove it, or use another listener")
-            elif value.startswith("${") and value.endswith("}"):
-                self._wrong(key, "config providers are not resolved", "write the value itself into the file")
-
     def _sasl(self) -> tuple[str | None, str | None, str | None]:
         mechanism = self._get("sasl.mechanism", "GSSAPI")
         if mechanism not in LOGIN_MODULES:
@@ -388,6 +390,10 @@ class _SettingsReader:
         for option in ("username", "password"):
             if option not in login.options:
                 self._wrong("sasl.jaas.config", f"has no {option}")
+        if login.options.get("password") == "PASSWORD":
+            self._wrong(
+                "sasl.jaas.config", "the password is still PASSWORD, as in the example", "put in that of the user"
+            )
         return mechanism, login.options.get("username"), login.options.get("password")
 
     def _store(self, store: str, inline_keys: tuple[str, ...]) -> tuple[str | None, str | None]:

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from logagent.base.dir_names import METADATA_TOPIC
 from logagent.base.errors import ServiceUnreachable, UnreadableError
-from logagent.base.records import TopicPartition
-from logagent.base.topic_ids import ZERO_ID, from_text
+from logagent.base.records import ZERO_ID, TopicPartition, id_from_text
 from logagent.kafka.admin.client import (
     AdminClient,
     DescribeLogDirsRequest,
+    DescribeProducersRequest,
     DescribeQuorumRequest,
     ListOffsetsRequest,
     ListPartitionReassignmentsRequest,
@@ -38,21 +38,25 @@ from logagent.kafka.admin.client import (
 from logagent.kafka.admin.responses import (
     CLUSTER_AUTHORIZATION_FAILED,
     NONE,
+    HeldLogDir,
     IdAnswer,
     LogDirDescription,
     ask_broker_settings,
     ask_topic_settings,
+    held_log_dir,
     id_answer,
     log_dir_of,
     quorum_of,
     topic_id_of,
     topic_of,
+    transactions_of,
 )
 from logagent.kafka.commitment import QuorumRead, why_may_be_deposed
 from logagent.kafka.extents import EpochEnd
 from logagent.kafka.identity import BrokerPlace
 from logagent.kafka.image import AssignmentImage, BrokerRegistration, Source, Topic, make_image
-from logagent.kafka.retention.topic_retention import DescribedConfig
+from logagent.kafka.retention.reasons import OpenTransaction
+from logagent.kafka.retention.settings import DescribedConfig
 
 _CONSUMER = -1
 _LATEST = -1
@@ -181,9 +185,6 @@ CANARIES = 3
 LAG_MS = 60_000
 """How long a broker may take to learn what happened elsewhere; 15 s was observed on a busy machine."""
 
-_ALL_TOPICS = "kafka-acls --add --allow-principal User:NAME --operation Describe --topic '*'"
-_CLUSTER = "kafka-acls --add --allow-principal User:NAME --operation Describe --cluster"
-
 
 class AdminReader:
     """One round of requests to one cluster; close it afterwards and create a new one for the next round.
@@ -214,6 +215,10 @@ class AdminReader:
     def close(self) -> None:
         self._client.close()
 
+    @property
+    def principal(self) -> str:
+        return self._client.principal
+
     def stop_at(self, until: float) -> None:
         """Wait for nobody any more after that time on the monotonic clock."""
         self._client.until = until
@@ -240,7 +245,7 @@ class AdminReader:
         if not topics:
             raise UnreadableError(
                 f"{self._origin(node_id)} lists no topics: there are none, or the principal may describe none",
-                hint=f"let it describe all topics: {_ALL_TOPICS}",
+                hint="let it describe all topics: " + self._allow("--topic '*'"),
             )
         brokers = {b.node_id: BrokerRegistration(b.node_id, (), fenced=False) for b in response.brokers}
         image = make_image(
@@ -403,17 +408,36 @@ class AdminReader:
 
     def log_dirs(self, node_id: int) -> dict[str, LogDirDescription]:
         """The log dirs of one broker by path, including offline ones (which have an error code)."""
+        described = (log_dir_of(result) for result in self._log_dirs(node_id))
+        return {log_dir.path: log_dir for log_dir in described}
+
+    def held_log_dirs(self, node_id: int) -> dict[str, HeldLogDir]:
+        """The same with every log, its size and lag, by normalised path."""
+        return {posixpath.normpath(result.log_dir): held_log_dir(result) for result in self._log_dirs(node_id)}
+
+    def transactions(
+        self, node_id: int, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, OpenTransaction | None], dict[int, list[TopicPartition]]]:
+        """As `transactions_of`, of a broker since 2.8 that has replicas of them. It tells only whom it lets read."""
+        topics = [
+            DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[p.partition for p in found])
+            for topic, found in _by_topic(partitions)
+        ]
+        return transactions_of(self._client.send(lambda: DescribeProducersRequest(topics=topics), node_id))
+
+    def _log_dirs(self, node_id: int) -> Any:
         response = self._client.send(lambda: DescribeLogDirsRequest(topics=None), node_id)
         # Before version 3 there is no top-level error code, and a refusal is just an empty answer.
         code = getattr(response, "error_code", NONE) or NONE
+        if code == CLUSTER_AUTHORIZATION_FAILED:
+            raise self._lacks_describe()
         if code != NONE or not response.results:
             why = f"error {code}" if code else "no log dirs, which is how a refusal looks"
             raise UnreadableError(
                 f"node {node_id} does not describe its log dirs: {why}",
-                hint=f"the principal needs DESCRIBE on the cluster: {_CLUSTER}",
+                hint=f"the principal needs DESCRIBE on the cluster: {self._allow('--cluster')}",
             )
-        described = (log_dir_of(result) for result in response.results)
-        return {log_dir.path: log_dir for log_dir in described}
+        return response.results
 
     def log_dir_served(self, node_id: int, path: str) -> bool | None:
         """Whether node `node_id` serves the log dir `path`: True if it describes it without an error, False with one.
@@ -455,16 +479,28 @@ class AdminReader:
             lambda: ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=None)
         )
         if response.error_code != NONE:
-            hint = f"the principal needs DESCRIBE on the cluster: {_CLUSTER}"
-            raise UnreadableError(
-                f"the controller does not list reassignments: error {response.error_code} {response.error_message}",
-                hint=hint if response.error_code == CLUSTER_AUTHORIZATION_FAILED else None,
-            )
+            if (
+                response.error_code == CLUSTER_AUTHORIZATION_FAILED
+            ):  # its message is the broker's request, as Java prints it
+                raise self._lacks_describe()
+            why = f"error {response.error_code} {response.error_message}"
+            raise UnreadableError(f"the controller does not list reassignments: {why}")
         return {(t.name, p.partition_index): p for t in response.topics for p in t.partitions}
+
+    def _allow(self, what: str) -> str:
+        who = self._client.principal if self._client.principal.startswith("User:") else "User:NAME"
+        return f"kafka-acls --add --allow-principal {who} --operation Describe {what}"
+
+    def _lacks_describe(self) -> UnreadableError:
+        who = self._client.principal
+        return UnreadableError(
+            f"{who} lacks Describe on Cluster (docs/how-to/sasl-tls.md)", hint=f"allow it: {self._allow('--cluster')}"
+        )
 
     def _ask_ids(self, node_id: int, ids: list[str]) -> dict[str, IdAnswer]:
         wanted = [
-            MetadataRequest.MetadataRequestTopic(name=None, topic_id=uuid.UUID(bytes=from_text(text))) for text in ids
+            MetadataRequest.MetadataRequestTopic(name=None, topic_id=uuid.UUID(bytes=id_from_text(text)))
+            for text in ids
         ]
         answers: dict[str, IdAnswer] = {}
         for topic in self._metadata(topics=wanted, node_id=node_id).topics:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logagent.base.dir_names import METADATA_TOPIC
 from logagent.base.errors import UnreadableError
-from logagent.base.topic_ids import to_text
+from logagent.base.records import TopicPartition, id_to_text
 from logagent.kafka.commitment import QuorumRead, QuorumReplica
 from logagent.kafka.image import PartitionAssignment, Topic
-from logagent.kafka.retention.topic_retention import ASKED, DescribedConfig
+from logagent.kafka.retention.reasons import OpenTransaction
+from logagent.kafka.retention.settings import ASKED, DescribedConfig
 
 if TYPE_CHECKING:
     from logagent.kafka.admin.client import AdminClient
@@ -57,6 +58,35 @@ class LogDirDescription:
     partitions: frozenset[tuple[str, int]] | None
 
 
+class HeldLog(NamedTuple):
+    """A log as its broker has it: bytes of its segments, and by how many records it is behind: a current log behind the
+    high watermark, a future one behind the current one."""
+
+    size: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLogDir:
+    """What a broker has in one log dir: current and future logs, by topic and number. `error_code`: 0 if it serves it,
+    56 if it took it offline, until its next start."""
+
+    error_code: int
+    current: Mapping[TopicPartition, HeldLog]
+    future: Mapping[TopicPartition, HeldLog]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSays:
+    """What the running broker itself said of its logs. `log_dirs`: by path, None if it did not describe them.
+    `transactions`: by partition, its oldest open one, None if it has none; a partition that is missing was not asked
+    about, or there was no answer. `unknown`: what was asked in vain, and why, in words."""
+
+    log_dirs: Mapping[str, HeldLogDir] | None = None
+    transactions: Mapping[TopicPartition, OpenTransaction | None] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+
 def id_answer(error_code: int) -> IdAnswer:
     known = {
         NONE: IdAnswer.KNOWN,
@@ -70,7 +100,7 @@ def id_answer(error_code: int) -> IdAnswer:
 def topic_id_of(topic: Any) -> str | None:
     """The id of a topic in a metadata answer; None before 2.8 (absent, or zero)."""
     topic_id: uuid.UUID | None = topic.topic_id
-    return None if topic_id is None or topic_id.int == 0 else to_text(topic_id.bytes)
+    return None if topic_id is None or topic_id.int == 0 else id_to_text(topic_id.bytes)
 
 
 def topic_of(answer: Any, moving: Mapping[tuple[str, int], Any]) -> Topic:
@@ -128,6 +158,34 @@ def quorum_of(response: Any) -> QuorumRead:
 def log_dir_of(result: Any) -> LogDirDescription:
     current = frozenset((t.name, p.partition_index) for t in result.topics for p in t.partitions if not p.is_future_key)
     return LogDirDescription(result.log_dir, result.error_code, current if result.error_code == NONE else None)
+
+
+def held_log_dir(result: Any) -> HeldLogDir:
+    """One result of a DescribeLogDirs answer (KIP-113)."""
+    found: dict[bool, dict[TopicPartition, HeldLog]] = {False: {}, True: {}}
+    for topic in result.topics:
+        for p in topic.partitions:
+            log = HeldLog(p.partition_size, p.offset_lag)
+            found[p.is_future_key][TopicPartition(topic.name, p.partition_index)] = log
+    return HeldLogDir(result.error_code, found[False], found[True])
+
+
+def transactions_of(
+    response: Any,
+) -> tuple[dict[TopicPartition, OpenTransaction | None], dict[int, list[TopicPartition]]]:
+    """A DescribeProducers answer (KIP-664): by partition its oldest open transaction, and by error code who has it."""
+    found: dict[TopicPartition, OpenTransaction | None] = {}
+    refused: dict[int, list[TopicPartition]] = {}
+    for topic in response.topics:
+        for p in topic.partitions:
+            partition = TopicPartition(topic.name, p.partition_index)
+            if p.error_code != NONE:
+                refused.setdefault(p.error_code, []).append(partition)
+                continue
+            started = (a for a in p.active_producers if a.current_txn_start_offset >= 0)
+            opened = (OpenTransaction(a.current_txn_start_offset, a.producer_id, a.last_timestamp) for a in started)
+            found[partition] = min(opened, default=None)
+    return found, refused
 
 
 _TOPIC, _BROKER = 2, 4  # `ConfigResource.Type`

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from logagent.base.errors import ServiceUnreachable, UnreadableError
-from logagent.base.topic_ids import from_text
+from logagent.base.records import id_from_text
 from logagent.kafka.admin.client import AdminClient, cluster_request, retried
 from logagent.kafka.admin.responses import topic_id_of
 
@@ -128,7 +128,8 @@ def answer_of(error_code: int, message: str | None = None) -> DeletionAnswer:
 
 def _request(topic_ids: Iterable[str]) -> Any:
     states = [
-        DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=uuid.UUID(bytes=from_text(text))) for text in topic_ids
+        DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=uuid.UUID(bytes=id_from_text(text)))
+        for text in topic_ids
     ]
     return DeleteTopicsRequest(topics=states, timeout_ms=SERVER_MILLISECONDS)
 

@@ -15,8 +15,7 @@ from typing import Final, TypeVar
 
 from logagent.base.dir_names import CHECKPOINTS, parse_int, parse_long
 from logagent.base.errors import UnreadableError, cited
-from logagent.base.files.safe_open import CHECKPOINT, NOWHERE, leads_nowhere, opened_regular, read_open
-from logagent.base.files.whole_file import replacement
+from logagent.base.files.safe_open import CHECKPOINT, NOWHERE, leads_nowhere, opened_regular, read_open, replacement
 from logagent.base.records import TopicPartition
 
 TEMP_PREFIX: Final = ".logagent-"

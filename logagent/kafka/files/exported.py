@@ -21,10 +21,9 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from logagent.base.errors import UnreadableError
-from logagent.base.files.safe_open import EXPORTED_ASSIGNMENTS, parse_json, read_regular
-from logagent.base.files.whole_file import PART, whole_file
-from logagent.base.times import rfc3339
-from logagent.base.topic_ids import canonical
+from logagent.base.files.safe_open import EXPORTED_ASSIGNMENTS, PART, parse_json, read_regular, whole_file
+from logagent.base.records import canonical_id
+from logagent.base.units import rfc3339
 from logagent.kafka.image import AssignmentImage, BrokerRegistration, PartitionAssignment, Source, Topic, make_image
 
 T = TypeVar("T")
@@ -129,7 +128,7 @@ def _canonical(text: str, key: str) -> str:
 
 
 # A few different ids and replica lists occur very often: check and keep each only once.
-_shared_id = lru_cache(maxsize=65_536)(canonical)
+_shared_id = lru_cache(maxsize=65_536)(canonical_id)
 
 
 @lru_cache(maxsize=65_536)

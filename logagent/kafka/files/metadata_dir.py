@@ -25,10 +25,10 @@ from logagent.base.files import safe_open as limits
 from logagent.base.files.safe_open import FileLimit, read_regular
 from logagent.kafka.files.checkpoint_files import parse_epochs
 from logagent.kafka.files.log_extent import LEADER_EPOCH_CHECKPOINT
-from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_partition_metadata, read_meta_file
+from logagent.kafka.files.properties import META_PROPERTIES, parse_partition_metadata, read_meta_file
 from logagent.kafka.files.segment_files import segment_bases
 from logagent.kafka.identity import MetaRead
-from logagent.kafka.levels import BOOTSTRAP, KRAFT_VERSION, MetadataFault, MetadataFile, StartLevels
+from logagent.kafka.image import BOOTSTRAP, KRAFT_VERSION, MetadataFault, MetadataFile, StartLevels
 from logagent.kafka.metadata_log.batches import (
     HEADER_SIZE_UP_TO_MAGIC,
     LOG_OVERHEAD,

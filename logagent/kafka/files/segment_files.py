@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from logagent.base.dir_names import LEFTOVERS
 from logagent.base.errors import UnreadableError
 from logagent.base.files.safe_open import INDEX, SEGMENT, open_regular, open_seen, opened_regular
-from logagent.kafka.retention.topic_retention import LogSegment, SegmentAge
+from logagent.kafka.retention.settings import LogSegment, SegmentAge
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
@@ -37,8 +37,7 @@ _DELETED: Final = tuple(f"{suffix}.deleted" for suffix in (LOG, *_BELONGS_TO_A_L
 _DIGITS: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFile:
+class IndexFile(NamedTuple):
     """One index file. `sound`: its length is a multiple of its entry size, and its last entry is not all zeros.
 
     Kafka preallocates an index (10 MiB) and trims it when closing it properly, so zeros at the end show that it was not
@@ -135,8 +134,7 @@ def _index(dir_fd: int, base: str, suffix: str, names: set[str]) -> IndexFile | 
     return IndexFile(size, sound=size % entry == 0 and (size == 0 or any(last)))
 
 
-@dataclass(frozen=True, slots=True)
-class Rebuild:
+class Rebuild(NamedTuple):
     """`unlink`: the `.index` files to remove, by base offset. `bytes`: what the broker then reads from `.log` files."""
 
     unlink: tuple[str, ...]
@@ -325,7 +323,9 @@ def read_log_files(
         log, index = stats[base + LOG], stats.get(base + TIME_INDEX)
         if i in unopened:
             between = found.segments[EDGE - 1].largest_ms
-            found.segments.append(LogSegment(int(base), log.st_size, of_segment[base], between))
+            written_ms = log.st_mtime_ns // 1_000_000
+            segment = LogSegment(int(base), log.st_size, of_segment[base], between, written_ms=written_ms)
+            found.segments.append(segment)
         else:
             segment = _segment(dir_fd, base, log, base != active, index, of_segment[base])
             if first_batches and segment.first_ms is None and (tail := _tail(dir_fd, base, log, first_only=True)):
@@ -389,18 +389,21 @@ def _segment(
     dir_fd: int, base: str, log: os.stat_result, closed: bool, index: os.stat_result | None, allocated: int
 ) -> LogSegment:
     written_ms = log.st_mtime_ns // 1_000_000
+    segment = LogSegment(int(base), log.st_size, allocated, None, not closed, written_ms=written_ms)
     largest: int | None = None
     if closed and index is not None:
         # A closed index without entries: no record has a timestamp.
         largest = written_ms if index.st_size == 0 else _last_time(dir_fd, base + TIME_INDEX, index)
     if largest is not None or not log.st_size:
-        return LogSegment(int(base), log.st_size, allocated, written_ms if largest is None else largest, not closed)
+        return segment._replace(largest_ms=written_ms if largest is None else largest)
     tail = _tail(dir_fd, base, log)
     if tail is None:
-        return LogSegment(int(base), log.st_size, allocated, None, not closed)
+        return segment
     largest_ms = tail.largest_ms if tail.largest_ms >= 0 else written_ms
     size = log.st_size if closed else tail.upto
-    return LogSegment(int(base), size, allocated, largest_ms, not closed, tail.first_ms, tail.end, tail.indexed)
+    return segment._replace(
+        bytes=size, largest_ms=largest_ms, first_ms=tail.first_ms, end=tail.end, indexed=tail.indexed
+    )
 
 
 class _Tail(NamedTuple):

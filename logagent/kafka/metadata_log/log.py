@@ -22,7 +22,6 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from logagent.base.errors import NotUnderstood, UnreadableError
-from logagent.base.files.garbage import without_garbage_collection
 from logagent.base.files.safe_open import (
     LEADER_EPOCHS,
     QUORUM_STATE,
@@ -32,10 +31,18 @@ from logagent.base.files.safe_open import (
     parse_json,
     read_regular,
 )
-from logagent.kafka.commitment import BatchTimes, clock_ahead_ms, committed_offset, known_until_ms, settled_ms
-from logagent.kafka.image import AssignmentImage, BrokerRegistration, Source, make_image
-from logagent.kafka.levels import untested_features
-from logagent.kafka.lineage import NO_HISTORY, LogHistory, LogPoint
+from logagent.base.linux.kernel import without_garbage_collection
+from logagent.kafka.commitment import (
+    NO_HISTORY,
+    BatchTimes,
+    LogHistory,
+    LogPoint,
+    clock_ahead_ms,
+    committed_offset,
+    known_until_ms,
+    settled_ms,
+)
+from logagent.kafka.image import AssignmentImage, BrokerRegistration, Source, make_image, untested_features
 from logagent.kafka.metadata_log.batches import WINDOW, Batch, BatchDefect, BatchFile, FileShrank, position_before
 from logagent.kafka.metadata_log.metadata_records import Reader
 from logagent.kafka.metadata_log.replay import Replay

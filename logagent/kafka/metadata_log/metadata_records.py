@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from logagent.base.errors import NotUnderstood, UnreadableError
-from logagent.base.topic_ids import to_text
+from logagent.base.records import id_to_text
 from logagent.kafka.image import Endpoint
 
 FRAME_VERSION = 1
@@ -142,7 +142,7 @@ MetadataRecord = (
 
 # Ids are repeated very often (a topic's in each partition, a directory's in each replica), and so are lists of nodes
 # (each partition's replicas are its ISR, too). What is equal is read once, and is one object in memory.
-shared_text = lru_cache(maxsize=16_384)(to_text)
+shared_text = lru_cache(maxsize=16_384)(id_to_text)
 
 
 @lru_cache(maxsize=32_768)

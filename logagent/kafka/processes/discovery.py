@@ -23,13 +23,12 @@ from typing import Any
 
 from logagent.base.errors import ConfigError, LogAgentError
 from logagent.base.files.safe_open import listed
-from logagent.base.linux.child import ask_as
-from logagent.base.linux.proc import effective_user
-from logagent.kafka.files.meta_properties import META_PROPERTIES
-from logagent.kafka.files.server_properties import ServerProperties, read_server_properties
+from logagent.base.linux.access import ask_as
+from logagent.base.linux.kernel import effective_user
+from logagent.kafka.files.properties import META_PROPERTIES, ServerProperties, read_server_properties
 from logagent.kafka.identity import why_no_broker
+from logagent.kafka.processes.broker_process import Launch, launch_of_java, version_beside, version_of_script
 from logagent.kafka.processes.systemd_units import BrokerUnit, broker_units, under
-from logagent.kafka.processes.version import Launch, launch_of_java, version_beside, version_of_script
 
 # Apache's archive, Confluent's packages, Bigtop, Bitnami, BSD and the distributions that package Kafka.
 USUAL_SERVER_PROPERTIES = (
@@ -500,7 +499,7 @@ def _identity(broker: BrokerConfigRead) -> tuple[int, int] | None:
 
 def _file(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

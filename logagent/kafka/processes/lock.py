@@ -157,7 +157,7 @@ class _LockCheck:
                 self._valid_until = valid_until
                 return
         raise BrokerHoldsLogDir(
-            f"{MAX_SLOW_QUERIES} looks at {self._log_dir}/{LOCK_FILE} in a row took over 2 ms each:"
+            f"{MAX_SLOW_QUERIES} queries of {self._log_dir}/{LOCK_FILE} in a row took over 2 ms each:"
             " cannot tell in time whether a broker is starting",
             log_dir=self._log_dir,
             hint="try again when the host is less busy",

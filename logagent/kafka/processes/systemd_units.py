@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from logagent.base.errors import LogAgentError, UnreadableError
 from logagent.base.files.safe_open import UNIT, listed, read_regular
-from logagent.kafka.processes.version import Launch, launch_of_script
+from logagent.kafka.processes.broker_process import Launch, launch_of_script
 
 # In the order in which a unit's own file is looked for; drop-ins of all of them apply, by name.
 UNIT_DIRS = (
@@ -29,8 +30,7 @@ Content = Callable[[str], bytes]
 _SPECIFIER = re.compile(r"%(.)")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One `key=value` line of a unit file or drop-in."""
 
     value: str
@@ -98,7 +98,7 @@ def read_unit(name: str, root: str = "/", content: Content | None = None) -> Uni
     for path in (file, *(drop_ins[n] for n in sorted(drop_ins))):
         for key, setting in _lines(path, content):
             value = _SPECIFIER.sub(specified, setting.value)
-            settings.setdefault(key, []).append(replace(setting, value=value))
+            settings.setdefault(key, []).append(setting._replace(value=value))
     return UnitFile(name, file, {key: tuple(lines) for key, lines in settings.items()})
 
 

@@ -7,12 +7,15 @@ import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from logagent.base.config.secrets import without_secret
-from logagent.base.config.settings import Settings
+from logagent.base.config.settings import Settings, without_secret
 from logagent.base.errors import ConfigError
 from logagent.base.kafka_version import parse_version
-from logagent.kafka.files.meta_properties import META_PROPERTIES
-from logagent.kafka.files.server_properties import ServerProperties, parse_server_properties, read_server_properties
+from logagent.kafka.files.properties import (
+    META_PROPERTIES,
+    ServerProperties,
+    parse_server_properties,
+    read_server_properties,
+)
 from logagent.kafka.processes.discovery import find_server_properties
 
 

@@ -19,18 +19,23 @@ nothing goes (`LogManager.cleanupLogs` passes compacted logs over).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 from math import floor
 from typing import Final, Literal, NamedTuple
 
-from logagent.base.sizes import in_units
-from logagent.base.times import rfc3339
+from logagent.base.records import ConfigEntry, Reason, TopicPartition
+from logagent.base.units import human_time, in_units
 from logagent.kafka.retention import settings as names
-from logagent.kafka.retention.settings import AS_LOCAL_RETENTION, AS_RETENTION, ConfigEntry, Layers
-from logagent.kafka.retention.topic_retention import LogSegment, oldest_that_go
+from logagent.kafka.retention.settings import (
+    AS_LOCAL_RETENTION,
+    AS_RETENTION,
+    Layers,
+    LogSegment,
+    oldest_that_go,
+)
 
 
 class RetentionReason(StrEnum):
@@ -64,6 +69,7 @@ class RetentionReason(StrEnum):
     STRAY = "stray"
     MARKED = "marked"
     MOVE = "move"
+    NOT_LOADED = "not-loaded"
     METADATA_LOG = "metadata-log"
     INDEX_CACHE = "index-cache"
     NOT_A_LOG = "not-a-log"
@@ -72,31 +78,83 @@ class RetentionReason(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
+IN_WORDS: Final = {
+    RetentionReason.DUE: "past its retention",
+    RetentionReason.RETENTION: "retention not reached",
+    RetentionReason.ACTIVE: "active segment",
+    RetentionReason.OLDER_SEGMENT: "behind an older segment",
+    RetentionReason.FUTURE_TIMESTAMPS: "timestamps in the future",
+    RetentionReason.SIZE: "retention.bytes not reached",
+    RetentionReason.UNLIMITED: "kept for ever",
+    RetentionReason.COMPACTED: "compacted",
+    RetentionReason.NOT_YET_COMPACTED: "not yet compacted",
+    RetentionReason.CLEANABLE: "compaction is due",
+    RetentionReason.CLEANER_OFF: "the log cleaner is off",
+    RetentionReason.OPEN_TRANSACTION: "open transaction",
+    RetentionReason.BELOW_LOG_START: "below the log start offset",
+    RetentionReason.ABOVE_HIGH_WATERMARK: "above the high watermark",
+    RetentionReason.NOT_YET_TIERED: "local retention",
+    RetentionReason.COPY_DELAYED: "copy to remote storage delayed",
+    RetentionReason.SETTINGS_UNKNOWN: "settings unknown",
+    RetentionReason.UNREADABLE: "unreadable",
+    RetentionReason.DELETED_FILES: "deleted segments' files",
+    RetentionReason.ACTIVE_INDEXES: "active segment's indexes",
+    RetentionReason.PRODUCER_SNAPSHOTS: "old producer snapshots",
+    RetentionReason.PARTITION_FILES: "other files of partitions",
+    RetentionReason.ORPHAN: "orphan",
+    RetentionReason.STRAY: "stray",
+    RetentionReason.MARKED: "marked for deletion",
+    RetentionReason.MOVE: "move between log dirs",
+    RetentionReason.NOT_LOADED: "not loaded by the broker",
+    RetentionReason.METADATA_LOG: "KRaft metadata log",
+    RetentionReason.INDEX_CACHE: "remote index cache",
+    RetentionReason.NOT_A_LOG: "not a partition",
+    RetentionReason.LOG_DIR_FILES: "files beside partitions",
+    RetentionReason.OPEN_REMOVED: "removed but open files",
+    RetentionReason.UNEXPLAINED: "outside the log dirs",
+}
+
+
+class OpenTransaction(NamedTuple):
+    """The oldest one of a partition, as its broker has it: its first offset, the id of its producer, and when that
+    wrote last, by its own clock (-1: unknown)."""
+
+    first: int
+    producer: int
+    last_ms: int
+
+
 class Offsets(NamedTuple):
     """Of a partition, from the checkpoints of its log dir; None where it has no entry. `cleaned`: below it everything
-    was compacted once. `unstable`: the first offset of its oldest open transaction, by its producer snapshot and what
-    was written since; None if there is none, or it was not looked for."""
+    was compacted once. `unstable`: the first offset of its oldest open transaction, by its broker (`transaction`), else
+    by its producer snapshot and what was written since; None if there is none, or it was not looked for. `as_of_ms`:
+    where a broker runs, when it wrote the file of high watermarks (it does so every 5 s)."""
 
     log_start: int | None = None
     high_watermark: int | None = None
     cleaned: int | None = None
     unstable: int | None = None
+    transaction: OpenTransaction | None = None
+    as_of_ms: int | None = None
+
+
+def offsets_of(
+    partition: TopicPartition, checkpoints: Sequence[Mapping[TopicPartition, int]], as_of_ms: int | None = None
+) -> Offsets:
+    """`checkpoints`: of the log start, the high watermark and the cleaner, as far as they were read."""
+    log_start, high_watermark, cleaned, *_ = (*(entries.get(partition) for entries in checkpoints), None, None, None)
+    return Offsets(log_start, high_watermark, cleaned, as_of_ms=as_of_ms)
 
 
 class Group(NamedTuple):
-    """Bytes that stay for one reason. `at_ms`: when the first of them go, at the earliest, and `last_at_ms` the last;
-    None if no date is known. `first`: what must happen before they go, in words; where it begins with "or", it may come
-    before the date. `setting`: what decides it."""
+    """Bytes that stay for one reason, `why`: its date is when the first of them go. `last_at_ms`: and the last."""
 
-    reason: RetentionReason
+    why: Reason
     bytes: int
     allocated: int
     segments: int = 0
     base: int | None = None
-    at_ms: int | None = None
     last_at_ms: int | None = None
-    setting: ConfigEntry | None = None
-    first: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +176,7 @@ class TopicSettings:
     index_bytes: ConfigEntry
     cleaner: ConfigEntry
     backoff_ms: ConfigEntry
+    delete_ms: ConfigEntry
     tiered: bool = False
     copy_lag_ms: ConfigEntry | None = None
     copy_lag_bytes: ConfigEntry | None = None
@@ -178,6 +237,7 @@ def settings_of(layers: Layers, topic: str) -> TopicSettings:
         index_bytes=layers.of(topic, names.SEGMENT_INDEX_BYTES),
         cleaner=layers.default(names.CLEANER_ENABLE),
         backoff_ms=layers.default(names.CLEANER_BACKOFF_MS),
+        delete_ms=layers.of(topic, names.DELETE_RETENTION_MS),
         tiered=tiered,
         copy_lag_ms=lag(names.REMOTE_COPY_LAG_MS, retention_ms),
         copy_lag_bytes=lag(names.REMOTE_COPY_LAG_BYTES, retention_bytes),
@@ -185,15 +245,25 @@ def settings_of(layers: Layers, topic: str) -> TopicSettings:
     )
 
 
-def explain_log(segments: Sequence[LogSegment], topic: TopicSettings, offsets: Offsets, now_ms: int) -> list[Group]:
-    """Every segment's bytes with their reason, oldest first; neighbours with the same reason are one group."""
+def explain_log(
+    segments: Sequence[LogSegment],
+    topic: TopicSettings,
+    offsets: Offsets,
+    now_ms: int,
+    checked_since_ms: int | None = None,
+) -> list[Group]:
+    """Every segment's bytes with their reason, oldest first; neighbours with the same reason are one group.
+    `checked_since_ms`: since when the running broker checks its logs; None: none does."""
     groups: list[Group] = []
-    for group in _Log(segments, topic, offsets, now_ms).explained():
-        last = groups[-1] if groups else None
-        kind = (group.reason, group.setting, group.first, group.at_ms is None)
-        if last is None or kind != (last.reason, last.setting, last.first, last.at_ms is None):
+    last_kind: tuple[object, ...] = ()
+    for group in _Log(segments, topic, offsets, now_ms, checked_since_ms).explained():
+        why = group.why
+        kind = why.code, why.setting, why.until, why.until_ms is None
+        if kind != last_kind:
             groups.append(group)
+            last_kind = kind
             continue
+        last = groups[-1]
         groups[-1] = last._replace(
             bytes=last.bytes + group.bytes,
             allocated=last.allocated + group.allocated,
@@ -208,16 +278,16 @@ def bytes_due(segments: Sequence[LogSegment], topic: TopicSettings, offsets: Off
     segment, which is rolled first."""
     size = 0
     for s, g in zip(segments, _Log(segments, topic, offsets, now_ms).explained(), strict=True):
-        due = g.reason in GOING and g.at_ms is not None and g.at_ms <= now_ms
+        due = g.why.code in GOING and g.why.until_ms is not None and g.why.until_ms <= now_ms
         size += g.allocated if due and not (topic.tiered and s.active) else 0
     return size
 
 
-def _waits_for(
-    reason: RetentionReason, setting: ConfigEntry | None, at_ms: int | None = None, first: str | None = None
-) -> Group:
-    """Why one segment stays, whatever the others do, and its date; its bytes are added later."""
-    return Group(reason, 0, 0, at_ms=at_ms, setting=setting, first=first)
+def because(
+    reason: RetentionReason, setting: ConfigEntry | None = None, until_ms: int | None = None, until: str | None = None
+) -> Reason:
+    """Why bytes stay, and what ends that."""
+    return Reason(IN_WORDS[reason], code=reason, until_ms=until_ms, until=until, setting=setting)
 
 
 # At the next checks, and then the next segment is looked at.
@@ -226,14 +296,29 @@ _HIGH_WATERMARK = "it is replicated (the high watermark is {0}; the in-sync repl
 _COPIED = "it is copied to remote storage"
 _ROLLED_AND_COPIED = "it is rolled, and copied to remote storage"
 _NO_MORE_WRITES = "nothing more is written to it (the check begins a new segment)"
-_COMMITTED = "the transaction that began at offset {0} ends (kafka-transactions.sh find-hanging: one that never does)"
+_FIND_HANGING = "kafka-transactions.sh find-hanging: one that never does"
 _LOOK_IN_LOG = "; if it stays, look for 'as uncleanable' and 'kafka-log-cleaner-thread' in the broker's log"
 _LONG_MS = 3_600_000
+# Followers fetch at least every `replica.fetch.wait.max.ms`, 500 by default.
+_FETCH_MS = 1000
+_NEWER = "newer records with the same keys are compacted"
+_PASSED_OVER = (
+    "or at the broker's next start: no check took it since {0}; unless its retention is new, a cancelled move between"
+    " log dirs or an error stops them (see the broker's log)"
+)
 
 
 class _Log:
-    def __init__(self, segments: Sequence[LogSegment], topic: TopicSettings, offsets: Offsets, now_ms: int) -> None:
+    def __init__(
+        self,
+        segments: Sequence[LogSegment],
+        topic: TopicSettings,
+        offsets: Offsets,
+        now_ms: int,
+        checked_since_ms: int | None = None,
+    ) -> None:
         self.segments, self.topic, self.offsets, self.now_ms = segments, topic, offsets, now_ms
+        self.checked_since_ms = checked_since_ms
         self.compacts = "compact" in topic.policies
         self.cleaner = (topic.cleaner.text or "").strip().lower() if self.compacts else "true"
         # `LogManager.cleanupLogs`: without a cleaner nobody goes through compacted logs.
@@ -245,31 +330,24 @@ class _Log:
         self.below = 0 if start is None else sum(s.base <= start for s in segments[1:])
         self.below = self.below if self.cleaner == "true" else 0
         self.breaches = self._breaches() if self.deletes else []
+        self.high_watermark = self._known_high_watermark()
 
     def explained(self) -> Iterator[Group]:
         going, follows, blocked, date = True, True, False, self.now_ms
         for i, s in enumerate(self.segments):
             due = self._due(i) if follows else None
-            going = going and due is not None and due.reason in GOING
+            going = going and due is not None and due.code in GOING
             # Past its retention all the same, and behind one whose copy is delayed.
-            follows = due is not None and due.reason in (*GOING, RetentionReason.COPY_DELAYED)
-            found = due if due is not None else self._waits(i) if self.deletes else self._kept(i)
-            if going:
-                yield self._group(s, found)
-                continue
-            if found.at_ms is not None and blocked:
-                found = found._replace(
-                    reason=RetentionReason.OLDER_SEGMENT, at_ms=None, first="the segments before it go"
-                )
-            elif found.at_ms is not None and found.at_ms < date:
-                found = found._replace(reason=RetentionReason.OLDER_SEGMENT, at_ms=date)
-            blocked = blocked or found.at_ms is None
-            date = max(date, found.at_ms or date)
-            yield self._group(s, found)
-
-    @staticmethod
-    def _group(s: LogSegment, found: Group) -> Group:
-        return found._replace(bytes=s.bytes, allocated=s.allocated, segments=1, base=s.base, last_at_ms=found.at_ms)
+            follows = due is not None and due.code in (*GOING, RetentionReason.COPY_DELAYED)
+            why = due if due is not None else self._waits(i) if self.deletes else self._kept(i)
+            if not going:
+                if why.until_ms is not None and blocked:
+                    why = because(RetentionReason.OLDER_SEGMENT, why.setting, None, "the segments before it go")
+                elif why.until_ms is not None and why.until_ms < date:
+                    why = because(RetentionReason.OLDER_SEGMENT, why.setting, date, why.until)
+                blocked = blocked or why.until_ms is None
+                date = max(date, why.until_ms or date)
+            yield Group(why, s.bytes, s.allocated, 1, s.base, why.until_ms)
 
     def _breaches(self) -> list[tuple[bool, bool]]:
         """By time and size, from the first segment that is not below the log start offset on."""
@@ -282,20 +360,28 @@ class _Log:
             -1 if self.size is None else self.size,
         )
 
-    def _due(self, i: int) -> Group | None:
+    def _due(self, i: int) -> Reason | None:
         """What becomes of a segment at the next checks, if all before it go then; None if it stays."""
         s, topic = self.segments[i], self.topic
         if i < self.below:
-            return self._unless_above(i, _waits_for(RetentionReason.BELOW_LOG_START, None, self.now_ms))
+            return self._unless_above(i, because(RetentionReason.BELOW_LOG_START, None, self.now_ms))
         if i - self.below >= len(self.breaches) or (s.active and s.bytes == 0):
             return None
         setting = topic.retention_ms if self.breaches[i - self.below][0] else topic.retention_bytes
-        found = _waits_for(RetentionReason.DUE, setting, self.now_ms)
+        found = because(RetentionReason.DUE, setting, self.now_ms, self._passed_over())
         if topic.tiered:
             found = self._once_copied(i, setting, self.now_ms)
-        return self._unless_above(i, found) if found.reason in GOING else found
+        return self._unless_above(i, found) if found.code in GOING else found
 
-    def _once_copied(self, i: int, setting: ConfigEntry, at_ms: int) -> Group:
+    def _passed_over(self) -> str | None:
+        """What is suspected if the checks should have taken the oldest segment long ago (such as KAFKA-15082)."""
+        oldest, since = self.segments[self.below], self.checked_since_ms
+        if since is None or not self.breaches[0][0] or oldest.largest_ms is None or self.ms is None:
+            return None
+        due_ms = max(since, oldest.largest_ms + self.ms)
+        return _PASSED_OVER.format(human_time(due_ms)) if due_ms + _LONG_MS < self.now_ms else None
+
+    def _once_copied(self, i: int, setting: ConfigEntry, at_ms: int) -> Reason:
         """Of a tiered topic, a segment that its retention leaves here until `at_ms`, by `setting`: until it is copied,
         if that comes later (`RemoteLogManager.RLMCopyTask.isEligibleForUpload`, by age or by the bytes of newer
         segments; one that is not keeps back all after it). Which are copied already, no file here says."""
@@ -303,26 +389,35 @@ class _Log:
         unstable = self.offsets.unstable
         if unstable is not None and unstable < self._upper_bound(i):
             # `RLMCopyTask.copyLogSegmentsToRemote`: up to the last stable offset.
-            return _waits_for(RetentionReason.OPEN_TRANSACTION, None, None, _COMMITTED.format(unstable))
+            return because(RetentionReason.OPEN_TRANSACTION, None, None, self._committed())
         copied = _ROLLED_AND_COPIED if s.active else _COPIED
         ms, size = (0 if found is None else found.number for found in (lag, self.topic.copy_lag_bytes))
         newer = self.upto[-1] - self.upto[i]
         if ms is None or size is None:
-            return _waits_for(RetentionReason.NOT_YET_TIERED, setting, at_ms, f"{copied} (how much later is not known)")
+            return because(RetentionReason.NOT_YET_TIERED, setting, at_ms, f"{copied} (how much later is not known)")
         aged = s.largest_ms is None or s.largest_ms > self.now_ms or (ms > 0 and s.largest_ms + ms <= at_ms)
         if 0 in (ms, size) or (ms > 0 and aged) or 0 < size <= newer:
-            return _waits_for(RetentionReason.NOT_YET_TIERED, setting, at_ms, copied)
+            return because(RetentionReason.NOT_YET_TIERED, setting, at_ms, copied)
         grows = f"{size - newer} more bytes are written to the partition" if size > 0 else None
         if ms > 0 and s.largest_ms is not None:
             first = f"{copied}, at that time or once {grows}" if grows is not None else copied
-            return _waits_for(RetentionReason.COPY_DELAYED, lag, s.largest_ms + ms, first)
-        return _waits_for(RetentionReason.COPY_DELAYED, self.topic.copy_lag_bytes, None, grows)
+            return because(RetentionReason.COPY_DELAYED, lag, s.largest_ms + ms, first)
+        return because(RetentionReason.COPY_DELAYED, self.topic.copy_lag_bytes, None, grows)
 
-    def _unless_above(self, i: int, found: Group) -> Group:
-        upper, hw = self._upper_bound(i), self.offsets.high_watermark
+    def _unless_above(self, i: int, found: Reason) -> Reason:
+        upper, hw = self._upper_bound(i), self.high_watermark
         if hw is None or hw >= upper:
             return found
-        return _waits_for(RetentionReason.ABOVE_HIGH_WATERMARK, found.setting, None, _HIGH_WATERMARK.format(hw, upper))
+        return because(RetentionReason.ABOVE_HIGH_WATERMARK, found.setting, None, _HIGH_WATERMARK.format(hw, upper))
+
+    def _known_high_watermark(self) -> int | None:
+        """The one of the file; None if the segment that it would hold back was written to since, which a running broker
+        may have replicated by now."""
+        hw, as_of_ms = self.offsets.high_watermark, self.offsets.as_of_ms
+        if hw is None or as_of_ms is None:
+            return hw
+        held = next((s for i, s in enumerate(self.segments) if self._upper_bound(i) > hw), None)
+        return hw if held is None or (held.written_ms or as_of_ms) < as_of_ms - _FETCH_MS else None
 
     def _upper_bound(self, i: int) -> int:
         """`upperBoundOffset`: the base of the next segment, else the log end; where that is unknown, no offset is
@@ -330,108 +425,115 @@ class _Log:
         upper = self.segments[i + 1].base if i + 1 < len(self.segments) else self.segments[i].end
         return -1 if upper is None else upper
 
-    def _waits(self, i: int) -> Group:
+    def _waits(self, i: int) -> Reason:
         """Why a segment stays that no check deletes now, of a log that retention deletes from."""
         s, topic = self.segments[i], self.topic
         if s.active and s.bytes == 0:
-            return _waits_for(RetentionReason.ACTIVE, None, None, "records are written to it")
+            return because(RetentionReason.ACTIVE, None, None, "records are written to it")
         ms, size = self.ms, self.size
         if ms is None or size is None:
-            return _waits_for(
+            return because(
                 RetentionReason.SETTINGS_UNKNOWN, topic.retention_ms if ms is None else topic.retention_bytes
             )
         if ms >= 0:
             return self._by_time(i, ms)
         if s.active and self._is_emptied(s):
-            return _waits_for(RetentionReason.ACTIVE, topic.segment_bytes, None, self._rolls(s))
+            return because(RetentionReason.ACTIVE, topic.segment_bytes, None, self._rolls(s))
         if size < 0:
-            return _waits_for(RetentionReason.UNLIMITED, topic.retention_ms)
+            return because(RetentionReason.UNLIMITED, topic.retention_ms)
         if i and self.upto[-1] - self.upto[i - 1] < size:
             # How much more has to be written is said of the oldest that stays.
-            return _waits_for(RetentionReason.SIZE, topic.retention_bytes, None, "the partition grows beyond it")
+            return because(RetentionReason.SIZE, topic.retention_bytes, None, "the partition grows beyond it")
         more = in_words(max(size - (self.upto[-1] - self.upto[i]), 1))
         first = f"{more} more are written to the partition (each has {topic.retention_bytes.key} of its own)"
         if s.active:
             # Never the active one while the limit is above 0: what is left without it would be nothing.
             first = f"{self._rolls(s)}; and {first}"
-        return _waits_for(RetentionReason.SIZE, topic.retention_bytes, None, first)
+        return because(RetentionReason.SIZE, topic.retention_bytes, None, first)
 
-    def _by_time(self, i: int, ms: int) -> Group:
+    def _by_time(self, i: int, ms: int) -> Reason:
         s, setting = self.segments[i], self.topic.retention_ms
         if s.largest_ms is None:
-            return _waits_for(RetentionReason.UNREADABLE, setting, None, "its timestamps can be read")
+            return because(RetentionReason.UNREADABLE, setting, None, "its timestamps can be read")
         # Kafka: now - largest > retention.
         at_ms = s.largest_ms + ms + 1
         if s.largest_ms > self.now_ms:
-            return _waits_for(RetentionReason.FUTURE_TIMESTAMPS, setting, at_ms)
+            return because(RetentionReason.FUTURE_TIMESTAMPS, setting, at_ms)
         if self.topic.tiered:
             return self._once_copied(i, setting, at_ms)
-        found = _waits_for(RetentionReason.RETENTION, setting, at_ms)
+        found = because(RetentionReason.RETENTION, setting, at_ms)
         if s.active:
-            found = _waits_for(RetentionReason.ACTIVE, setting, at_ms, _NO_MORE_WRITES)
+            found = because(RetentionReason.ACTIVE, setting, at_ms, _NO_MORE_WRITES)
         above = self._unless_above(i, found)
-        return above if above is found else above._replace(at_ms=at_ms)
+        return above if above is found else replace(above, until_ms=at_ms)
 
-    def _kept(self, i: int) -> Group:
+    def _kept(self, i: int) -> Reason:
         """Why a segment stays of a log from which retention deletes nothing."""
         s, topic = self.segments[i], self.topic
         if topic.policy.text is None:
-            return _waits_for(RetentionReason.SETTINGS_UNKNOWN, topic.policy)
+            return because(RetentionReason.SETTINGS_UNKNOWN, topic.policy)
         if not self.compacts:
-            return _waits_for(RetentionReason.UNLIMITED, topic.policy)
+            return because(RetentionReason.UNLIMITED, topic.policy)
         if self.cleaner != "true":
             known = topic.cleaner.text is not None
-            return _waits_for(RetentionReason.CLEANER_OFF if known else RetentionReason.SETTINGS_UNKNOWN, topic.cleaner)
+            return because(RetentionReason.CLEANER_OFF if known else RetentionReason.SETTINGS_UNKNOWN, topic.cleaner)
         if s.active:
-            return _waits_for(RetentionReason.ACTIVE, topic.segment_bytes, None, self._rolls(s))
+            return because(RetentionReason.ACTIVE, topic.segment_bytes, None, self._rolls(s))
         lag = topic.min_lag_ms.number or 0
-        start, high_watermark, cleaned, unstable = self.offsets
+        start, cleaned, unstable = self.offsets.log_start, self.offsets.cleaned, self.offsets.unstable
         found = cleanable_offsets(
             self.segments,
             log_start=start,
             cleaned=cleaned,
-            high_watermark=high_watermark,
+            high_watermark=self.high_watermark,
             unstable=unstable,
             lag_ms=lag,
             now_ms=self.now_ms,
         )
         if s.base < found.dirty and cleaned is not None:
-            first = "newer records with the same keys are compacted"
-            return _waits_for(RetentionReason.COMPACTED, topic.policy, None, first)
+            after = topic.delete_ms.text or "it"
+            first = f"{_NEWER}; tombstones by a cleaning {topic.delete_ms.key}={after} after the one that reached them"
+            return because(RetentionReason.COMPACTED, topic.policy, None, first)
         if s.base < found.upto:
             return self._cleanable(found)
         if found.bound == "transaction":
-            return _waits_for(RetentionReason.OPEN_TRANSACTION, None, None, _COMMITTED.format(unstable))
+            return because(RetentionReason.OPEN_TRANSACTION, None, None, self._committed())
         if found.bound == "high-watermark":
-            first = _HIGH_WATERMARK.format(high_watermark, self._upper_bound(i))
-            return _waits_for(RetentionReason.ABOVE_HIGH_WATERMARK, topic.policy, None, first)
+            first = _HIGH_WATERMARK.format(self.high_watermark, self._upper_bound(i))
+            return because(RetentionReason.ABOVE_HIGH_WATERMARK, topic.policy, None, first)
         if s.largest_ms is None:
-            return _waits_for(RetentionReason.UNREADABLE, topic.min_lag_ms, None, "its timestamps can be read")
-        return _waits_for(RetentionReason.NOT_YET_COMPACTED, topic.min_lag_ms, s.largest_ms + lag)
+            return because(RetentionReason.UNREADABLE, topic.min_lag_ms, None, "its timestamps can be read")
+        return because(RetentionReason.NOT_YET_COMPACTED, topic.min_lag_ms, s.largest_ms + lag)
 
-    def _cleanable(self, found: CleanableOffsets) -> Group:
+    def _cleanable(self, found: CleanableOffsets) -> Reason:
         """Why the cleaner has not taken a segment that it may take: too little is dirty, or it comes to it."""
         topic, why = self.topic, RetentionReason.NOT_YET_COMPACTED
         overdue = overdue_ms(self.segments, found.dirty, topic.max_lag_ms.number or names.NEVER)
         try:
             ratio = float(topic.dirty_ratio.text or "")
         except ValueError:
-            return _waits_for(RetentionReason.SETTINGS_UNKNOWN, topic.dirty_ratio)
+            return because(RetentionReason.SETTINGS_UNKNOWN, topic.dirty_ratio)
         setting = topic.dirty_ratio if found.ratio > ratio else topic.max_lag_ms
         if found.ratio > ratio or (overdue is not None and overdue <= self.now_ms):
             share = f"{found.ratio:.0%} is not compacted: the log cleaner's next round takes it"
             since = max((s.largest_ms or 0 for s in self.segments if s.base < found.upto), default=0)
             if max(since + (topic.min_lag_ms.number or 0), overdue or 0) + _LONG_MS < self.now_ms:
                 share += _LOOK_IN_LOG
-            return _waits_for(RetentionReason.CLEANABLE, setting, None, share)
+            return because(RetentionReason.CLEANABLE, setting, None, share)
         more = found.more(ratio)
         share = f"{found.ratio:.0%} is not compacted, and"
         ways = [f"{in_words(more)} more are in closed segments"] if more is not None else []
         if overdue is not None:
-            return _waits_for(why, topic.max_lag_ms, overdue, f"or once {ways[0]}" if ways else None)
+            return because(why, topic.max_lag_ms, overdue, f"or once {ways[0]}" if ways else None)
         if not ways:
-            return _waits_for(why, topic.dirty_ratio, None, "max.compaction.lag.ms is set, or a ratio below 1")
-        return _waits_for(why, topic.dirty_ratio, None, f"{share} {ways[0]}")
+            return because(why, topic.dirty_ratio, None, "max.compaction.lag.ms is set, or a ratio below 1")
+        return because(why, topic.dirty_ratio, None, f"{share} {ways[0]}")
+
+    def _committed(self) -> str:
+        open_ = self.offsets.transaction
+        last = f", which wrote at {human_time(open_.last_ms)} last" if open_ is not None and open_.last_ms >= 0 else ""
+        whose = f"of producer {open_.producer}{last}; " if open_ is not None else ""
+        return f"the transaction that began at offset {self.offsets.unstable} ends ({whose}{_FIND_HANGING})"
 
     def _is_emptied(self, s: LogSegment) -> bool:
         """Whether all records of the active segment are below the log start offset (`kafka-delete-records.sh`)."""
@@ -557,7 +659,9 @@ def when_rolled(
         first = last - min(jitter_ms or 0, ms)
         if last <= now_ms:
             return "a new segment starts: with the next record"
-        date = rfc3339(last) if first == last else f"a time between {rfc3339(first)} and {rfc3339(last)} (jitter)"
+        date = (
+            human_time(last) if first == last else f"a time between {human_time(first)} and {human_time(last)} (jitter)"
+        )
         ways.append(f"at the first write after {date}")
     return f"a new segment starts: {', or '.join(ways)}" if ways else "a new segment starts"
 

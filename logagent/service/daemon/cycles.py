@@ -13,33 +13,38 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from logagent.advice.scan.rows import ledgers_of, sharing
+from logagent.advice.scan.command import ledgers_of, sharing
 from logagent.base.clock import Clock
 from logagent.base.config.settings import Settings
 from logagent.base.dir_names import DELETE_SUFFIX
 from logagent.base.errors import Busy, JournalError, LogAgentError
 from logagent.base.kafka_version import version_text
-from logagent.base.linux.syscalls import give_back
+from logagent.base.linux.kernel import give_back
 from logagent.base.records import LIVE_KINDS, Outcome, Verdict
-from logagent.base.times import DAY_MS
+from logagent.base.units import DAY_MS
+from logagent.cleanup.commands.cleanup import plan_ahead, plan_cleanup, plan_queue
 from logagent.cleanup.plan.plan import Execution, Plan, Proposal, action_id
 from logagent.cleanup.plan.queue import QueueEntry
-from logagent.cleanup.session.open_session import Shared, forget_failures_of_removed, forget_old_actions, open_session
-from logagent.cleanup.session.plan_cleanup import plan_ahead, plan_cleanup, plan_queue
 from logagent.cleanup.session.recall import end_permissions, open_exchanges, restored_topics
-from logagent.cleanup.session.session import Session
+from logagent.cleanup.session.session import (
+    Session,
+    Shared,
+    forget_failures_of_removed,
+    forget_old_actions,
+    open_session,
+)
 from logagent.cleanup.state.executor_lock import somebody_waits
 from logagent.disk.calls import DirectCalls, DiskCalls
 from logagent.disk.log_dir import LogDirFailures
 from logagent.disk.scan import LogDirInventory
 from logagent.kafka.files.log_extent import SegmentReadings
 from logagent.kafka.processes.target import Target
-from logagent.service.daemon.log_lines import LogLines
+from logagent.service.events import LogLines
 from logagent.service.summary import AssignmentsSummary, CycleSummary, KafkaSummary, QueueSummary
 from logagent.verdict.facts import Facts
 
 if TYPE_CHECKING:
-    from logagent.deletion.agent.box import RequestBox
+    from logagent.deletion.agent.node_requests import NodeRequests
 
 
 @dataclass(slots=True)
@@ -90,8 +95,8 @@ class CycleNotes:
             plan_id=plan.plan_id if plan is not None else None,
             planned=len(plan.actions) if plan is not None else 0,
             results=_results(plan, execution),
-            refusals=dict(Counter(str(r.guard) for r in refusals)),
-            refused_because={str(r.guard): (r.fact, r.hint) for r in reversed(refusals)},
+            refusals=dict(Counter(r.why.code for r in refusals)),
+            refused_because={r.why.code: r.why for r in reversed(refusals)},
             waiting=len(plan.waiting) if plan is not None else 0,
             freed_bytes=execution.freed_bytes if execution is not None else 0,
             needs_approval=plan.plan_id if plan is not None and plan.needs_approval is not None else None,
@@ -254,17 +259,17 @@ class Cycles:
         """The inventory alone, for a snapshot: nothing is done, and no sighting counts."""
         return self._summed_up("inventory", self._plan_only)
 
-    def requests(self, box: RequestBox | None) -> CycleSummary:
+    def requests(self, node_requests: NodeRequests | None) -> CycleSummary:
         """Carry out requests of the fleet, in report mode too: `orders.accept` is the operator's consent, like
         `--execute`."""
-        return self._summed_up("requests", lambda cycle, session: self._requests(cycle, session, box))
+        return self._summed_up("requests", lambda cycle, session: self._requests(cycle, session, node_requests))
 
-    def _requests(self, cycle: CycleNotes, session: Session, box: RequestBox | None) -> None:
+    def _requests(self, cycle: CycleNotes, session: Session, node_requests: NodeRequests | None) -> None:
         self._take_inventory(cycle, session)
         assert cycle.facts is not None
-        if box is None or self.stop():
+        if node_requests is None or self.stop():
             return
-        for done in box.carry_out(session, cycle.facts, self._stop_or_yield(self.stop)):
+        for done in node_requests.carry_out(session, cycle.facts, self._stop_or_yield(self.stop)):
             if done.plan is not None:
                 cycle.plan, cycle.execution = done.plan, done.execution
                 self.lines.planned(cycle.job, done.plan, True)
@@ -285,15 +290,12 @@ class Cycles:
             give_back()
         return summary
 
-    def _wait_for_command(self) -> None:
-        """After a cycle has given way: the waiting command takes the lock within moments, unless it is stopped."""
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        # After a cycle has given way: the waiting command takes the lock within moments, unless it is stopped.
         deadline = min(self.resume_at, self.clock.monotonic() + EXECUTOR_WAIT_SECONDS)
         while self.clock.monotonic() < deadline and somebody_waits(self.state_dir):
             self.clock.sleep(0.01)
-
-    @contextmanager
-    def _session(self) -> Iterator[Session]:
-        self._wait_for_command()
         with open_session(
             self.target,
             self.settings,

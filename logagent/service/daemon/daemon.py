@@ -1,25 +1,28 @@
 """The daemon: decides which job runs when and in which loop, and what follows from its result. `host_jobs` does the
 jobs.
 
-Threads. The main thread handles signals, talks to systemd and waits; it touches no log dir. Three loops work: `act`
-(the cycles, one after the other), `health` (probes) and `publish` (the fleet store); none of them waits for another.
-The scheduler's thread only puts names into their queues. The timetable, and what follows a cycle, are decided here with
-the clock and the scheduler that were passed in, so that a test can run through a day in milliseconds.
+Threads. The main thread handles signals, talks to systemd (`sd_notify(3)`) and waits; it touches no log dir. Three
+loops work: `act` (the cycles, one after the other), `health` (probes) and `publish` (the fleet store); none of them
+waits for another. The scheduler's thread only puts names into their queues. The timetable, and what follows a cycle,
+are decided here with the clock and the scheduler that were passed in, so that a test can run through a day in
+milliseconds.
 
 Reloads of the configuration, one at a time, in a separate thread because they touch paths, which may hang.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from logagent.base.clock import Clock
 from logagent.base.errors import ConfigError, Exit, LogAgentError
 from logagent.kafka.processes.target import refuse_switch
 from logagent.service.daemon.cycles import CycleAborted
-from logagent.service.daemon.log_lines import LogLines
 from logagent.service.daemon.scheduling import (
     HINT_SHARE,
     Jobs,
@@ -30,9 +33,45 @@ from logagent.service.daemon.scheduling import (
     Timetable,
     changed_keys,
 )
-from logagent.service.daemon.sd_notify import Notifier
-from logagent.service.events import Events
+from logagent.service.events import Events, LogLines
 from logagent.service.summary import CycleSummary, HealthSummary, PublishSummary
+
+
+class Notifier:
+    """`NOTIFY_SOCKET` and `WATCHDOG_USEC` of `environ`. Sending never waits and never fails, even if nobody listens."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        address = environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        for_us = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        usec = environ.get("WATCHDOG_USEC", "")
+        self.watchdog_seconds: float | None = int(usec) / 1e6 if for_us and usec.isdecimal() and int(usec) else None
+
+    def send(self, **fields: str) -> None:
+        if not self._address.startswith(("/", "\0")):
+            return
+        message = "\n".join(f"{key}={value}" for key, value in fields.items()).encode("utf-8", "surrogateescape")
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as s:
+                s.sendto(message, self._address)
+        except OSError:
+            pass  # nobody listens; systemd's own timeouts see to the rest
+
+    def ready(self, status: str) -> None:
+        self.send(READY="1", STATUS=status)
+
+    def status(self, status: str) -> None:
+        self.send(STATUS=status)
+
+    def reloading(self) -> None:
+        """Must be followed by `ready` (systemd.service(5), `Type=notify-reload`)."""
+        self.send(RELOADING="1", MONOTONIC_USEC=str(time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000))
+
+    def stopping(self) -> None:
+        self.send(STOPPING="1")
+
+    def ping(self) -> None:
+        self.send(WATCHDOG="1")
 
 
 class Reloader:
@@ -209,7 +248,8 @@ class Daemon:
             self._timetable.arm_queue(s)
 
     def _after_health(self, s: HealthSummary) -> None:
-        back = self._recovered(s)
+        before = set(self.last_health.offline) if self.last_health is not None else set()
+        back = before - set(s.offline)
         self.last_health = s
         self.lines.health(s)
         if back:
@@ -228,10 +268,6 @@ class Daemon:
         rested = last is None or now >= last.started_ms + pause
         if requests == "new" or (requests == "open" and rested):
             self.post("requests")
-
-    def _recovered(self, s: HealthSummary) -> set[str]:
-        before = set(self.last_health.offline) if self.last_health is not None else set()
-        return before - set(s.offline)
 
     def _after_publish(self, s: PublishSummary | None) -> None:
         if s is None:

@@ -1,12 +1,20 @@
 """What the daemon's loops do on a real host, one method per job: cycles, probes and publishing.
 
 The probes, round by round, detect a failing disk, and bring its log dir back when the disk is good again.
+
+`DirWatch`: inotify on the log dirs, as a hint that something was marked for deletion. The scan is the truth. Events get
+lost in bursts, and a log dir that is renamed away or unmounted sends none; so a hint only makes the next look come
+earlier, and nothing depends on it. Not recursive (a watch per partition would drown in appends), directory events
+only. Adding a watch follows a path, which can hang on a dead disk: a separate thread does it, and until it is done the
+log dirs count as not watched.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,17 +36,158 @@ from logagent.disk.scan import LogDirInventory, scan_log_dir
 from logagent.kafka.processes.broker_process import BrokerProcess, inspect_process
 from logagent.kafka.processes.target import Target
 from logagent.service.daemon.cycles import Cycles
-from logagent.service.daemon.log_lines import LogLines
 from logagent.service.daemon.scheduling import LoopControl, RunConfig
-from logagent.service.daemon.watch import DirWatch
-from logagent.service.events import Events
+from logagent.service.events import Events, LogLines
 from logagent.service.metrics_server import MetricsOutput
 from logagent.service.summary import CycleSummary, HealthSummary, LogDirSummary, PublishSummary
 from logagent.verdict.facts import Facts
 
 if TYPE_CHECKING:
-    from logagent.deletion.agent.box import RequestBox
+    from watchdog.events import FileSystemEvent
+    from watchdog.observers.api import BaseObserver, ObservedWatch
+
+    from logagent.deletion.agent.node_requests import NodeRequests
     from logagent.service.publish import Publisher
+
+
+_LIMITS = {
+    errno.ENOSPC: "the limit of inotify watches is reached (sysctl fs.inotify.max_user_watches)",
+    errno.EMFILE: "the limit of inotify instances is reached (sysctl fs.inotify.max_user_instances)",
+}
+
+
+class DirWatch:
+    """Calls `hint(log_dir, name)` when a directory appears in a log dir or gets a name there.
+
+    Called in watchdog's thread, so it must return at once. `on_events()` is called when the result of `problems` has
+    changed.
+    """
+
+    def __init__(self, hint: Callable[[str, str], None], on_events: Callable[[], None] = lambda: None) -> None:
+        self._hint = hint
+        self._on_events = on_events
+        self._mutex = threading.Lock()
+        self._wanted: dict[str, Hashable] = {}
+        self._watched: dict[str, tuple[Hashable, ObservedWatch]] = {}
+        self._stale: set[str] = set()
+        self._problems: dict[str, str] = {}
+        self._observer: BaseObserver | None = None
+        self._changing: threading.Thread | None = None
+        self._ended = False
+
+    def follow(self, log_dirs: Mapping[str, Hashable]) -> None:
+        """Watch exactly these directories. The value identifies the directory now at that path (device, inode, mount).
+        If it has changed, a new watch is added, because a watch stays with the directory and not with its path."""
+        with self._mutex:
+            if self._ended or (log_dirs == self._wanted and not self._problems and not self._stale):
+                return
+            self._wanted = dict(log_dirs)
+            if self._changing is not None:
+                return
+            changing = threading.Thread(target=self._change, name="logagent-watch", daemon=True)
+            try:
+                changing.start()
+            except RuntimeError as e:  # the next inventory tries again; until then the queue is polled
+                self._problems = dict.fromkeys(log_dirs, str(e))
+            else:
+                self._changing = changing
+                return
+        self._on_events()
+
+    def renew(self, paths: Iterable[str]) -> None:
+        """Discard any watches on these: the next `follow` adds new ones."""
+        with self._mutex:
+            self._stale.update(paths)
+
+    def problems(self) -> dict[str, str]:
+        """Log dirs that are not watched at present, with the reason; empty if all are watched."""
+        with self._mutex:
+            behind = {path: "it is not watched yet" for path in self._wanted if path not in self._watched}
+            return behind | self._problems
+
+    def settle(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for the last `follow` to finish; whether it has."""
+        changing = self._changing
+        if changing is not None:
+            changing.join(timeout)
+        return self._changing is None
+
+    def close(self) -> None:
+        with self._mutex:
+            self._ended = True
+            observer, self._observer = self._observer, None
+        # A watch that hangs holds the observer's lock; then it is left behind, like everything on a dead disk.
+        if observer is not None and self.settle(0.2):
+            observer.stop()
+            observer.join(0.5)
+
+    def _change(self) -> None:
+        while True:
+            with self._mutex:
+                wanted, stale = dict(self._wanted), self._stale
+                self._stale = set()
+            try:
+                for path, (identity, watch) in list(self._watched.items()):
+                    if wanted.get(path) != identity or path in stale:
+                        with self._mutex:
+                            del self._watched[path]
+                        try:
+                            if self._observer is not None:
+                                self._observer.unschedule(watch)
+                        except (KeyError, OSError):
+                            pass
+                problems: dict[str, str] = {}
+                for path, identity in wanted.items():
+                    if path not in self._watched and (problem := self._add(path, identity)) is not None:
+                        problems[path] = problem
+                with self._mutex:
+                    self._problems = problems
+            except Exception as e:  # or no change would ever follow this one
+                with self._mutex:
+                    self._problems = dict.fromkeys(wanted, repr(e))
+            with self._mutex:
+                if (wanted == self._wanted and not self._stale) or self._ended:
+                    self._changing = None
+                    break
+        self._on_events()
+
+    def _add(self, path: str, identity: Hashable) -> str | None:
+        try:
+            observer = self._started()
+            watch = observer.schedule(_handler(path, self._hint), path, event_filter=_events())
+        except OSError as e:
+            return _LIMITS.get(e.errno or 0) or e.strerror or str(e)
+        except RuntimeError as e:  # no thread
+            return str(e)
+        with self._mutex:
+            self._watched[path] = (identity, watch)
+        return None
+
+    def _started(self) -> BaseObserver:
+        from watchdog.observers import Observer
+
+        if self._observer is None:
+            observer = Observer()
+            observer.start()
+            self._observer = observer
+        return self._observer
+
+
+def _events() -> list[type[FileSystemEvent]]:
+    from watchdog.events import DirCreatedEvent, DirMovedEvent
+
+    return [DirCreatedEvent, DirMovedEvent]
+
+
+def _handler(path: str, hint: Callable[[str, str], None]) -> Any:
+    from watchdog.events import FileSystemEventHandler
+
+    class Handler(FileSystemEventHandler):
+        def on_any_event(self, event: FileSystemEvent) -> None:
+            name = os.path.basename(os.fsdecode(event.dest_path or event.src_path))
+            hint(path, name)
+
+    return Handler()
 
 
 class LogDirMonitor:
@@ -235,7 +384,7 @@ class HostJobs:
         self._metrics = MetricsOutput(self._events)
         self._publisher: Publisher | None = None
         self._snapshot_wanted = False
-        self._box: RequestBox | None = None
+        self._node_requests: NodeRequests | None = None
         self._standing: frozenset[Any] = frozenset()
         self._holders: frozenset[tuple[int, int]] = frozenset()
         self._brokers: tuple[BrokerProcess, ...] = ()
@@ -263,7 +412,7 @@ class HostJobs:
             if config.target == before.target:
                 cycles.totals = self.cycles.totals
             self._config, self.cycles = config, cycles
-            self._box = None
+            self._node_requests = None
         self.calls.limit_seconds = config.settings.health.probe_timeout / 1000
         self.probes.reconfigure(config.target, config.settings)
 
@@ -276,14 +425,14 @@ class HostJobs:
     # Cycles
 
     def cycle(self, job: str) -> CycleSummary:
-        box = self._box
-        if box is not None:
-            box.before_inventory()
+        node_requests = self._node_requests
+        if node_requests is not None:
+            node_requests.before_inventory()
         cycles: dict[str, Callable[[], CycleSummary]] = {
             "queue": self.cycles.queue,
             "cleanup": self.cycles.cleanup,
             "inventory": self.cycles.inventory,
-            "requests": lambda: self.cycles.requests(box),
+            "requests": lambda: self.cycles.requests(node_requests),
         }
         summary = cycles[job]()
         self._metrics.cycle(summary)
@@ -313,11 +462,13 @@ class HostJobs:
             self.known.pop(gone, None)
         held = (f.holder for f in facts.log_dirs.values() if f.holder.state.is_broker)
         self._holders = frozenset((h.pid, h.start_time_ms or 0) for h in held if h.pid is not None)
-        if self._box is None and self.takes_requests():
-            from logagent.deletion.agent.box import box_of
+        if self._node_requests is None and self.takes_requests():
+            from logagent.deletion.agent.node_requests import requests_of
 
             try:
-                self._box = box_of(self._config.settings, self._state_dir, self._clock, session, self._host)
+                self._node_requests = requests_of(
+                    self._config.settings, self._state_dir, self._clock, session, self._host
+                )
             except LogAgentError as e:
                 self._warn("requests", "requests-not-read", e)
             else:
@@ -326,9 +477,9 @@ class HostJobs:
         self._note(session, facts, None)
 
     def _note(self, session: Session, facts: Facts, plan: Plan | None) -> None:
-        if self._box is not None:
+        if self._node_requests is not None:
             try:
-                self._box.note(session, facts, plan)
+                self._node_requests.note(session, facts, plan)
             except LogAgentError as e:
                 self._warn("requests", "requests-not-read", e)
 
@@ -376,7 +527,7 @@ class HostJobs:
 
         self._snapshot_wanted = False
         try:
-            seen = self._box.seen_before_inventory() if self._box is not None else ()
+            seen = self._node_requests.seen_before_inventory() if self._node_requests is not None else ()
             self._publisher.spool(session, facts, plan, self._control.aborting, seen)
         except Stopped:
             return False
@@ -397,22 +548,22 @@ class HostJobs:
 
     def has_decisions(self) -> bool:
         """Whether inventories are asked what is left of topics that requests delete."""
-        return self._box is not None and self._box.has_decisions
+        return self._node_requests is not None and self._node_requests.has_decisions
 
     def requests(self) -> Literal["new", "open"] | None:
-        box = self._box
-        if box is None:
+        node_requests = self._node_requests
+        if node_requests is None:
             return None
-        from logagent.deletion.agent.box import RequestsSummary
+        from logagent.deletion.agent.node_requests import RequestsSummary
 
         unsent: LogAgentError | None = None
         try:
-            to_do = box.read()
+            to_do = node_requests.read()
             try:
-                box.send()
+                node_requests.send()
             except LogAgentError as e:
                 unsent = e
-            summary = box.summary()
+            summary = node_requests.summary()
         except LogAgentError as e:
             self._metrics.requests(RequestsSummary(self._clock.now_ms(), error=str(e)))
             self._warn("requests", "requests-not-read", e)
@@ -426,7 +577,7 @@ class HostJobs:
             request, why = min(summary.held.items())
             self._events.say("requests-held", "warning", requests=len(summary.held), example=request, reason=why)
         # What was decided is taken in at once, too: a cancellation is in force once it is remembered here.
-        known = frozenset((number, f.decision, f.outcome) for number, f in (box.filed or {}).items())
+        known = frozenset((number, f.decision, f.outcome) for number, f in (node_requests.filed or {}).items())
         new, self._standing = known - self._standing, known
         return ("new" if new else "open") if to_do else None
 

@@ -301,7 +301,7 @@ class Loop:
         return 0.0 if self.job is not None or self._waiting else max(0.0, self._monotonic() - self._beat)
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._work, name=f"logagent-{self.name}", daemon=True)
+        self._thread = threading.Thread(target=self.run, name=f"logagent-{self.name}", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
@@ -318,16 +318,13 @@ class Loop:
         self._thread.join(max(timeout, 0.0))
         return not self._thread.is_alive()
 
-    def run_waiting(self) -> None:
-        """Run the queued jobs, and those that they post, in the calling thread."""
-        while (job := self._take(wait=False)) is not None:
-            self._do(job)
+    def run(self, *, wait: bool = True) -> None:
+        """Run the queued jobs, and those that they post, in the calling thread; with `wait`, until its end."""
+        while (job := self._take(wait)) is not None:
+            self._run(job)
+            self.job = None
 
-    def _work(self) -> None:
-        while (job := self._take(wait=True)) is not None:
-            self._do(job)
-
-    def _take(self, *, wait: bool) -> str | None:
+    def _take(self, wait: bool) -> str | None:
         with self._wake:
             while wait and not self._waiting and not self._ending:
                 self._wake.wait()
@@ -338,7 +335,3 @@ class Loop:
             self._beat = self._monotonic()
             self.job = job
             return job
-
-    def _do(self, job: str) -> None:
-        self._run(job)
-        self.job = None

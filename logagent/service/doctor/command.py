@@ -10,37 +10,40 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
 from logagent import __version__
-from logagent.advice.finding import Finding, Severity, any_fatal
+from logagent.advice.documents import HolderDoc
+from logagent.advice.finding import Area, Finding, Severity, any_fatal
 from logagent.base.clock import Clock, SystemClock
 from logagent.base.config.config import DEFAULT_CONFIG, instance_of, key_lines, load_valid_part
-from logagent.base.config.settings import Settings
-from logagent.base.config.store_uri import is_uri
+from logagent.base.config.settings import Settings, is_uri
 from logagent.base.console.options import Call, common, reads_assignments
 from logagent.base.console.render import dump, table
 from logagent.base.dir_names import METADATA_DIR, classify
+from logagent.base.documents import Time, TypedDict, strict
 from logagent.base.errors import ConfigError, Exit
 from logagent.base.kafka_version import version_text_or_none
-from logagent.base.linux.access import READ, SEARCH, WRITE, user_name
-from logagent.base.linux.child import Credentials, ask_as, real_path, unlistable
-from logagent.base.reason import Reason
-from logagent.base.records import Health, Holder, HolderState, PartitionDir
-from logagent.base.times import rfc3339, rfc3339_or_none
+from logagent.base.linux.access import READ, SEARCH, WRITE, Credentials, ask_as, real_path, unlistable, user_name
+from logagent.base.records import Health, Holder, HolderState, PartitionDir, Reason
+from logagent.base.units import rfc3339, rfc3339_or_none
 from logagent.cleanup.session.left_log_dirs import inspect_missing
-from logagent.cleanup.session.opened_log_dirs import LogDirs, forgotten_log_dir
-from logagent.cleanup.state.peek import inspect_journal
+from logagent.cleanup.session.open_host import LogDirs, forgotten_log_dir
+from logagent.cleanup.session.session import of_another_host
+from logagent.cleanup.state.journal import FILE_NAME, inspect_journal
 from logagent.disk.bounded_calls import BoundedCalls
-from logagent.disk.failures import LogDirFailures
+from logagent.disk.calls import LogDirFailures
 from logagent.disk.log_dir import OpenLogDir
 from logagent.kafka.identity import ClusterFacts
+from logagent.kafka.image import Source
 from logagent.kafka.processes.discovery import BrokerConfigRead, find_brokers, only_broker
+from logagent.kafka.processes.systemd_units import systemd_runs
 from logagent.kafka.processes.target import Target, resolve_target
 from logagent.service.doctor.inspection import (
     ANSWER_SECONDS,
+    ask_holder,
     find_subject,
     find_version,
     inspect_access,
@@ -57,14 +60,18 @@ from logagent.service.doctor.inspection import (
     mounts_or_none,
 )
 from logagent.service.doctor.rules.diagnose import diagnose, exit_config
-from logagent.service.doctor.rules.host import AccessFacts, ConfigFacts, DoctorFacts, DoctorLogDirFacts
-from logagent.service.setup.setup import inspect_drop_in
+from logagent.service.doctor.rules.host import (
+    AccessFacts,
+    ConfigFacts,
+    DaemonState,
+    DoctorFacts,
+    DoctorLogDirFacts,
+    StateDirFacts,
+)
+from logagent.service.setup.command import inspect_drop_in
 from logagent.verdict.evidence.assignment_sources import Assignments
 from logagent.verdict.facts import LogDirFacts
 from logagent.verdict.without_directory import Missing
-
-if TYPE_CHECKING:
-    from logagent.service.doctor.documents import DoctorDoc, DoctorFindingDoc
 
 _WORDS: dict[Severity, Literal["works", "info", "warning", "fails"]] = {
     Severity.FATAL: "fails",
@@ -101,7 +108,8 @@ def doctor(call: Call, user: str | None) -> None:
       78  configuration error, or it is not clear which broker to serve
 
     Run by root, it checks the rights of the user the service runs as (or --user); otherwise your own. Nothing is
-    changed on disk.
+    changed on disk. A running broker whose server.properties changed since its start is asked what it runs with (for at
+    most 2 seconds).
     """
     clock = SystemClock()
     facts = examine(call, user, clock)
@@ -130,15 +138,21 @@ def _settings(call: Call) -> tuple[Settings, ConfigError | None]:
 def _show(call: Call, findings: tuple[Finding, ...]) -> None:
     rows: list[list[str]] = []
     for f in findings:
-        what = f"{f.path}: {f.says}" if f.path and f.path not in f.says else f.says
+        why = f.why
+        what = f"{f.path}: {why.fact}" if f.path and f.path not in why.fact else why.fact
         rows.append([_WORDS[f.severity] if f.severity is not Severity.INFO else "", f.area or "", what])
-        if f.hint:
-            rows.append(["", "", f"→ {f.hint}"])
+        if why.hint:
+            rows.append(["", "", f"→ {why.hint}"])
         if f.change is not None:
             lines = [f"  {f.change.where}:", *(f"    {line}" for line in f.change.line.splitlines())]
             lines += [f"    then: {f.change.then}"] if f.change.then is not None else []
             rows += [["", "", line] for line in lines]
-    table("What logagent needs on this host", [("", "left"), ("", "left"), ("", "text")], rows, color=call.color)
+    table(
+        "What logagent needs on this host",
+        [("state", "left"), ("area", "left"), ("finding", "text")],
+        rows,
+        color=call.color,
+    )
     counts = [(sum(f.severity is severity for f in findings), words) for severity, words in _COUNTED]
     call.say(", ".join(f"{count} {words}" for count, words in counts if count))
 
@@ -208,10 +222,10 @@ def _doctor_finding(f: Finding) -> DoctorFindingDoc:
     return {
         "area": f.area,
         "state": _WORDS[f.severity],
-        "code": f.code,
+        "code": f.why.code,
         "path": f.path,
-        "says": f.says,
-        "hint": f.hint,
+        "says": f.why.fact,
+        "hint": f.why.hint,
         "change": None
         if c is None
         else {"file": c.file, "number": c.number, "section": c.section, "line": c.line, "then": c.then},
@@ -232,7 +246,9 @@ def examine(call: Call, user: str | None, clock: Clock) -> DoctorFacts:
     brokers = find_brokers()
     config, target = _configuration(call, settings, wrong, brokers)
     instance = config.instance
-    service = inspect_service(f"logagent@{instance}.service" if instance is not None else "logagent.service")
+    unit = f"logagent@{instance}.service" if instance is not None else "logagent.service"
+    # A unit's file without systemd, as the package brings it into an image, starts nothing.
+    service = inspect_service(unit) if config.systemd else None
     if service is not None:
         service = replace(service, setup=inspect_drop_in(instance))
     # Only a child touches the log dirs whose disks do not answer.
@@ -241,6 +257,7 @@ def examine(call: Call, user: str | None, clock: Clock) -> DoctorFacts:
     subject, identity = find_subject(user, service, call.state_dir, reachable)
     daemon = inspect_daemon(call.state_dir)
     facts = DoctorFacts(
+        now_ms=clock.now_ms(),
         config=config,
         brokers=inspect_brokers(brokers, config.kafka_config),
         subject=subject,
@@ -268,8 +285,9 @@ def _with_broker(
     state_dir: str,
 ) -> DoctorFacts:
     """Add what can only be inspected once the broker is known."""
-    log_dirs, answering, cluster, forgotten = _inspect_log_dirs(target, reachable, identity, clock, state_dir)
-    holders = inspect_holders(log_dirs, target.config, identity)
+    log_dirs, answering, cluster, state = _inspect_log_dirs(target, reachable, identity, clock, facts.state)
+    holders = inspect_holders(log_dirs, target.config, identity, state_dir)
+    holders = tuple(ask_holder(h, target, settings, cluster, clock.now_ms()) for h in holders)
     stopped = all(d.holder is HolderState.FREE for d in log_dirs if d.health is not Health.OFFLINE)
     config, service = facts.config, facts.service
     if any(a.what == METADATA_LOG and not a.answered for a in facts.files):
@@ -305,15 +323,15 @@ def _with_broker(
         service=service,
         assignments=assignments,
         missing=missing,
-        state=replace(facts.state, forgotten=forgotten) if facts.state is not None else None,
+        state=state,
     )
 
 
 def _inspect_log_dirs(
-    target: Target, reachable: Sequence[str], identity: Credentials | None, clock: Clock, state_dir: str
-) -> tuple[tuple[DoctorLogDirFacts, ...], tuple[str, ...], ClusterFacts, Reason | None]:
-    """Every log dir, the paths of those that answered in time, what they say of the cluster, and which one the
-    configuration has lost."""
+    target: Target, reachable: Sequence[str], identity: Credentials | None, clock: Clock, state: StateDirFacts | None
+) -> tuple[tuple[DoctorLogDirFacts, ...], tuple[str, ...], ClusterFacts, StateDirFacts | None]:
+    """Every log dir, the paths of those that answered in time, what they say of the cluster, and of the state dir:
+    which one the configuration has lost, and whether it is this host's."""
     table = mounts_or_none()
     accesses = {
         path: inspect_access(path, "a log dir", READ | WRITE | SEARCH, identity)
@@ -325,7 +343,13 @@ def _inspect_log_dirs(
     with _opened(target, answering, clock) as opened:
         seen = opened.log_dir_facts()
         cluster = opened.cluster
-        forgotten = forgotten_log_dir(target, opened, state_dir, seen)
+        if state is not None:
+            state = replace(state, forgotten=forgotten_log_dir(target, opened, state.path, seen))
+            # With all log dirs: one that does not answer may be the one that the journal knows.
+            whole = len(answering) == len(target.log_dirs)
+            journal = os.path.join(state.path, FILE_NAME)
+            if whole and (e := of_another_host(journal, state.host, opened)) is not None:
+                state = replace(state, refused=(*state.refused, Reason(str(e), e.hint or "", "journal-foreign")))
     log_dirs = tuple(
         replace(
             _log_dir(path, seen.get(path), identity if accesses[path].answered else None),
@@ -334,7 +358,7 @@ def _inspect_log_dirs(
         )
         for path in target.log_dirs
     )
-    return log_dirs, answering, cluster, forgotten
+    return log_dirs, answering, cluster, state
 
 
 def _opened(target: Target, answering: tuple[str, ...], clock: Clock) -> LogDirs:
@@ -392,6 +416,7 @@ def _configuration(
         named_in_file=by_file,
         log_dirs_named=bool(call.log_dirs),
         mode=settings.cleanup.mode,
+        systemd=systemd_runs(),
     )
     if facts.instance is not None and settings.kafka.config is None and not call.log_dirs:
         return facts, None
@@ -461,3 +486,104 @@ def _files(
             wanted.append((metadata, METADATA_LOG, READ | SEARCH))
     accesses = (inspect_access(path, what, wants, identity) for path, what, wants in wanted if path)
     return tuple(access for access in accesses if access.exists or access.what not in MAY_BE_ABSENT)
+
+
+@strict
+class DoctorBroker(TypedDict):
+    """A configuration of a broker on this host. `chosen`: the one that logagent uses; `how`: how it was found."""
+
+    config: str
+    how: str
+    pid: int | None
+    user: str | None
+    unit: str | None
+    kafka_version: str | None
+    chosen: bool
+
+
+@strict
+class DoctorLogDir(TypedDict):
+    """`lacks`: the permissions on it that the agent's user is missing, in words."""
+
+    path: str
+    health: Health
+    reason: str | None
+    holder: HolderDoc
+    owner: str | None
+    lacks: str | None
+    mount_point: str | None
+    file_system: str | None
+
+
+@strict
+class DoctorUser(TypedDict):
+    """The user whose permissions were checked, and how that user was found. `service`: the daemon runs as that user."""
+
+    name: str
+    uid: int
+    how: str
+    service: bool
+
+
+@strict
+class DoctorService(TypedDict):
+    """The daemon's unit as loaded by the running systemd, or as read from its files (then `active` is null)."""
+
+    unit: str
+    known_by: Literal["systemd", "files"]
+    user: str | None
+    file: str
+    active: str | None
+    main_pid: int | None
+
+
+@strict
+class DoctorChange(TypedDict):
+    """Put `line` (it may contain newlines) into `file` below `section`, replacing line `number` if that is set. If
+    `file` is null, `line` is a command to run as root. `then`: what makes the change effective."""
+
+    file: str | None
+    number: int | None
+    section: str | None
+    line: str
+    then: str | None
+
+
+@strict
+class DoctorFindingDoc(TypedDict):
+    """Codes are stable; new ones may be added."""
+
+    area: Area
+    state: Literal["works", "info", "warning", "fails"]
+    code: str
+    path: str
+    says: str
+    hint: str
+    change: DoctorChange | None
+
+
+@strict
+class DoctorDoc(TypedDict):
+    """`kafka_config` and everything derived from it is null or empty if no broker, or more than one, was found.
+    `at_least`: the broker runs `kafka_version` or later."""
+
+    schema: Literal["logagent.doctor/1"]
+    at: Time
+    host: str
+    agent_version: str
+    config: str | None
+    kafka_config: str | None
+    state_dir: str
+    user: DoctorUser
+    brokers: list[DoctorBroker]
+    kafka_version: str | None
+    kafka_version_from: str | None
+    at_least: bool
+    cluster_id: str | None
+    node_id: int | None
+    log_dirs: list[DoctorLogDir]
+    service: DoctorService | None
+    daemon: DaemonState
+    assignments_source: Source | Literal["none"]
+    assignments_age_seconds: float | None
+    findings: list[DoctorFindingDoc]

@@ -2,8 +2,8 @@
 are mounted. Around the daemon: its status, the metrics port, the state dir, other instances. Around the broker: its
 configurations on this host, the holders of the log dirs, its version and assignments.
 
-Rights are checked by children that become the agent's user (`base/linux/child.py`); the journal is read without SQLite,
-which would create files beside it. A hung disk blocks only a child.
+Rights are checked by children that become the agent's user (`base/linux/access.py`); the journal is read without
+SQLite, which would create files beside it. A hung disk blocks only a child.
 """
 
 from __future__ import annotations
@@ -23,18 +23,27 @@ from logagent.base.config.config import key_lines, load
 from logagent.base.config.settings import Settings
 from logagent.base.errors import LogAgentError, ServiceUnreachable, UsageError
 from logagent.base.kafka_version import KafkaVersion, which_version
-from logagent.base.linux.access import User, owner_of, user_name, user_named
-from logagent.base.linux.child import Credentials, ask_as, lacking, readable_process, real_path
-from logagent.base.linux.mounts import Mount, mount_of, mounts
-from logagent.base.linux.proc import command_name, listening_processes, process_start_time_ms
-from logagent.base.linux.state_dir import log_dir_above, nearest_directory, stat_directory
-from logagent.base.records import HolderState
+from logagent.base.linux.access import (
+    Credentials,
+    User,
+    ask_as,
+    lacking,
+    owner_of,
+    readable_process,
+    real_path,
+    user_name,
+    user_named,
+)
+from logagent.base.linux.kernel import Mount, command_name, listening_processes, mount_of, mounts, process_start_time_ms
+from logagent.base.linux.state_dir import log_dir_above, nearest_directory, stat_directory, unusable
+from logagent.base.records import HolderState, Reason
+from logagent.cleanup.state.journal import inspect_journal
 from logagent.cleanup.state.journal_schema import SCHEMA_VERSION
-from logagent.cleanup.state.peek import inspect_journal
-from logagent.cleanup.state.reserve import lacks_room_for_journal, lacks_room_for_reserve
-from logagent.kafka.config_in_force import in_force
-from logagent.kafka.files.server_properties import ServerProperties
+from logagent.cleanup.state.reserve import check_place, lacks_room_for_journal, lacks_room_for_reserve
+from logagent.kafka.config_in_force import in_force, still_in_doubt
+from logagent.kafka.files.properties import ServerProperties
 from logagent.kafka.identity import ClusterFacts
+from logagent.kafka.processes.broker_process import launch_of_java, version_of_process
 from logagent.kafka.processes.discovery import (
     BrokerConfigRead,
     brokers_of,
@@ -44,7 +53,6 @@ from logagent.kafka.processes.discovery import (
 )
 from logagent.kafka.processes.systemd_units import read_unit, show_unit, systemd_runs
 from logagent.kafka.processes.target import Target, resolve_target
-from logagent.kafka.processes.version import launch_of_java, version_of_process
 from logagent.service.doctor.rules.host import (
     AccessFacts,
     AssignmentsFacts,
@@ -61,10 +69,13 @@ from logagent.service.doctor.rules.host import (
     StateDirFacts,
     SubjectFacts,
 )
-from logagent.service.status.socket import SOCKET_NAME, ask_status
+from logagent.service.status.command import SOCKET_NAME, ask_status
 from logagent.verdict.evidence.assignment_sources import AssignmentQuery, Assignments, load_assignments
+from logagent.verdict.evidence.brokers_to_ask import BrokersToAsk
 from logagent.verdict.evidence.judge import gather_versions, identify_stopped
-from logagent.verdict.evidence.version_seen import read_brokers_seen, read_lineage, read_version_seen
+from logagent.verdict.evidence.other_brokers import client_config
+from logagent.verdict.evidence.version_seen import is_noted, read_brokers_seen, read_lineage, read_version_seen
+from logagent.verdict.rules import Host
 
 # How long a disk, a process or the daemon may take to answer.
 ANSWER_SECONDS = 5.0
@@ -254,6 +265,9 @@ def inspect_daemon(state_dir: str) -> DaemonFacts:
         closed = isinstance(cause, PermissionError)
         return DaemonFacts(socket=path, state="refused" if closed else "silent", detail=str(cause))
     rows, failed = status.get("log_dirs"), status.get("reload_failed")
+    # Whoever owns the state dir can make anything answer.
+    found = [status.get(name) for name in ("cycles", "failed")]
+    jobs = [row for each in found if isinstance(each, list) for row in each if isinstance(row, dict)]
     dirs = None
     if isinstance(rows, list):
         dirs = tuple(str(row.get("path")) if isinstance(row, dict) else str(row) for row in rows)
@@ -266,6 +280,7 @@ def inspect_daemon(state_dir: str) -> DaemonFacts:
         mode=status.get("mode"),
         clock_doubt=status.get("clock_doubt"),
         reload_failed=str(failed.get("error")) if isinstance(failed, dict) else None,
+        failing=tuple(f"{row.get('job')} failed: {row['error']}" for row in jobs if row.get("error")),
     )
 
 
@@ -328,6 +343,14 @@ def inspect_state_dir(
     nearest = nearest_directory(path)
     given = service_state_dir(service)
     seen = inspect_journal(path)
+    refused = [] if seen.damaged is None else [replace(seen.damaged, code="journal-damaged")]
+    try:
+        check_place(path, nearest)
+    except OSError as e:
+        # Who may write there is asked of the agent's user.
+        if e.errno not in (errno.EACCES, errno.EPERM):
+            why = unusable(path, e.errno)
+            refused.append(Reason(str(why), why.hint or "", "state-unusable"))
     present = {log_dir: found.status for log_dir in log_dirs if (found := stat_directory(log_dir)) is not None}
     return StateDirFacts(
         path=path,
@@ -342,6 +365,8 @@ def inspect_state_dir(
         known_schema=SCHEMA_VERSION,
         foreign=tuple(sorted(seen.log_dirs & set(strangers))),
         service_path=given,
+        host=seen.host,
+        refused=tuple(refused),
     )
 
 
@@ -403,16 +428,28 @@ def _version(broker: BrokerConfigRead) -> tuple[int, int, int] | None:
 
 
 def inspect_holders(
-    log_dirs: Iterable[DoctorLogDirFacts], config: str | None, identity: Credentials | None
+    log_dirs: Iterable[DoctorLogDirFacts], config: str | None, identity: Credentials | None, state_dir: str
 ) -> tuple[HolderFacts, ...]:
     """Every process that holds one of the log dirs, and whether `identity` may see what it has open."""
     pids = dict.fromkeys(
         d.pid for d in log_dirs if d.pid is not None and (d.holder.is_broker or d.holder is HolderState.HIDDEN)
     )
-    return tuple(_holder(pid, config, identity) for pid in pids)
+    return tuple(_holder(pid, config, identity, state_dir) for pid in pids)
 
 
-def _holder(pid: int, config: str | None, identity: Credentials | None) -> HolderFacts:
+def ask_holder(h: HolderFacts, target: Target, settings: Settings, cluster: ClusterFacts, now_ms: int) -> HolderFacts:
+    """Where the file may not be what the broker runs with, it is asked what it was started with (for at most 2 s)."""
+    if h.in_doubt is None:
+        return h
+    node = Host(cluster.node_id, cluster.cluster_id, settings.assignments.max_age)
+    brokers = BrokersToAsk(Assignments(), target, settings, node, {}, frozenset({h.pid}), False, now_ms)
+    asked = brokers.ask_running(target.server.layers)
+    doubt = h.in_doubt if asked.why_not is None else f"{h.in_doubt} (the broker was asked in vain: {asked.why_not})"
+    running = asked.layers.file if asked.layers is not None else None
+    return replace(h, in_doubt=still_in_doubt(doubt, target.server.layers.file, running))
+
+
+def _holder(pid: int, config: str | None, identity: Credentials | None, state_dir: str) -> HolderFacts:
     try:
         seen = str(ask_as(identity, lambda: readable_process(pid), ANSWER_SECONDS))
     except OSError:
@@ -436,7 +473,8 @@ def _holder(pid: int, config: str | None, identity: Credentials | None) -> Holde
         with suppress(OSError):
             started_ms = process_start_time_ms(pid)
         changed_ms = newest_change_ms(config)
-        in_doubt = in_force(config, running=True, started_ms=started_ms, changed_ms=changed_ms).doubt
+        noted = is_noted(state_dir, config, pid, started_ms)
+        in_doubt = in_force(config, running=True, started_ms=started_ms, changed_ms=changed_ms, noted=noted).doubt
     return HolderFacts(
         pid=pid,
         command=os.path.basename(words[0]) if words[0] else status.get("Name", "?"),
@@ -516,7 +554,8 @@ def inspect_assignments(
     read = load_assignments(query)
     identify_stopped(read, read_brokers_seen(state_dir, cluster.cluster_id), now_ms)
     document = read.document(now_ms)
-    address, secure = client_address(target.server)
+    client = client_config(settings.kafka)
+    address, secure = client_address(target.server, "PLAINTEXT" if client is None else client["security_protocol"])
     facts = AssignmentsFacts(
         usable=read.first is not None,
         source=document["source"],
@@ -533,13 +572,17 @@ def inspect_assignments(
         ends_at_stop=read.ends_at_stop,
         log_doubt=read.log_doubt,
         not_our_lineage=read.lineage_problem is not None or read.other_history is not None,
+        asked=settings.kafka.bootstrap_servers if "admin" in settings.assignments.sources else None,
+        answered_as=read.reader.principal if read.reader is not None else None,
+        no_answer=read.no_answer,
+        untried=settings.kafka.client is not None and settings.kafka.bootstrap_servers is None,
     )
     return facts, read
 
 
-def client_address(server: ServerProperties) -> tuple[str | None, bool]:
-    """HOST:PORT of a listener for clients, plaintext first, and whether it requires security settings; (None, False) if
-    `listeners` is not set."""
+def client_address(server: ServerProperties, wanted: str) -> tuple[str | None, bool]:
+    """HOST:PORT of a listener for clients, one of the protocol that is wanted first, and whether it requires security
+    settings; (None, False) if `listeners` is not set."""
     pairs = (p.partition(":") for p in _items(server.props, "listener.security.protocol.map"))
     names = {name.strip(): protocol.strip() for name, _, protocol in pairs}
     controllers = set(_items(server.props, "controller.listener.names"))
@@ -550,10 +593,11 @@ def client_address(server: ServerProperties) -> tuple[str | None, bool]:
             continue
         protocol = names.get(match[1], match[1]).upper()
         address = f"{match[2] if match[2] not in ('', '0.0.0.0') else 'localhost'}:{match[3]}"
-        if protocol == "PLAINTEXT":
-            return address, False
+        found = address, protocol != "PLAINTEXT"
+        if protocol == wanted:
+            return found
         if best[0] is None:
-            best = address, True
+            best = found
     return best
 
 

@@ -1,14 +1,23 @@
-"""`logagent prestart`: between a broker's stop and its start, as `ExecStartPre=-` of its unit."""
+"""`logagent prestart`: between a broker's stop and its start, as `ExecStartPre=-` of its unit. This window is the
+safest: only renames, and never beyond the budget.
+
+Due orphans become `-stray` (3.6.1 and later, or into a quarantine directory), strays past their retention become
+`-delete`, which the starting broker purges itself after its own delay. Only if a file system has too little space for a
+start is anything removed: what is due, until there is enough; instead of the renames, where the blast radius does not
+allow both. No sighting is counted.
+"""
 
 from __future__ import annotations
 
 import mmap
 import shlex
+import signal
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -16,31 +25,195 @@ import click
 from logagent.advice.check.rules.log_dirs import SPACE_CODES
 from logagent.base.config.settings import parse_duration
 from logagent.base.console.options import Call, common, reads_assignments
-from logagent.base.console.render import dump, human_bytes
-from logagent.base.console.streams import said_on_stderr, whoever_reads
+from logagent.base.console.render import dump, human_bytes, said_on_stderr, whoever_reads
 from logagent.base.errors import Exit, LogAgentError, UsageError
-from logagent.base.linux.child import work_in_child
-from logagent.base.records import ActionKind, DirKey, Outcome, PartitionDir
-from logagent.base.sizes import NOTHING, Space
-from logagent.base.times import rfc3339
-from logagent.cleanup.plan.plan import Proposal, action_id
+from logagent.base.linux.access import work_in_child
+from logagent.base.records import ActionKind, DirKey, Outcome, PartitionDir, Reason
+from logagent.base.units import NOTHING, Space, counted, rfc3339
+from logagent.cleanup.execute.log_manager import LogManager
+from logagent.cleanup.plan.plan import Execution, Plan, Proposal, Waiting, action_id
+from logagent.cleanup.plan.proposals import rename_away
+from logagent.cleanup.rescue.plan_rescue import free_room, room_given_back
 from logagent.cleanup.run_plan import Done, carry_out, closing, set_status, show_plan
+from logagent.cleanup.session.gather import reads_of
 from logagent.cleanup.session.of_command import note_health, read_assignments, say_where_they_end, session_of
-from logagent.cleanup.session.session import Session
+from logagent.cleanup.session.session import Session, new_uuid
 from logagent.kafka.processes.target import UnnamedBroker
-from logagent.service.prestart.plan_prestart import (
-    BudgetSpent,
-    Prestart,
-    carry_out_prestart,
-    plan_prestart,
-    reading_at_most,
-    room_for_start,
-)
-from logagent.service.prestart.rules import StartRoom
+from logagent.service.prestart.rules import StartRoom, room_to_start, still_lacking, to_make_room, until_it_starts
+from logagent.verdict.evidence.stray_questions import PRESTART_BYTES
 from logagent.verdict.facts import Facts
 
 if TYPE_CHECKING:
     from logagent.advice.documents import FindingDoc
+
+
+# Nobody is asked during a start, so a hint must not say how to approve its plan.
+_NO_APPROVAL = "prestart takes no approval; logagent cleanup shows a plan that can be approved"
+
+
+class BudgetSpent(BaseException):
+    """The time budget ran out while we were still looking: nothing was done.
+
+    Like KeyboardInterrupt it is not an `Exception`: code that turns every failure of a network client into its own
+    error must not swallow it and go on.
+    """
+
+
+@contextmanager
+def reading_at_most(seconds: float) -> Iterator[None]:
+    """Raise BudgetSpent in the body when `seconds` are over. Only for code that reads: it can strike anywhere.
+
+    Only in the main thread, where Python delivers signals.
+    """
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise BudgetSpent
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@dataclass(frozen=True, slots=True)
+class Prestart:
+    """`plan`: what is done now. The rest is empty unless a file system lacks space for a start: `lacking`, how much, by
+    device; `removals`, what may be removed there, in order, of which the plan has as much as should be enough; `gains`,
+    what each removal gives back; `marked`, every removal of a marked directory that the guards permit, due or not;
+    `beyond`, what would help too, but exceeds the blast radius."""
+
+    plan: Plan
+    lacking: Mapping[int, Space] = field(default_factory=dict)
+    removals: Sequence[Proposal] = ()
+    gains: Mapping[DirKey, Space] = field(default_factory=dict)
+    marked: Sequence[Proposal] = ()
+    beyond: Sequence[Proposal] = ()
+
+
+def plan_prestart(session: Session, facts: Facts) -> Prestart:
+    """What is due and can be renamed now; on a file system with too little space for a start, what is due is removed
+    first."""
+    session.ask_leaders, reads_of(session).left = False, PRESTART_BYTES
+    planner = session.planner(facts)
+    due = planner.due()
+    inside = [p for p in due.strays.due if not facts.log_dirs[p.dir.log_dir].quarantine]
+    renames = [*due.orphans.due, *(as_mark(p, new_uuid) for p in inside)]
+    waiting = [w for w in due.strays.waiting if not facts.log_dirs[w.dir.log_dir].quarantine]
+    waiting = [*due.orphans.waiting, *waiting]
+    lacking = lacks(session)
+    if not lacking:
+        return Prestart(_without_approval(session.plan(renames, waiting, facts=facts)))
+    whole = planner.due(waits_over=True).marked.due
+    removals = [*due.marked.due, *due.strays.due]
+    return _making_room(session, facts, removals, whole, renames, [*waiting, *due.marked.waiting], lacking)
+
+
+def _making_room(
+    session: Session,
+    facts: Facts,
+    due: Sequence[Proposal],
+    marked: Sequence[Proposal],
+    renames: Sequence[Proposal],
+    waiting: Sequence[Waiting],
+    lacking: Mapping[int, Space],
+) -> Prestart:
+    """The guards judge first, so that only what can really be removed counts."""
+    due = [p for p in due if p.dir.device in lacking]
+    removing = {p.key: p for p in (*marked, *due)}
+    whole = session.plan([*removing.values(), *renames], facts=facts)
+    limits = session.planner(facts).limits
+    passed = {p.key: p for p in whole.actions if p.action is ActionKind.REMOVE}
+    renamed = [p for p in whole.actions if p.action is not ActionKind.REMOVE]
+    gains = room_given_back(session, facts, [p.dir for p in passed.values()])
+    found = to_make_room([p for p in due if p.key in passed], renamed, lacking, gains, facts, limits)
+    refused = {p.key for p in due} - {p.key for p in renames}
+    refusals = [r for r in whole.refusals if r.key in refused]
+    if found.stop is not None:
+        fact = f"{found.stop.why.fact}; only what makes room for a start is removed"
+        refusals.append(replace(found.stop, why=replace(found.stop.why, fact=fact, hint=_NO_APPROVAL)))
+    left_out = {p.key for p in (*renamed, *found.chosen)} - {p.key for p in found.renames}
+    proposals = [*found.chosen, *(p for p in renames if p.key not in left_out)]
+    plan = session.plan(proposals, waiting, refusals, facts=facts)
+    marked_here = [passed[p.key] for p in marked if p.key in passed]
+    return Prestart(_without_approval(plan), lacking, found.possible, gains, marked_here, found.beyond)
+
+
+def _without_approval(plan: Plan) -> Plan:
+    stop = plan.needs_approval
+    if stop is None:
+        return plan
+    refusal = replace(stop, why=replace(stop.why, hint=_NO_APPROVAL))
+    return replace(plan, needs_approval=refusal, refusals=tuple(refusal if r == stop else r for r in plan.refusals))
+
+
+def room_for_start(session: Session) -> dict[int, StartRoom]:
+    """By device: what is free now, and what a start may need."""
+    devices = {path: log_dir.identity.device for path, log_dir in session.log_dirs.by_path.items()}
+    return room_to_start(session.dirs, devices, free_room(session))
+
+
+def lacks(session: Session) -> dict[int, Space]:
+    """What each file system that has too little space for a start lacks now."""
+    return {device: room.lacks for device, room in room_for_start(session).items() if room.lacks}
+
+
+def as_mark(removal: Proposal, uuid: Callable[[], str]) -> Proposal:
+    """The mark for deletion of a stray that could be removed; approved if the stray was."""
+    mark = rename_away(removal.dir, is_stray=False, reason=removal.reason, new_uuid=uuid)
+    return replace(
+        mark,
+        full_topic=removal.full_topic,
+        due_at_ms=removal.due_at_ms,
+        approved=removal.approved,
+        removal_started=removal.removal_started,
+        flags=removal.flags,
+    )
+
+
+# xfs frees in the background: how long statvfs may take to show what was removed, in all.
+_BACKGROUND_SECONDS = 0.5
+_CLOSING_SECONDS = 0.01
+
+
+def carry_out_prestart(session: Session, found: Prestart, manager: LogManager) -> tuple[Plan, Execution]:
+    """Execute the plan. If statvfs shows too little space after its removals, go on with those that are left. Returns
+    the plan with everything that was removed, and the outcome. Raises JournalError.
+
+    What is removed in addition adds nothing to the blast radius: it would be renamed otherwise, or it was counted.
+    """
+    plan, execution, stop = found.plan, Execution(), manager.control.stop
+    if plan.needs_approval is not None:
+        return plan, execution
+
+    def execute(actions: Iterable[Proposal]) -> tuple[Proposal, ...]:
+        part = replace(plan, actions=tuple(actions))
+        done = manager.execute(part)
+        execution.results.update(done.results)
+        execution.refusals.extend(done.refusals)
+        return part.actions
+
+    removed: tuple[Proposal, ...] = ()
+    chosen = [p for p in plan.actions if p.action is ActionKind.REMOVE]
+    lacking, until = found.lacking, session.clock.monotonic() + _BACKGROUND_SECONDS
+    while chosen and not stop():
+        removed += execute(chosen)
+        expected = still_lacking(lacking, chosen, found.gains)
+        lacking = lacks(session)
+        while _exceeds(lacking, expected) and not stop() and session.clock.monotonic() < until:
+            session.clock.sleep(_CLOSING_SECONDS)
+            lacking = lacks(session)
+        tried = {p.key for p in removed}
+        chosen = until_it_starts([p for p in found.removals if p.key not in tried], lacking, found.gains)
+    gone = {p.key for p in removed}
+    renames = execute(p for p in plan.actions if p.key not in gone)
+    return replace(plan, actions=(*removed, *renames)), execution
+
+
+def _exceeds(lacking: Mapping[int, Space], expected: Mapping[int, Space]) -> bool:
+    return any(lack.less(expected.get(device, NOTHING)) for device, lack in lacking.items())
 
 
 def room_after(rooms: Mapping[int, StartRoom], prestart: Prestart, done: Done) -> dict[int, StartRoom]:
@@ -147,7 +320,15 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
 
     A child process does the work; it is abandoned when the budget is spent, whatever it is waiting for.
     """
-    allowed = _allowed_seconds(budget)
+    try:
+        allowed = parse_duration(budget) / 1000
+    except ValueError as e:
+        raise UsageError(f"--budget: {e}", hint="logagent prestart --budget 2s") from e
+    if allowed > MOST_BUDGET_SECONDS:
+        raise UsageError(
+            f"--budget {budget}: the broker would wait that long; the maximum is an hour",
+            hint="logagent prestart --budget 2s",
+        )
     started = time.monotonic()
     step = _Step()
     try:
@@ -155,7 +336,7 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
             lambda: _Run(call, started + _working_seconds(allowed), step, strict=strict).act(dry_run=dry_run), allowed
         )
     except TimeoutError:
-        result = _Result(skipped=f"the budget of {budget} was spent while {step.text()}", status=call.status)
+        result = _Result(skipped=Reason(f"the budget of {budget} was spent while {step.text()}"), status=call.status)
     call.record_status(result.status)
     fatal = [f for f in result.findings if f["severity"] == "fatal"]
     if strict and any(finding not in result.settled for finding in fatal):
@@ -170,6 +351,7 @@ def prestart(call: Call, budget: str, strict: bool, dry_run: bool) -> None:
 
 
 def _dump(call: Call, result: _Result, allowed: float, started: float) -> None:
+    why = result.skipped
     with whoever_reads(call.say), _done_said(call, result):
         dump(
             {
@@ -177,26 +359,13 @@ def _dump(call: Call, result: _Result, allowed: float, started: float) -> None:
                 "at": rfc3339(time.time_ns() // 1_000_000),
                 "budget_ms": int(allowed * 1000),
                 "spent_ms": int((time.monotonic() - started) * 1000),
-                "skipped": result.skipped,
-                "hint": result.hint,
+                "skipped": why.fact if why is not None else None,
+                "hint": (why.hint or None) if why is not None else None,
                 "plan": result.done.document if result.done is not None else None,
                 "findings": result.findings,
                 "settled_by_plan": result.settled,
             }
         )
-
-
-def _allowed_seconds(budget: str) -> float:
-    try:
-        allowed = parse_duration(budget) / 1000
-    except ValueError as e:
-        raise UsageError(f"--budget: {e}", hint="logagent prestart --budget 2s") from e
-    if allowed > MOST_BUDGET_SECONDS:
-        raise UsageError(
-            f"--budget {budget}: the broker would wait that long; the maximum is an hour",
-            hint="logagent prestart --budget 2s",
-        )
-    return allowed
 
 
 def _done_said(call: Call, result: _Result) -> AbstractContextManager[None]:
@@ -208,9 +377,7 @@ def _say(call: Call, result: _Result, fatal: Iterable[FindingDoc]) -> None:
     for note in result.notes:
         call.say(f"prestart: {note}")
     if result.skipped is not None:
-        call.say(f"prestart: {result.skipped}")
-        if result.hint is not None:
-            call.say(f"  hint: {result.hint}")
+        call.tell(result.skipped, "prestart: ")
     for finding in fatal:
         settled = finding in result.settled
         what = "the broker would start only once this plan is carried out" if settled else "fatal for this start"
@@ -240,12 +407,11 @@ class _Step:
 
 @dataclass(slots=True)
 class _Result:
-    """The result of one prestart. skipped: why it ended early; hint: what to do about that. settled: the
-    fatal findings that a dry run's plan would settle."""
+    """The result of one prestart. skipped: why it ended early. settled: the fatal findings that a dry run's plan would
+    settle."""
 
     status: Exit
-    skipped: str | None = None
-    hint: str | None = None
+    skipped: Reason | None = None
     done: Done | None = None
     findings: list[FindingDoc] = field(default_factory=list)
     settled: list[FindingDoc] = field(default_factory=list)
@@ -269,9 +435,9 @@ class _Run:
         try:
             self._act(dry_run=dry_run)
         except BudgetSpent:
-            self.found.skipped = f"the budget was spent while {self._step.text()}"
+            self.found.skipped = Reason(f"the budget was spent while {self._step.text()}")
         except LogAgentError as e:
-            self.found.skipped, self.found.hint = str(e), e.hint
+            self.found.skipped = Reason(str(e), e.hint or "")
             # With --strict the status decides whether the broker starts, and nothing fatal is known of it.
             if isinstance(e, UnnamedBroker) and not self.strict:
                 self.call.record_status(e.exit_status)
@@ -284,7 +450,16 @@ class _Run:
         with session_of(self.call, act=not dry_run, to_plan=True, wait_seconds=wait) as session:
             with reading_at_most(self._left()):
                 self._step.note("looking at assignments and log dirs; nothing was renamed")
-                self._read_assignments(session)
+                # An `--assignments` file that cannot be used is an error here, too (the unit decides whether the broker
+                # starts all the same: `ExecStartPre=-`).
+                # The disk comes first: what is on it is looked at although nobody answers.
+                session.network_seconds = self._left() / 2
+                try:
+                    read_assignments(session, self.call)
+                except LogAgentError as e:
+                    if self.call.assignments is not None:
+                        self.call.record_status(e.exit_status)
+                    raise
                 session.take_inventory()
                 facts = session.facts()
                 session.remember(facts)
@@ -312,18 +487,6 @@ class _Run:
                 self._carry_out_requests(session, done.plan.actions)
         set_status(self.call, done.plan, done.execution)
 
-    def _read_assignments(self, session: Session) -> None:
-        """An `--assignments` file that cannot be used is an error here, too (the unit decides whether the broker starts
-        all the same: `ExecStartPre=-`)."""
-        # The disk comes first: what is on it is looked at although nobody answers.
-        session.network_seconds = self._left() / 2
-        try:
-            read_assignments(session, self.call)
-        except LogAgentError as e:
-            if self.call.assignments is not None:
-                self.call.record_status(e.exit_status)
-            raise
-
     def _check_space_again(self, session: Session) -> None:
         """What was removed made room: the findings about space are those after it."""
         from logagent.advice.check.run_check import check_space, finding_row
@@ -341,27 +504,29 @@ class _Run:
     def _carry_out_requests(self, session: Session, renamed: Collection[Proposal]) -> None:
         """Quarantine what requests of the fleet ask for, if the store can be read in half of the remaining time; else
         that waits for the next start."""
-        from logagent.deletion.agent.box import bounded, box_of
+        from logagent.deletion.agent.node_requests import bounded, requests_of
 
         settings = self.call.settings()
         if not settings.orders.accept or self._left() <= 0:
             return
         self._step.note("reading the fleet's requests; the renames of this host's own plan are done")
-        box = box_of(settings, self.call.state_dir, session.clock, session, self.call.host)
-        if box is None:
+        node_requests = requests_of(settings, self.call.state_dir, session.clock, session, self.call.host)
+        if node_requests is None:
             return
-        if bounded(box.read_before_start, self._left() / 2) is None:
+        if bounded(node_requests.read_before_start, self._left() / 2) is None:
             self.found.notes.append("the store was not read in time; no request of the fleet was carried out")
             return
         with reading_at_most(self._left()):
             facts = session.facts()
         self._step.note("renaming by requests; what was done is in the journal (logagent history)")
         touched = {p.dir.inode for p in renamed}
-        for run in box.carry_out(session, facts, lambda: self._left() <= 0, touched=touched, in_prestart=True):
+        for run in node_requests.carry_out(
+            session, facts, lambda: self._left() <= 0, touched=touched, in_prestart=True
+        ):
             done = run.execution.results.values() if run.execution is not None else ()
             count = sum(r.outcome is Outcome.DONE for r in done)
             if count:
-                self.found.notes.append(f"{count} directories were quarantined for request {run.number}")
+                self.found.notes.append(f"{counted(count, 'directory')} quarantined for request {run.number}")
 
     def _facts_in_time(self, session: Session, dirs: Sequence[PartitionDir], last: Facts) -> Facts:
         """Gathering facts again before acting counts against the budget too. If it takes too long its result is not

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from logagent.base.records import LIVE_KINDS, DirKey, PartitionDir
-from logagent.base.sizes import NOTHING, Space
+from logagent.base.units import NOTHING, Space
 from logagent.cleanup.plan.assemble import BlastRadius, blast_radius, within_limits
 from logagent.cleanup.plan.plan import Proposal, Refusal
 from logagent.verdict.facts import Facts

@@ -17,34 +17,32 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
 from logagent.base.claims import Claim, Held, Proof, Witness
 from logagent.base.config.settings import Settings
 from logagent.base.dir_names import METADATA_DIR
 from logagent.base.errors import ConfigError, LogAgentError, NotUnderstood, ServiceUnreachable, UnreadableError
 from logagent.base.files.safe_open import opened_directory
-from logagent.base.records import Health, LogDoubt, PartitionDir
-from logagent.base.times import rfc3339
-from logagent.kafka.commitment import why_not_our_log
-from logagent.kafka.files.meta_properties import META_PROPERTIES, read_meta_properties
-from logagent.kafka.identity import BrokerPlace, Partition, partitions_on_disk, why_not_ours
-from logagent.kafka.image import AssignmentImage, Source
-from logagent.kafka.levels import doubt_of, unread
-from logagent.kafka.lineage import (
+from logagent.base.records import Health, PartitionDir, Reason
+from logagent.base.units import rfc3339
+from logagent.kafka.commitment import (
     NOTHING_REMEMBERED,
     LogPoint,
     Remembered,
     other_history,
     why_not_our_lineage,
+    why_not_our_log,
     why_other_log_dirs,
     with_lineage_hint,
 )
+from logagent.kafka.files.properties import META_PROPERTIES, read_meta_properties
+from logagent.kafka.identity import BrokerPlace, Partition, partitions_on_disk, why_not_ours
+from logagent.kafka.image import AssignmentImage, Source, doubt_of, unread
 from logagent.kafka.processes.target import Target
 from logagent.kafka.retention import settings as names
-from logagent.kafka.retention.settings import NOTHING_SET, Layers, parsed_ms
-from logagent.kafka.retention.topic_retention import UNKNOWN_CONFIGS, Tiering, TopicConfigs
-from logagent.verdict.answerer import StoppedBroker, as_of_stop, why_live
+from logagent.kafka.retention.settings import NOTHING_SET, UNKNOWN_CONFIGS, Layers, Tiering, TopicConfigs, parsed_ms
+from logagent.verdict.brokers import StoppedBroker, as_of_stop, why_live
 from logagent.verdict.evidence.other_brokers import (
     CONNECT_SECONDS,
     Connect,
@@ -54,12 +52,12 @@ from logagent.verdict.evidence.other_brokers import (
     stopped_broker,
 )
 from logagent.verdict.facts import LogDirFacts
-from logagent.verdict.rules import CLOCK_TOLERANCE_MS, Host
+from logagent.verdict.rules import CLOCK_TOLERANCE_MS, Host, too_old
 
 if TYPE_CHECKING:
     from logagent.kafka.admin.reader import AdminReader
     from logagent.kafka.metadata_log.log import MetadataImage
-    from logagent.verdict.evidence.documents import AssignmentsUsed
+    from logagent.verdict.evidence.documents import AssignmentsUsed, LogDoubtDoc
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +183,8 @@ class Assignments:
     on this host; `broker_defaults`: those of this broker by `server.properties`, and by that log, however old;
     `layers`: everything that is set, by both, however old.
     `own_log`: that log, however old, where it was read: as a source, or as evidence of what the others are about.
-    `log_doubt`: why that log proves less, as a source, than that of a tested release.
+    `log_doubt`: why that log proves less, as a source, than that of a tested release. `no_answer`: why the Admin API is
+    no source, with what to do.
     `lineage`: what the state dir remembers of it; `lineage_problem`: why it is not the log that is remembered, and
     proves nothing; `other_history`: why its cluster has another history than that, so that nobody's answer proves
     anything; `newest_committed`: what to remember of it. `stopped_broker`: this host's broker by that log, if nobody
@@ -204,7 +203,8 @@ class Assignments:
     reader: AdminReader | None = None
     answering: Answering | None = None
     own_log: AssignmentImage | None = None
-    log_doubt: LogDoubt | None = None
+    log_doubt: Reason | None = None
+    no_answer: Reason | None = None
     lineage: Remembered = NOTHING_REMEMBERED
     lineage_problem: str | None = None
     newest_committed: LogPoint | None = None
@@ -216,7 +216,7 @@ class Assignments:
     tried_others: bool = False
 
     @property
-    def standing(self) -> Proof:
+    def grounds(self) -> Proof:
         """Why the source that decides may be rested on: it is of this broker's mode and of our cluster's history."""
         image, answering = self.first, self.answering
         if image is None:
@@ -319,8 +319,7 @@ class Assignments:
         if (note := self.ends_at_stop) is not None:
             document["ends_at_stop"] = note
         if self.log_doubt is not None:
-            proves, says, hint = self.log_doubt
-            document["log_doubt"] = {"proves": proves, "says": says, "hint": hint}
+            document["log_doubt"] = log_doubt_row(self.log_doubt)
         return document
 
 
@@ -407,7 +406,9 @@ def _read_or_say_why(source: str, query: AssignmentQuery, found: Assignments) ->
             asks = query.settings.kafka.bootstrap_servers is not None
             found.log_doubt = unread(str(e), newer=isinstance(e, NotUnderstood), asks_brokers=asks)
         found.unreachable = e if isinstance(e, ServiceUnreachable) else found.unreachable
-        found.nobody = str(e) if source == "admin" else found.nobody
+        if source == "admin":
+            found.nobody = str(e)
+            found.no_answer = Reason(str(e), (e.hint if isinstance(e, LogAgentError) else None) or "")
         return None
     except BaseException:
         found.close()
@@ -613,9 +614,14 @@ def _unusable(image: AssignmentImage, host: Host, now_ms: int) -> str | None:
         return f"it is of cluster {image.cluster_id}, this host is of {host.cluster_id}"
     age = image.age_ms(now_ms)
     if age > host.max_age_ms:
-        return f"it is {age // 1000} s old (assignments.max_age is {host.max_age_ms // 1000} s)"
+        return f"it is {too_old(age, host)}"
     if age < -CLOCK_TOLERANCE_MS:
         return f"it is {-age // 1000} s from the future"
     if image.topic_count == 0:
         return "it has no topics"
     return None
+
+
+def log_doubt_row(doubt: Reason) -> LogDoubtDoc:
+    proves = cast(Literal["all", "removals", "nothing"], doubt.code)
+    return {"proves": proves, "says": doubt.fact, "hint": doubt.hint}

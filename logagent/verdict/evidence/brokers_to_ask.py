@@ -7,25 +7,32 @@ on this host has for them. Whoever answers has to be proven ours first (`kafka.i
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from logagent.base.clock import Patience
 from logagent.base.config.settings import Settings
 from logagent.base.errors import ConfigError, LogAgentError, ServiceUnreachable, UnreadableError
-from logagent.base.linux.proc import process_listens
-from logagent.base.records import HolderState, PartitionDir
-from logagent.base.times import rfc3339
+from logagent.base.linux.kernel import process_listens
+from logagent.base.records import DirKey, HolderState, PartitionDir, TopicPartition
+from logagent.base.units import human_time
+from logagent.kafka.admin.responses import TOPIC_AUTHORIZATION_FAILED, BrokerSays
 from logagent.kafka.config_in_force import in_force
-from logagent.kafka.files.server_properties import broker_listeners
+from logagent.kafka.extents import EpochEnd
+from logagent.kafka.files.properties import broker_listeners
 from logagent.kafka.identity import Partition
 from logagent.kafka.image import Endpoint
 from logagent.kafka.processes.discovery import newest_change_ms
 from logagent.kafka.processes.target import Target
+from logagent.kafka.retention.reasons import OpenTransaction
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.evidence.assignment_sources import Assignments, settled_on_disk, shows_another_disk
 from logagent.verdict.evidence.other_brokers import (
+    CONNECT_SECONDS,
     SET_BOOTSTRAP,
     TIMEOUT_SECONDS,
     Address,
@@ -42,9 +49,37 @@ from logagent.verdict.rules import Host
 if TYPE_CHECKING:
     from logagent.kafka.admin.reader import AdminReader
 
+T = TypeVar("T")
+
 IN_FORCE_SECONDS = 2.0
 SILENT_SECONDS = TIMEOUT_SECONDS / 2
 """Whoever accepts a connection and says nothing for so long says nothing at its other listeners either."""
+
+NO_TIME_LEFT = "the time for questions to brokers is over"
+
+_PARTITIONS_A_REQUEST = 500
+_NAMED = 3
+_LOGS_UNKNOWN = "what the broker itself has of these logs is not known"
+
+
+class RunningBroker(NamedTuple):
+    """What the running broker said. `layers`: what is set, as it is in force; None if it did not say, for the reason
+    `why_not`, in words."""
+
+    layers: Layers | None
+    why_not: str | None
+    says: BrokerSays
+
+
+HeldUp = Callable[[Layers], Sequence[TopicPartition]]
+"""The partitions in which an open transaction holds something up, with these settings."""
+
+
+def _or_why(ask: Callable[[], T]) -> tuple[T | None, str | None]:
+    try:
+        return ask(), None
+    except (ServiceUnreachable, UnreadableError) as e:
+        return None, str(e)
 
 
 @dataclass(slots=True)
@@ -53,7 +88,8 @@ class BrokersToAsk:
 
     `held_by`: the processes that hold a log dir; `stopped`: none does, and none may. `on_disk`: see
     `partitions_on_disk`. `broker_problem`, `leader_problem`: why our own broker, or nobody, could be asked, in words,
-    with what to do; None until that was tried.
+    with what to do; None until that was tried. `explains`: what is answered permits nothing. `patience`: for all of
+    their answers together.
     """
 
     assignments: Assignments
@@ -68,6 +104,9 @@ class BrokersToAsk:
     clock: Callable[[], float] = time.monotonic
     broker_problem: str | None = None
     leader_problem: str | None = None
+    explains: bool = False
+    patience: Patience = field(default_factory=Patience)
+    _until: float = math.inf
     _broker: AdminReader | None = None
     _others: AdminReader | None = None
     _client: dict[str, Any] | None = field(default=None)
@@ -76,8 +115,9 @@ class BrokersToAsk:
     def serves(self, path: str) -> bool:
         """Whether our broker says, now, that it serves the log dir `path`: then it has loaded everything in it. Brokers
         answer DescribeLogDirs only once `LogManager.loadLogs` is over."""
-        reader = self._own_broker()
-        return reader is not None and reader.log_dir_served(self.host.node_id or 0, path) is True
+        with self._in_time():
+            reader = self._own_broker()
+            return reader is not None and reader.log_dir_served(self.host.node_id or 0, path) is True
 
     def described(self) -> dict[str, frozenset[Partition]]:
         """What our running broker says that it has, by log dir; nothing if it cannot be asked."""
@@ -90,47 +130,81 @@ class BrokersToAsk:
             return {}
         return {path: d.partitions or frozenset() for path, d in found.items()}
 
-    def in_force(self, layers: Layers, started_ms: int | None) -> tuple[Layers, str | None]:
-        """`layers` as they are in force for our broker, and why that is not known, in words: what the running broker
-        says, asked for at most 2 s; else what is in `server.properties`, if nothing of it changed since the broker
-        started (`started_ms`); else nothing of it. A stopped broker would start with the file."""
-        if self.stopped:
-            return layers, None
-        until = self.clock() + IN_FORCE_SECONDS
+    def ask_running(self, layers: Layers, held_up: HeldUp | None = None) -> RunningBroker:
+        """What the running broker says of itself, asked for at most 2 s in all: the settings it runs with, in `layers`;
+        with `held_up` also of its logs, and of open transactions in the partitions that this gives for these settings.
+        Whoever may not ask one of it is told of the rest. It explains only, so a broker that listens with our disks
+        locked answers for itself, whatever else lies on them."""
+        asked = replace(self, explains=True)
+        with closing(asked), asked._in_time(IN_FORCE_SECONDS):
+            reader, node_id = asked._own_broker(), self.host.node_id
+            if reader is None or node_id is None:
+                why = asked.broker_problem or "nobody answers"
+                unknown = (f"{_LOGS_UNKNOWN}: {why}",) if held_up is not None else ()
+                return RunningBroker(None, why, BrokerSays(unknown=unknown))
+            found, why_not = _or_why(lambda: reader.broker_settings(node_id))
+            if found is not None:
+                dynamic, common, static = found
+                layers = replace(layers, broker=dynamic, all_brokers=common, file=static)
+            says = self._says_of_logs(reader, node_id, held_up(layers)) if held_up is not None else BrokerSays()
+            return RunningBroker(layers if found is not None else None, why_not, says)
 
-        def connect(bootstrap_servers: str, client: Mapping[str, Any] | None) -> AdminReader:
-            reader = self.connect(bootstrap_servers, client)
-            reader.stop_at(until)
-            return reader
+    @staticmethod
+    def _says_of_logs(reader: AdminReader, node_id: int, held_up: Sequence[TopicPartition]) -> BrokerSays:
+        log_dirs, why = _or_why(lambda: reader.held_log_dirs(node_id))
+        unknown = [f"{_LOGS_UNKNOWN}: {why}"] if log_dirs is None else []
+        transactions: dict[TopicPartition, OpenTransaction | None] = {}
+        refused: dict[str, list[TopicPartition]] = {}
+        for start in range(0, len(held_up), _PARTITIONS_A_REQUEST):
+            part = held_up[start : start + _PARTITIONS_A_REQUEST]
+            answer, why = _or_why(lambda part=part: reader.transactions(node_id, part))  # type: ignore[misc]
+            if answer is None:
+                refused.setdefault(why or "", []).extend(held_up[start:])
+                break
+            transactions |= answer[0]
+            for code, partitions in answer[1].items():
+                says = "it needs READ on the topic" if code == TOPIC_AUTHORIZATION_FAILED else f"error {code}"
+                refused.setdefault(says, []).extend(partitions)
+        for why, partitions in refused.items():
+            topics = sorted({p.topic for p in partitions})
+            named = ", ".join(topics[:_NAMED]) + (f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else "")
+            unknown.append(f"open transactions of {named} are told by the disk, not by the broker: {why}")
+        return BrokerSays(log_dirs, transactions, tuple(unknown))
 
-        asked = replace(self, connect=connect)
-        try:
-            reader = asked._own_broker()
-            if reader is not None and self.host.node_id is not None:
-                dynamic, common, static = reader.broker_settings(self.host.node_id)
-                return replace(layers, broker=dynamic, all_brokers=common, file=static), None
-        except (ServiceUnreachable, UnreadableError) as e:
-            asked.broker_problem = str(e)
-        finally:
-            asked.close()
-        return self.by_file(layers, started_ms, asked.broker_problem)
-
-    def by_file(self, layers: Layers, started_ms: int | None, why_not_asked: str | None) -> tuple[Layers, str | None]:
-        """The same without asking."""
+    def by_file(
+        self, layers: Layers, started_ms: int | None, why_not_asked: str | None, *, noted: bool
+    ) -> tuple[Layers, str | None]:
+        """`layers` as they are in force for our broker, and why that is not known, in words, without asking it: what is
+        in `server.properties`, if it is `noted` for this process, or nothing of it changed since the broker started
+        (`started_ms`); else nothing of it. A stopped broker would start with the file."""
         config = self.target.config
         if config is None or layers.file is None:
             return layers, None
         changed_ms = newest_change_ms(config)
-        if in_force(config, running=not self.stopped, started_ms=started_ms, changed_ms=changed_ms).doubt is None:
+        running = not self.stopped
+        found = in_force(config, running=running, started_ms=started_ms, changed_ms=changed_ms, noted=noted)
+        if found.doubt is None:
             return layers, None
-        when = "may have changed" if changed_ms is None else f"changed at {rfc3339(changed_ms)}"
-        since = "" if started_ms is None else f", at {rfc3339(started_ms)}"
+        when = "may have changed" if changed_ms is None else f"changed at {human_time(changed_ms)}"
+        since = "" if started_ms is None else f", at {human_time(started_ms)}"
         why = f" ({why_not_asked})" if why_not_asked is not None else ""
         unknown = f"{config} {when}, after the broker started{since}: what it runs with is not known{why}"
         return replace(layers, file=None), unknown
 
+    def epoch_ends(
+        self, asked: Mapping[DirKey, tuple[TopicPartition, int]], topic_ids: Mapping[str, str]
+    ) -> dict[DirKey, EpochEnd]:
+        """What the leaders answer (`AdminReader.epoch_ends`), but not our own broker: it knows less of our segments
+        than the files show. Nothing: see `leader_problem`."""
+        with self._in_time():
+            reader = self.leaders()
+            return reader.epoch_ends(asked, topic_ids, but_not=self.host.node_id) if reader is not None else {}
+
     def leaders(self) -> AdminReader | None:
         """A reader that may ask the leaders of our cluster; None: see `leader_problem`."""
+        if self.patience.is_over:
+            self.leader_problem = NO_TIME_LEFT
+            return None
         if self.assignments.answering is not None and self.assignments.reader is not None:
             return self.assignments.reader
         if not self.stopped:
@@ -149,6 +223,12 @@ class BrokersToAsk:
             and self.broker_problem is None  # or it is tried again
         )
 
+    def not_again(self, before: BrokersToAsk | None) -> None:
+        """A broker of these processes that accepted a connection `before`, a moment ago, and said nothing is not waited
+        for once more."""
+        if before is not None and before._silent and before.held_by == self.held_by:
+            self.broker_problem = before.broker_problem
+
     def close(self) -> None:
         for reader in (self._broker, self._others):
             if reader is not None:
@@ -157,7 +237,34 @@ class BrokersToAsk:
 
     # Our own broker
 
+    @contextmanager
+    def _in_time(self, most: float = math.inf) -> Iterator[None]:
+        """Within, whoever is asked is waited for as long as there is patience, and `most` seconds at most."""
+        try:
+            with self.patience.asking(self.clock, most) as until:
+                self._stop_at(until)
+                yield
+        finally:
+            self._stop_at(math.inf)
+
+    def _stop_at(self, until: float) -> None:
+        if until == self._until:
+            return
+        self._until = until
+        for reader in (self._broker, self._others, self.assignments.reader):
+            if reader is not None:
+                reader.stop_at(until)
+
+    def _connect(self, bootstrap_servers: str, client: Mapping[str, Any] | None) -> AdminReader:
+        reader = self.connect(bootstrap_servers, client)
+        if self._until < math.inf:
+            reader.stop_at(self._until)
+        return reader
+
     def _own_broker(self) -> AdminReader | None:
+        if self.patience.is_over:
+            self.broker_problem = self.broker_problem or NO_TIME_LEFT
+            return None
         answering = self.assignments.answering
         if answering is not None and answering.own and self.assignments.reader is not None:
             return self.assignments.reader
@@ -167,17 +274,17 @@ class BrokersToAsk:
 
     def _find_own_broker(self) -> str | None:
         if self.host.node_id is None:
-            return "its node id is unknown"
+            return "the broker's node id is unknown"
         problems: list[str] = []
         try:
-            self._broker = first_of(self._own_addresses(problems), self.connect, self._not_this_broker, problems)
+            self._broker = first_of(self._own_addresses(problems), self._connect, self._not_this_broker, problems)
         except ConfigError as e:
             problems.append(str(e))
         return None if self._broker is not None else "; ".join(dict.fromkeys(problems)) or SET_BOOTSTRAP
 
     def _own_addresses(self, problems: list[str]) -> Iterator[Address]:
         if self.target.config is None:
-            problems.append("its server.properties was not read: name it with --kafka-config")
+            problems.append("the broker's server.properties was not read: name it with --kafka-config")
         listeners = broker_listeners(self.target.server.props) if self.target.config is not None else ()
         client = self._client_config()
         usable: list[tuple[Endpoint, Mapping[str, Any] | None]] = []
@@ -186,7 +293,9 @@ class BrokersToAsk:
         usable += [(e, None) for e in listeners if e.protocol == "PLAINTEXT" and (e, client) not in usable]
         if listeners and not usable:
             protocols = ", ".join(dict.fromkeys(e.protocol for e in listeners))
-            problems.append(f"it listens with {protocols} only: set kafka.client to a client properties file for that")
+            problems.append(
+                f"the broker listens with {protocols} only: set kafka.client to a client properties file for that"
+            )
         for endpoint, config in usable:
             # It may recover for hours, with its ports open, and every look would wait for each of them.
             if self._silent:
@@ -195,7 +304,9 @@ class BrokersToAsk:
             if any(process_listens(pid, endpoint.port) for pid in self.held_by):
                 yield address(endpoint), config, True
             else:
-                problems.append(f"it does not listen on port {endpoint.port} yet, or not in this network namespace")
+                problems.append(
+                    f"the broker does not listen on port {endpoint.port} yet, or not in this network namespace"
+                )
         if self.settings.kafka.bootstrap_servers is not None:
             yield self.settings.kafka.bootstrap_servers, client, False
         else:
@@ -206,12 +317,13 @@ class BrokersToAsk:
         try:
             cluster_id = reader.cluster_id()
         except LogAgentError:
-            self._silent = self.clock() - began >= SILENT_SECONDS
+            self._silent |= self.clock() - began >= SILENT_SECONDS
             raise
         if cluster_id != self.host.cluster_id:
             return f"it is of cluster {cluster_id}"
         assert self.host.node_id is not None
-        return shows_another_disk(reader, self.host.node_id, self.on_disk, is_its_own=is_its_own)
+        on_disk = {} if self.explains and is_its_own else self.on_disk
+        return shows_another_disk(reader, self.host.node_id, on_disk, is_its_own=is_its_own)
 
     # The others, while ours is stopped
 
@@ -223,9 +335,10 @@ class BrokersToAsk:
         if own_log is None or ours is None:
             return f"no metadata log on this host says where the other brokers are: {SET_BOOTSTRAP}"
         try:
-            others = OtherBrokers(own_log, ours, self.target, self._client_config(), self.now_ms, self.connect)
+            others = OtherBrokers(own_log, ours, self.target, self._client_config(), self.now_ms, self._connect)
         except ConfigError as e:
             return str(e)
+        others.connect_seconds = max(0.0, min(CONNECT_SECONDS, self._until - self.clock()))
         found = others.find()
         if isinstance(found, str):
             return with_hint(found)
@@ -247,13 +360,15 @@ def brokers_to_ask(
     dirs: Sequence[PartitionDir],
     log_dirs: Mapping[str, LogDirFacts],
     now_ms: int,
+    patience: Patience,
 ) -> BrokersToAsk:
     """For the host as it was just looked at: `log_dirs` with their holders, `dirs` on them."""
     ours = [f for f in log_dirs.values() if not f.quarantine]
     on_disk = settled_on_disk(dirs, log_dirs, assignments, now_ms)
     holders = frozenset(f.holder.pid for f in ours if f.holder.pid is not None)
     stopped = bool(ours) and all(f.holder.state is HolderState.FREE for f in ours)
-    return BrokersToAsk(assignments, target, settings, host, on_disk, holders, stopped, now_ms)
+    asked = BrokersToAsk(assignments, target, settings, host, on_disk, holders, stopped, now_ms)
+    return replace(asked, patience=patience)
 
 
 def with_hint(nobody: str) -> str:

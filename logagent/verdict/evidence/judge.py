@@ -5,7 +5,7 @@ not know.
 
 An answer counts only if the cluster is this host's own (`kafka.identity`). Our own broker decides about
 what is on its own disk. While it is down another broker may answer, if it was seen before or continues the metadata log
-on this disk (`verdict.answerer`), and the quorum says how far it has caught up.
+on this disk (`verdict.brokers`), and the quorum says how far it has caught up.
 
 Asks every source which version of Kafka this is; `base.kafka_version` decides which answer counts.
 """
@@ -23,12 +23,11 @@ from logagent.base.records import LIVE_KINDS, HolderState, Kind, PartitionDir, V
 from logagent.kafka.admin.responses import IdAnswer
 from logagent.kafka.commitment import QuorumRead, quorum_known_until_ms, why_not_our_log
 from logagent.kafka.identity import BrokerPlace
-from logagent.kafka.image import AssignmentImage, Source
-from logagent.kafka.metadata_versions import oldest_release
+from logagent.kafka.image import AssignmentImage, Source, oldest_release
+from logagent.kafka.processes.broker_process import version_of_process
 from logagent.kafka.processes.discovery import version_installed
 from logagent.kafka.processes.target import Target
-from logagent.kafka.processes.version import version_of_process
-from logagent.verdict.answerer import StoppedBroker, why_live, why_not_our_quorum
+from logagent.verdict.brokers import StoppedBroker, why_live, why_not_our_quorum
 from logagent.verdict.evidence.assignment_sources import (
     Absent,
     Answering,
@@ -326,7 +325,7 @@ def rule(
         ruling = contradict(d, ruling, host, proof=proof, doubted=[*assignments.doubted, *aside], now_ms=now_ms)
         if ruling.verdict is Verdict.ORPHAN:
             agreed = Held(Claim.NOT_CONTRADICTED, Witness.EVERY_SOURCE, now_ms)
-            ruling = replace(ruling, proof=(*ruling.proof, *assignments.standing, agreed))
+            ruling = replace(ruling, proof=(*ruling.proof, *assignments.grounds, agreed))
     if ruling is not None and ruling.verdict is not Verdict.UNKNOWN and not assignments.usable:
         # What is wrong with such a source need not be anything that `decide` looks at: a file that is of a clone.
         why = "; ".join(assignments.problems) or "no source of assignments is usable"

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from logagent.base.config.settings import KafkaSettings
 from logagent.base.dir_names import REPLICATION
 from logagent.base.errors import LogAgentError
-from logagent.kafka.files.server_properties import inter_broker_listener
+from logagent.kafka.files.properties import inter_broker_listener
 from logagent.kafka.image import AssignmentImage, BrokerRegistration, Endpoint
 from logagent.kafka.processes.target import Target
 from logagent.kafka.retention.settings import parsed_ms
-from logagent.verdict.answerer import SESSION_MS, StoppedBroker, why_live, why_not_our_quorum
+from logagent.verdict.brokers import SESSION_MS, StoppedBroker, why_live, why_not_our_quorum
 from logagent.verdict.rules import Host
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def unreachable(endpoints: Iterable[Endpoint], seconds: float) -> dict[Endpoint,
             socket.create_connection((endpoint.host, endpoint.port), seconds).close()
             answers[endpoint] = None
         except (OSError, UnicodeError) as e:
-            answers[endpoint] = str(e)
+            answers[endpoint] = getattr(e, "strerror", None) or str(e)
 
     # Not waited for at the end of the process.
     threads = [threading.Thread(target=try_one, args=(e,), daemon=True, name="find-brokers") for e in answers]

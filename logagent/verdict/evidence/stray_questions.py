@@ -1,39 +1,225 @@
-"""Gathers the facts on strays that are about to be removed, and gets the decision (`verdict.strays`)."""
+"""Gathers the facts on strays that are about to be removed, and gets the decision (`verdict.copies`).
+
+It reads the copies that a removal rests on (what is gone cannot be compared with them any more), and the log end
+offsets of directories that no broker serves: part of what tells one from any other.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from logagent.base.dir_names import LOG_START_OFFSET
 from logagent.base.errors import LogAgentError, NotAsPlanned, UnreadableError
+from logagent.base.files.safe_open import GIB, MIB
 from logagent.base.records import DirKey, PartitionDir, TopicPartition, Verdict
-from logagent.disk.calls import DiskCalls
+from logagent.base.units import LARGEST_COUNT
+from logagent.disk.calls import DiskCalls, Stop
 from logagent.disk.log_dir import OpenLogDir
-from logagent.kafka.extents import EpochEnd, LogExtent
+from logagent.kafka.extents import EpochEnd, InCommon, LogExtent
 from logagent.kafka.files.checkpoint_files import read_checkpoint
-from logagent.kafka.files.log_extent import checksum_of_batch, read_log_extent
-from logagent.kafka.files.meta_properties import same_topic_id
-from logagent.verdict.covered import covers, end_of_epoch, in_common
-from logagent.verdict.duplicates import as_loaded, decide_duplicate, is_loaded_as
+from logagent.kafka.files.log_extent import (
+    LogReading,
+    SegmentReadings,
+    checksum_of_batch,
+    read_log_between,
+    read_log_extent,
+)
+from logagent.kafka.files.properties import same_topic_id
+from logagent.verdict.copies import (
+    as_loaded,
+    before_stray,
+    contradicted,
+    covers,
+    decide_duplicate,
+    decide_stray,
+    end_of_epoch,
+    in_common,
+    is_assigned_here,
+    is_loaded_as,
+    needs_cover,
+    stray_verdict,
+)
 from logagent.verdict.evidence.assignment_sources import Absent, Assignments
 from logagent.verdict.evidence.brokers_to_ask import BrokersToAsk
-from logagent.verdict.evidence.copy_reads import CopyReads, Overlap
 from logagent.verdict.evidence.judge import rule
 from logagent.verdict.facts import Ruling, StrayRuling
 from logagent.verdict.marks import Mark
 from logagent.verdict.rules import Host, VerdictReason
-from logagent.verdict.strays import (
-    before_stray,
-    contradicted,
-    decide_stray,
-    is_assigned_here,
-    needs_cover,
-    stray_verdict,
-)
+
+K = TypeVar("K")
+
+# Bytes that a cycle of the daemon may read (the disk is the broker's), and a prestart (the broker waits).
+CYCLE_BYTES = 4 * GIB
+PRESTART_BYTES = 64 * MIB
+# Segments of 1 GiB on more disks than a host has; beyond that all are read again.
+_MOST_SEGMENTS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """The copy `dir`, and what it has in common with another directory."""
+
+    dir: PartitionDir
+    common: InCommon
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class CopyReads:
+    """Reads what two copies have in common, once per segment.
+
+    A plan only shows what would be done, and is made in every cycle: it reads nothing, but knows the defects that were
+    found before. Right before an act (`to_act`) a copy counts only if it was read. That takes longer than a look may,
+    so it is work: it ends when the log dir goes offline, when a command waits or the daemon ends (`allowed`), and after
+    `left` bytes of each log dir. What is unread then is refused, and a later cycle goes on where this one ended: what
+    was read of a segment, in `known`, counts until the file changes. A command has no such limit: its user can press
+    Ctrl-C.
+    """
+
+    known: SegmentReadings = field(default_factory=dict)
+    left: float = float("inf")
+    _stop: Stop = _always
+    _bytes_read: int = 0
+
+    def __post_init__(self) -> None:
+        # The newest segment of a log grows, so only its inode says that it is the same file. That is enough within one
+        # session, but not in a later cycle: another file may have that inode by then.
+        for key in [key for key, segment in self.known.items() if segment.is_last]:
+            del self.known[key]
+
+    @contextmanager
+    def allowed(self, stop: Stop) -> Iterator[Callable[[], bool]]:
+        """Reading is allowed in the body, until `stop()`. Yields what tells afterwards whether anything was read."""
+        before, self._stop = self._bytes_read, stop
+        try:
+            yield lambda: self._bytes_read > before
+        finally:
+            self._stop = _always
+
+    def problems(self, asked: Mapping[K, Overlap], opened: Mapping[str, OpenLogDir], calls: DiskCalls) -> dict[K, str]:
+        """Why copies do not count, as far as is known without reading."""
+        if not self.known:
+            return {}
+        jobs = {path: partial(job, 0, _always) for path, job in self._jobs(asked, opened).items()}
+        return _kept_problems({key: r.defect for key, r in _by_key(asked, calls.call_each(jobs)).items()})
+
+    def read(self, asked: Mapping[K, Overlap], opened: Mapping[str, OpenLogDir], calls: DiskCalls) -> dict[K, str]:
+        """The same, to act, after reading what has not been read: what was not read does not count."""
+        most = self.left
+
+        def work(job: _Job[K], given_up: Stop) -> dict[K, LogReading]:
+            return job(most, lambda: given_up() or self._stop())
+
+        found = _by_key(asked, calls.work({p: partial(work, job) for p, job in self._jobs(asked, opened).items()}))
+        read = sum(r.read for r in found.values())
+        self.left -= read
+        self._bytes_read += read
+        return _kept_problems({key: r.problem for key, r in found.items()})
+
+    def _jobs(self, asked: Mapping[K, Overlap], opened: Mapping[str, OpenLogDir]) -> dict[str, _Job[K]]:
+        if len(self.known) > _MOST_SEGMENTS:
+            self.known.clear()
+        paths = {o.dir.log_dir for o in asked.values()}
+        return {
+            path: partial(
+                _read_copies, opened[path], {k: o for k, o in asked.items() if o.dir.log_dir == path}, self.known
+            )
+            for path in paths & opened.keys()
+        }
+
+
+_Job = Callable[[float, Stop], dict[K, LogReading]]
+
+
+def _read_copies(
+    log_dir: OpenLogDir, asked: Mapping[K, Overlap], known: SegmentReadings, most: float, stop: Stop
+) -> dict[K, LogReading]:
+    found: dict[K, LogReading] = {}
+    for key, o in asked.items():
+        with log_dir.acting("read", o.dir.name):
+            fd = log_dir.open_child(o.dir.name, o.dir.identity)
+            try:
+                found[key] = read_log_between(fd, o.common, known, most, stop)
+            finally:
+                os.close(fd)
+        most -= found[key].read
+    return found
+
+
+def _by_key(
+    asked: Mapping[K, Overlap], looked: Mapping[str, dict[K, LogReading] | LogAgentError]
+) -> dict[K, LogReading]:
+    """Nothing that was asked for is missing: where a log dir gave no answer, that is what is wrong."""
+    found: dict[K, LogReading] = {}
+    for key, o in asked.items():
+        there = looked.get(o.dir.log_dir)
+        found[key] = there[key] if isinstance(there, dict) else LogReading(str(there or "its log dir is not open"))
+    return found
+
+
+def _kept_problems(problems: Mapping[K, str | None]) -> dict[K, str]:
+    return {key: problem for key, problem in problems.items() if problem is not None}
+
+
+DIRS_A_CALL = 64
+"""A call must end before its log dir counts as hung: on a cold disk each of these takes some seeks."""
+
+
+def log_ends(
+    dirs: Sequence[PartitionDir], opened: Mapping[str, OpenLogDir], calls: DiskCalls
+) -> dict[DirKey, int | None]:
+    """Of each of `dirs` that can be opened now; None where its files do not say it for certain."""
+    waiting: dict[str, list[PartitionDir]] = {}
+    for d in dirs:
+        if d.log_dir in opened:
+            waiting.setdefault(d.log_dir, []).append(d)
+    found: dict[DirKey, int | None] = {}
+    while waiting:
+        jobs = {path: partial(_read_ends, opened[path], there[:DIRS_A_CALL]) for path, there in waiting.items()}
+        ended = calls.call_each(jobs)
+        for path, ends in ended.items():
+            if isinstance(ends, LogAgentError):
+                del waiting[path]
+                continue
+            found |= ends
+            del waiting[path][:DIRS_A_CALL]
+        waiting = {path: there for path, there in waiting.items() if there}
+    return found
+
+
+def read_end(log_dir: OpenLogDir, d: PartitionDir) -> int | None:
+    """The log end offset of `d` now. Raises LogAgentError if it is no longer there, or its disk fails."""
+    with log_dir.acting("read", d.name):
+        fd = log_dir.open_child(d.name, d.identity)
+        try:
+            end = read_log_extent(fd).log_end
+            return None if end is None or end > LARGEST_COUNT else end
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return None  # a bad sector of what nobody reads takes no log dir offline
+        finally:
+            os.close(fd)
+
+
+def _read_ends(log_dir: OpenLogDir, dirs: Sequence[PartitionDir]) -> dict[DirKey, int | None]:
+    found: dict[DirKey, int | None] = {}
+    for d in dirs:
+        try:
+            found[d.key] = read_end(log_dir, d)
+        except LogAgentError:
+            log_dir.check()  # that of a log dir that is offline ends the call
+    return found
+
 
 _UNKNOWN = Ruling(Verdict.UNKNOWN, "no-assignments", "no assignments were read")
 
@@ -195,8 +381,7 @@ class StrayQuestions:
     def _ask_leaders(
         self, living: Sequence[PartitionDir], logs: Mapping[DirKey, LogExtent]
     ) -> dict[DirKey, list[EpochEnd]]:
-        """What the leaders answer. Not the broker that serves this host's copies: it knows less of their segments than
-        the files show."""
+        """What the leaders answer."""
         asked = {
             d.key: (TopicPartition(d.topic, d.partition), own.last_epoch)
             for d in living
@@ -205,12 +390,10 @@ class StrayQuestions:
             and d.topic is not None
             and d.partition is not None
         }
-        reader = self.brokers.leaders() if self.brokers is not None and asked else None
-        if reader is None:
+        if self.brokers is None or not asked:
             return {}
         topic_ids = {d.topic: d.topic_id for d in living if d.topic is not None and d.topic_id is not None}
-        found = reader.epoch_ends(asked, topic_ids, but_not=self.host.node_id)
-        return {key: [answer] for key, answer in found.items()}
+        return {key: [answer] for key, answer in self.brokers.epoch_ends(asked, topic_ids).items()}
 
 
 def rule_on_duplicates(

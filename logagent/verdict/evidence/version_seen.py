@@ -1,6 +1,7 @@
 """What the state dir remembers of the broker, in files of their own: its version when it was last seen running, the
 addresses of its cluster's brokers when that was last confirmed to be this host's cluster, how far its metadata log
-reached (`kafka.lineage`), and which log dirs its configuration named.
+reached (`kafka.commitment`), which log dirs its configuration named, and with which `server.properties` its process
+runs.
 
 A stopped broker shows no version, and `kafka.version` may be left over from an upgrade that was rolled back. No file
 means that nothing was seen. A file of another cluster or node (a state dir of another host, a broker set up from
@@ -10,6 +11,7 @@ While this host's broker is down, only the remembered brokers may answer for it;
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -17,18 +19,20 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from logagent.base.errors import UnreadableError
-from logagent.base.files.safe_open import KIB, MIB, FileLimit, bounded, parse_json, read_regular
-from logagent.base.files.whole_file import whole_file
+from logagent.base.files.safe_open import KIB, MIB, PROPERTIES, FileLimit, bounded, parse_json, read_regular, whole_file
 from logagent.base.kafka_version import LastRun, Version
+from logagent.kafka.commitment import NOTHING_REMEMBERED, LogPoint, Remembered
+from logagent.kafka.config_in_force import ROUNDED_MS, InForceBy, in_force
 from logagent.kafka.identity import BrokerPlace, LogDirsSeen
-from logagent.kafka.lineage import NOTHING_REMEMBERED, LogPoint, Remembered
+from logagent.kafka.processes.discovery import newest_change_ms
 
 BROKERS_FILE_NAME = "brokers-seen.json"
+CONFIG_FILE_NAME = "config-seen.json"
 LINEAGE_FILE_NAME = "metadata-seen.json"
 LOG_DIRS_FILE_NAME = "log-dirs-seen.json"
 FILE_NAME = "version-seen.json"
-_NAMES = (BROKERS_FILE_NAME, LINEAGE_FILE_NAME, LOG_DIRS_FILE_NAME, FILE_NAME)
-_LIMITS = dict(zip(_NAMES, map(FileLimit, _NAMES, (MIB, 64 * MIB, MIB, 64 * KIB)), strict=True))
+_NAMES = (BROKERS_FILE_NAME, LINEAGE_FILE_NAME, LOG_DIRS_FILE_NAME, FILE_NAME, CONFIG_FILE_NAME)
+_LIMITS = dict(zip(_NAMES, map(FileLimit, _NAMES, (MIB, 64 * MIB, MIB, 64 * KIB, 64 * KIB)), strict=True))
 T = TypeVar("T")
 
 
@@ -137,6 +141,44 @@ def forget_other_log_dirs(state_dir: str, named: Collection[str]) -> list[str]:
     return gone
 
 
+def note_config(state_dir: str, config: str | None, pid: int | None, started_ms: int | None) -> None:
+    """Once for each process of the broker: the hash of the file that it runs with. Only of a file that is older than
+    the process, its links too: another one is not what it read."""
+    if config is None or pid is None or started_ms is None or _noted_for(state_dir, config, pid, started_ms):
+        return
+    changed_ms = newest_change_ms(config)
+    if in_force(config, running=True, started_ms=started_ms, changed_ms=changed_ms).by is not InForceBy.FILE:
+        return
+    digest = _digest(config)
+    if digest is not None and newest_change_ms(config) == changed_ms:
+        document = {"config": config, "pid": pid, "started_ms": started_ms, "sha256": digest}
+        _write(state_dir, CONFIG_FILE_NAME, document)
+
+
+def is_noted(state_dir: str | None, config: str | None, pid: int | None, started_ms: int | None) -> bool:
+    """Whether that file is what was noted for this very process, whatever changed about it since."""
+    if state_dir is None or config is None or pid is None or started_ms is None:
+        return False
+    noted = _noted_for(state_dir, config, pid, started_ms)
+    return noted is not None and noted == _digest(config)
+
+
+def _noted_for(state_dir: str, config: str, pid: int, started_ms: int) -> str | None:
+    def parse(document: Any) -> str | None:
+        same = (document["config"], int(document["pid"])) == (config, pid)
+        near = abs(int(document["started_ms"]) - started_ms) <= ROUNDED_MS
+        return str(document["sha256"]) if same and near else None
+
+    return _read(os.path.join(state_dir, CONFIG_FILE_NAME), parse)[0]
+
+
+def _digest(config: str) -> str | None:
+    try:
+        return hashlib.sha256(read_regular(config, PROPERTIES, follow=True)).hexdigest()
+    except (OSError, UnreadableError):
+        return None
+
+
 def read_version_seen(state_dir: str | None, cluster_id: str | None, node_id: int | None) -> LastRun:
     """What this broker last ran as. While its cluster or node is unknown, the memory counts all the same: it can only
     forbid."""
@@ -150,21 +192,27 @@ def read_version_seen(state_dir: str | None, cluster_id: str | None, node_id: in
             return LastRun(file=path)
         if len(version) != 3 or min(version) < 0:
             raise ValueError(version)
-        return LastRun(version, file=path)
+        seen_ms = document.get("seen_ms")
+        return LastRun(version, file=path, seen_ms=None if seen_ms is None else int(seen_ms))
 
     known, why = _read(path, parse)
     return known or LastRun(unread=None if why is None else f"{path}, which says what ran last, {why}", file=path)
 
 
-def write_version_seen(state_dir: str, cluster_id: str, node_id: int, version: Version) -> None:
+def write_version_seen(
+    state_dir: str, cluster_id: str, node_id: int, version: Version, seen_ms: int | None = None, *, again: bool = False
+) -> None:
     """Replace the whole file, durably. Where there is no room for another one (a full disk), it is overwritten: torn it
-    is an unknown version."""
+    is an unknown version; but not if the same version was only seen `again`."""
     path = os.path.join(state_dir, FILE_NAME)
-    content = json.dumps({"cluster_id": cluster_id, "node_id": node_id, "version": version}).encode()
+    document = {"cluster_id": cluster_id, "node_id": node_id, "version": version, "seen_ms": seen_ms}
+    content = json.dumps(document).encode()
     try:
         with whole_file(path, mode=0o640) as file:
             file.write(content)
     except OSError:
+        if again:
+            return
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         # If this fails too, what was seen before stays, or is torn and counts as unknown.
         with suppress(OSError), open(os.open(path, flags), "wb") as file:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from logagent.base.errors import ServiceUnreachable, UnreadableError
-from logagent.base.topic_ids import to_text
+from logagent.base.records import TopicPartition, id_to_text
 from logagent.kafka.admin.client_properties import client_properties
 from logagent.kafka.admin.reader import AdminReader, IdAnswer
+from logagent.kafka.admin.responses import TOPIC_AUTHORIZATION_FAILED
 from logagent.kafka.image import Source
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
@@ -33,7 +34,7 @@ AT_MS = 1_800_000_000_000
 def id_text(node: KafkaNode, topic: str) -> str:
     topic_id = node.topic_id(topic)
     assert topic_id is not None
-    return to_text(topic_id.bytes)
+    return id_to_text(topic_id.bytes)
 
 
 # 2.5.1 knows no topic ids.
@@ -51,7 +52,7 @@ def test_one_broker_of_each_kind(request: pytest.FixtureRequest, version: str, m
     node.create_topic("orders", partitions=3)
     node.create_topic("gone")
     has_ids = version != "2.5.1"
-    gone = id_text(node, "gone") if has_ids else to_text(uuid.uuid4().bytes)
+    gone = id_text(node, "gone") if has_ids else id_to_text(uuid.uuid4().bytes)
     node.delete_topic("gone")
     before = {thread.ident for thread in threading.enumerate()}
     with AdminReader(node.bootstrap) as admin:
@@ -67,15 +68,19 @@ def test_one_broker_of_each_kind(request: pytest.FixtureRequest, version: str, m
         assert [p for p in image.by_name["orders"].partitions.values() if p.reassigning] == []
         assert image.by_name["orders"].topic_id == (id_text(node, "orders") if has_ids else None)
 
-        living = id_text(node, "orders") if has_ids else to_text(uuid.uuid4().bytes)
+        living = id_text(node, "orders") if has_ids else id_to_text(uuid.uuid4().bytes)
         answers = admin.topic_ids_known(1, [living, gone])
         told = {living: IdAnswer.KNOWN, gone: IdAnswer.UNKNOWN}
         assert answers == (told if has_ids else dict.fromkeys(told, IdAnswer.CANNOT_TELL))
 
         described = admin.log_dirs(1)
         assert sorted(described) == [str(log_dir) for log_dir in node.log_dirs]
-        replicas = [p for d in described.values() for p in d.partitions or ()]
-        assert sorted(replicas) == [("orders", p) for p in range(3)]
+
+        def replicas() -> list[tuple[str, int]]:
+            return sorted(p for d in admin.log_dirs(1).values() for p in d.partitions or ())
+
+        # In ZooKeeper mode the broker learns of the deletion later than whoever asked for it.
+        wait_until(lambda: replicas() == [("orders", p) for p in range(3)], 60, "the broker forgets the topic")
         assert [admin.log_dir_served(1, f"{log_dir}//") for log_dir in node.log_dirs] == [True, True]
         assert admin.log_dir_served(1, str(node.root / "elsewhere")) is None
         assert admin.log_dir_served(2, str(node.log_dirs[0])) is None
@@ -90,7 +95,7 @@ def test_no_topics_is_no_answer(shared_node: Callable[..., KafkaNode]) -> None:
     with AdminReader(node.bootstrap) as admin, pytest.raises(UnreadableError, match="lists no topics"):
         admin.image(AT_MS)
     with AdminReader(node.bootstrap) as admin:
-        unknown = to_text(uuid.uuid4().bytes)
+        unknown = id_to_text(uuid.uuid4().bytes)
         assert admin.topic_ids_known(1, [unknown]) == {unknown: IdAnswer.CANNOT_TELL}
 
 
@@ -136,7 +141,7 @@ def test_three_nodes_one_of_them_dead(kafka_cluster: Callable[..., KafkaCluster]
             with pytest.raises(ServiceUnreachable, match="node 3"):
                 admin.log_dirs(3)
             with pytest.raises(ServiceUnreachable, match="node 3"):
-                admin.topic_ids_known(3, [to_text(uuid.uuid4().bytes)])
+                admin.topic_ids_known(3, [id_to_text(uuid.uuid4().bytes)])
             assert admin.log_dir_served(3, str(cluster.node(3).log_dirs[0])) is None
         # The others are none the worse for it.
         assert len(admin.log_dirs(1)) == len(admin.log_dirs(2)) == 2
@@ -153,6 +158,7 @@ def tls(tmp_path: Path) -> Certificates:
     return Certificates.make(tmp_path / "tls")
 
 
+ORDERS, HIDDEN = TopicPartition("orders", 0), TopicPartition("hidden", 0)
 USERS = {"agent": 's"3\\cret', "other": "x"}
 
 
@@ -182,10 +188,13 @@ def test_sasl_and_tls_with_acls(
 
     with AdminReader(node.secure_bootstrap, config) as admin:
         assert admin.cluster_id() == node.cluster_id
-        with pytest.raises(UnreadableError, match="reassignments: error 31"):
+        with pytest.raises(UnreadableError, match="lacks Describe on Cluster"):
             admin.image(AT_MS)
-        with pytest.raises(UnreadableError, match="does not describe its log dirs"):
+        with pytest.raises(UnreadableError, match="lacks Describe on Cluster"):
             admin.log_dirs(1)
+        with pytest.raises(UnreadableError, match="lacks Describe on Cluster"):
+            admin.held_log_dirs(1)
+        assert admin.transactions(1, [ORDERS]) == ({}, {TOPIC_AUTHORIZATION_FAILED: [ORDERS]})
         assert admin.log_dir_served(1, log_dir) is None
         assert admin.topic_ids_known(1, ids.values()) == {
             ids["orders"]: IdAnswer.NOT_AUTHORISED,
@@ -210,6 +219,13 @@ def test_sasl_and_tls_with_acls(
             ids["hidden"]: IdAnswer.NOT_AUTHORISED,
             ids["gone"]: IdAnswer.UNKNOWN,
         }
+        assert ORDERS in admin.held_log_dirs(1)[log_dir].current
+        assert admin.transactions(1, [ORDERS]) == ({}, {TOPIC_AUTHORIZATION_FAILED: [ORDERS]}), "DESCRIBE is not READ"
+
+    allow(node, "agent", "READ", "TOPIC", "orders")
+    with AdminReader(node.secure_bootstrap, config) as admin:
+        answer = {ORDERS: None}, {TOPIC_AUTHORIZATION_FAILED: [HIDDEN]}
+        wait_until(lambda: admin.transactions(1, [ORDERS, HIDDEN]) == answer, 30, "the broker applies the third ACL")
 
 
 def test_mutual_tls(kafka: Callable[..., KafkaNode], tls: Certificates) -> None:
@@ -231,17 +247,15 @@ def test_mutual_tls(kafka: Callable[..., KafkaNode], tls: Certificates) -> None:
         with AdminReader(node.secure_bootstrap, client_properties(properties)) as admin:
             assert set(admin.image(AT_MS).by_name) == {"orders"}
     anonymous = by_file.partition("ssl.keystore")[0]
-    with AdminReader(node.secure_bootstrap, client_properties(anonymous), timeout=1) as admin:
-        assert_names_the_causes(admin)
+    with AdminReader(node.secure_bootstrap, client_properties(anonymous)) as admin:
+        assert_names_the_cause(admin, "our client certificate|closed without an answer")
 
 
-def assert_names_the_causes(admin: AdminReader) -> None:
+def assert_names_the_cause(admin: AdminReader, cause: str) -> None:
     """One clear error, in time, with nothing left behind."""
     before = threading.active_count()
-    with within(20, "it has one second"), pytest.raises(ServiceUnreachable) as caught:
+    with within(30, "it has some seconds"), pytest.raises(ServiceUnreachable, match=cause) as caught:
         admin.cluster_id()
-    for cause in ("nothing is listening", "sasl.jaas.config", "ssl.truststore.location", "security.protocol"):
-        assert cause in str(caught.value)
     assert caught.value.hint is not None
     assert threading.active_count() == before
 
@@ -258,22 +272,30 @@ def test_what_looks_unreachable(
         assert admin.cluster_id() == node.cluster_id
     strangers = Certificates.make(tmp_path / "strangers")
     wrong = {
-        "password": listener.client_properties("agent", password="wrong"),
-        "authority": right.replace(str(tls.authority), str(strangers.authority)),
-        "no authority": "".join(line for line in right.splitlines(True) if "truststore" not in line),
-        "no TLS": right.replace("SASL_SSL", "SASL_PLAINTEXT"),
-        "no SASL": right.replace("SASL_SSL", "SSL"),
-        "mechanism": right.replace("=PLAIN\n", "=SCRAM-SHA-256\n").replace("plain.Plain", "scram.Scram"),
+        "authentication failed: .*invalid credentials|authentication failed: Authentication failed": (
+            listener.client_properties("agent", password="wrong")
+        ),
+        "certificate is not accepted: unable to get local issuer": right.replace(
+            str(tls.authority), str(strangers.authority)
+        ),
+        "certificate is not accepted: ": "".join(line for line in right.splitlines(True) if "truststore" not in line),
+        "another protocol than SASL_PLAINTEXT|speak security.protocol=SASL_PLAINTEXT": right.replace(
+            "SASL_SSL", "SASL_PLAINTEXT"
+        ),
+        "another protocol than SSL": right.replace("SASL_SSL", "SSL"),
+        "does not take this sasl.mechanism": right.replace("=PLAIN\n", "=SCRAM-SHA-256\n").replace(
+            "plain.Plain", "scram.Scram"
+        ),
     }
-    for properties in wrong.values():
-        with AdminReader(node.secure_bootstrap, client_properties(properties), timeout=1) as admin:
-            assert_names_the_causes(admin)
-    with AdminReader(node.bootstrap, client_properties(right), timeout=1) as admin:
-        assert_names_the_causes(admin)
+    for cause, properties in wrong.items():
+        with AdminReader(node.secure_bootstrap, client_properties(properties)) as admin:
+            assert_names_the_cause(admin, cause)
+    with AdminReader(node.bootstrap, client_properties(right)) as admin:
+        assert_names_the_cause(admin, "does not speak TLS as security.protocol=SASL_SSL")
     with AdminReader("127.0.0.1:1", {}, timeout=1) as admin:
-        assert_names_the_causes(admin)
+        assert_names_the_cause(admin, "connection refused")
     node.pause()
     for config in ({}, client_properties(right)):
         with AdminReader(node.secure_bootstrap, config, timeout=1) as admin:
-            assert_names_the_causes(admin)
+            assert_names_the_cause(admin, "cannot talk to Kafka at ")
     assert capfd.readouterr().err == ""

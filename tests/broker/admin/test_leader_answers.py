@@ -14,8 +14,8 @@ from logagent.kafka.admin.reader import AdminReader, Leader, ask_epoch_ends
 from logagent.kafka.commitment import quorum_known_until_ms
 from logagent.kafka.extents import EpochEnd, LogExtent
 from logagent.kafka.files.log_extent import read_log_extent
-from logagent.kafka.files.meta_properties import read_topic_id
-from logagent.verdict.covered import covers, why_not_covered
+from logagent.kafka.files.properties import read_topic_id
+from logagent.verdict.copies import covers, why_not_covered
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until

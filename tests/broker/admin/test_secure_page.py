@@ -8,24 +8,29 @@ from pathlib import Path
 
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.security import Certificates, SecureListener, acl_properties, add_scram_user, allow
-from tests.command_line import run_here
+from tests.command_line import Ran, run_here
 from tests.markdown import ROOT, blocks
+from tests.pasted import compare
 from tests.waiting import wait_until
 
 PAGE = ROOT / "docs/how-to/sasl-tls.md"
 SASL, MUTUAL = (block.text for block in blocks(PAGE) if block.language == "properties")
 RIGHTS = next(block.text for block in blocks(PAGE) if "kafka-acls.sh" in block.text)
+(SAYS,) = (block for block in blocks(PAGE) if block.language == "console")
+
+
+def _doctor(node: KafkaNode, client: Path, *options: str, addressed: bool = True) -> Ran:
+    address = f'bootstrap_servers = "{node.secure_bootstrap}"\n' if addressed else ""
+    config = client.with_name("logagent.toml")
+    config.write_text(
+        f'[kafka]\nconfig = "{node.config}"\n{address}client = "{client}"\n[assignments]\nsources = ["admin"]\n'
+    )
+    return run_here("doctor", *options, "--config", str(config), "--state-dir", str(client.with_name("state")))
 
 
 def _problems(node: KafkaNode, client: Path) -> list[str]:
     """What `doctor` says of the assignments that it asks for with these properties, but for what works."""
-    assert node.secure_bootstrap is not None
-    config = client.with_name("logagent.toml")
-    config.write_text(
-        f'[kafka]\nconfig = "{node.config}"\nbootstrap_servers = "{node.secure_bootstrap}"\nclient = "{client}"\n'
-        '[assignments]\nsources = ["admin"]\n'
-    )
-    ran = run_here("doctor", "--json", "--config", str(config), "--state-dir", str(client.with_name("state")))
+    ran = _doctor(node, client, "--json")
     document = ran.json
     assert isinstance(document, dict), ran.err
     return [f["says"] for f in document["findings"] if f["area"] == "assignments" and f["state"] != "works"]
@@ -35,11 +40,14 @@ def test_the_file_with_sasl_and_the_rights(kafka: Callable[..., KafkaNode], tmp_
     """A broker of its own, as nothing may be allowed there but what the page allows."""
     tls = Certificates.make(tmp_path / "tls")
     node = kafka("3.9.1", listener=SecureListener("SCRAM-SHA-512", {}, tls), props=acl_properties()).start()
-    add_scram_user(node, "logagent", "PASSWORD", "SCRAM-SHA-512")
+    add_scram_user(node, "logagent", "of the user", "SCRAM-SHA-512")
     node.create_topic("orders")
     client = tmp_path / "client.properties"
-    client.write_text(SASL.replace("/etc/logagent/ca.pem", str(tls.authority)))
+    client.write_text(SASL.replace("/etc/logagent/ca.pem", str(tls.authority)).replace("PASSWORD", "of the user"))
     assert _problems(node, client), "without the rights it says so"
+    assert "--allow-principal User:logagent" in _doctor(node, client, "--json").out
+    # Where it is not set, the line to add has the listener that the file is for, not the plain one.
+    assert f'bootstrap_servers = "{node.secure_bootstrap}"' in _doctor(node, client, addressed=False).out
     for line in RIGHTS.replace("\\\n", " ").splitlines():
         kind, name = ("CLUSTER", "kafka-cluster") if line.endswith("--cluster") else ("TOPIC", "*")
         for operation in re.findall(r"--operation (\w+)", line):
@@ -47,6 +55,12 @@ def test_the_file_with_sasl_and_the_rights(kafka: Callable[..., KafkaNode], tmp_
                 node, "logagent", {"Describe": "DESCRIBE", "DescribeConfigs": "DESCRIBE_CONFIGS"}[operation], kind, name
             )
     wait_until(lambda: _problems(node, client) == [], "it is answered", seconds=60)
+    # What the page shows of doctor: this answer, and that to a wrong password.
+    printed = _doctor(node, client).out
+    client.write_text(client.read_text().replace("of the user", "another"))
+    printed += _doctor(node, client).out
+    assert node.secure_bootstrap is not None
+    compare(SAYS, printed.replace(node.secure_bootstrap, "localhost:9093"))
 
 
 def test_the_file_with_a_certificate(kafka: Callable[..., KafkaNode], tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ import pytest
 from logagent.advice.check.run_check import CheckReport, run_check
 from logagent.base.config.settings import KafkaSettings, Settings
 from logagent.base.records import Health
-from logagent.cleanup.session.open_session import open_session
+from logagent.cleanup.session.session import open_session
 from logagent.cli import run as logagent
 from logagent.kafka.processes.target import resolve_target
+from tests.broker.restores import logagent as run_command
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.damages.disk import UUID
@@ -125,12 +126,15 @@ def test_a_running_broker_and_the_log_dir_that_it_gave_up(
     # What runs is what the broker says; the file is what the next start takes.
     text = node.config.read_text()
     node.config.write_text(f"{text}\nlog.retention.hours=7\n")
-    doubts = [f for f in report(node).findings if f.code == "config-changed"]
-    assert len(doubts) == 1 and "after the broker started" in doubts[0].says, doubts
+    doubts = [f for f in report(node).findings if f.why.code == "config-changed"]
+    assert len(doubts) == 1, doubts
+    assert "log.retention.hours, without which the broker was started" in doubts[0].why.fact
     node.config.write_text(text.replace("num.io.threads=4", "num.io.threads=5"))
-    (doubt,) = [f for f in report(node).findings if f.code == "config-changed"]
-    assert "it has num.io.threads=5, and the broker runs with 4" in doubt.says
+    (doubt,) = [f for f in report(node).findings if f.why.code == "config-changed"]
+    differs = "it has num.io.threads=5, and the broker runs with 4"
+    assert differs in doubt.why.fact and [differs in says for says in doubts_of_doctor(node)] == [True]
     node.config.write_text(text)
+    assert doubts_of_doctor(node) == [], "the broker was asked, and runs with the same"
     # A directory that vanishes under it: the broker notices when it is to rename it.
     partition.rename(node.root / "aside")
     with node.admin() as admin:
@@ -140,8 +144,13 @@ def test_a_running_broker_and_the_log_dir_that_it_gave_up(
     assert {d.path: d.health for d in found.log_dirs} == {
         str(d): Health.OFFLINE if d == partition.parent else Health.ONLINE for d in node.log_dirs
     }
-    assert [f.code for f in found.findings if f.code not in OF_PLACES] == [
-        "given-up",
-        "config-changed",
-        "broker-running",
-    ]
+    assert [f.why.code for f in found.findings if f.why.code not in OF_PLACES] == ["given-up", "broker-running"]
+    explained = run_command(node, "explain", "--log-dirs-only", allow=(5,), settings={})["log_dirs"]
+    waits = {d["path"]: d["waits_for"] for d in explained}
+    assert waits.pop(str(partition.parent)) == "the broker starts again: it took this log dir offline (error 56)"
+    assert set(waits.values()) == {None}
+
+
+def doubts_of_doctor(node: KafkaNode) -> list[str]:
+    found = run_command(node, "doctor", allow=(0, 1, 78), settings={})["findings"]
+    return [f["says"] for f in found if f["code"] == "config-changed"]

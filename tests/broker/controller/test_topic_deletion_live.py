@@ -66,7 +66,7 @@ def test_topics_go_from_every_broker_also_from_one_that_was_down(ordered: Ordere
     def waits_for_three() -> bool:
         (topic,) = asked_for()["topics"]
         why = [m["why"] for m in topic["missing"] if m["node_id"] == 3]
-        found = topic["states"], len(topic["missing"]), "nothing heard" in "".join(why)
+        found = topic["states"], len(topic["missing"]), "silent since" in "".join(why)
         return bool(found == ({"ReplicaDeletionIneligible": 3, "ReplicaDeletionSuccessful": 6}, len(why), True))
 
     wait_until(waits_for_three, 300, "it waits for node 3 alone, of which nothing is heard", interval=1)

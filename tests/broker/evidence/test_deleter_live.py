@@ -117,6 +117,7 @@ def test_what_stops_the_deleter_is_said_and_true(kafka: Callable[..., KafkaNode]
         said = explained(node, *TOPICS)
         print(version, {name: reasons(groups) for name, groups in said.items()})
         check_what_is_said(said, unstable, str(target))
+        check_what_the_broker_says(node, unstable, max(before["moving"]))
         check_the_settings_in_force(node)
         node.stop()
     finally:
@@ -216,6 +217,25 @@ def check_what_is_said(said: Said, unstable: int, target: str) -> None:
     assert f"offset {unstable} " in said["open"][1][1]["first"]
     assert by_reason["moving"] == ["move"] and target in said["moving"][0][1]["first"]
     assert by_reason["moving.future"] == ["move"] and "it becomes moving-0" in said["moving.future"][0][1]["first"]
+
+
+def check_what_the_broker_says(node: KafkaNode, unstable: int, last: int) -> None:
+    """Whose the open transaction is, and how far the move is; nothing of it with --offline."""
+    asked, offline = (logagent(node, "explain", "open", "moving", *more, settings={}) for more in ((), ("--offline",)))
+    assert asked["broker_unknown"] == offline["broker_unknown"] == []
+    assert [d["broker"] for d in offline["dirs"]] == [None] * len(offline["dirs"])
+    for document, whose in ((asked, "of producer "), (offline, "kafka-transactions.sh")):
+        (group,) = (g for d in document["dirs"] for g in d["groups"] if g["reason"] == "open-transaction")
+        assert f"offset {unstable} ends ({whose}" in group["first"]
+    held = {d["kind"]: d for d in asked["dirs"] if d["topic"] == "moving"}
+    current, future = held["current"]["broker"], held["future"]["broker"]
+    assert current["bytes"] == sum(g["bytes"] for g in held["current"]["groups"] if g["segments"])
+    assert (
+        0 < future["bytes"] < current["bytes"]
+        and current["offset_lag"] == 0 < future["offset_lag"] <= last + PER_SEGMENT
+    )
+    for d in held.values():
+        assert " records behind" in d["groups"][0]["first"]
 
 
 def check_the_settings_in_force(node: KafkaNode) -> None:

@@ -179,7 +179,7 @@ class Watch:
 
 @pytest.mark.parametrize("version", versions("4.3.1", "4.4.0", "3.9.1", "3.5.2"))
 def test_what_is_said_is_what_the_broker_deletes(kafka: Callable[..., KafkaNode], version: str) -> None:
-    seed = random.randrange(1 << 32)
+    seed = random.randrange(1 << 32) if FULL else 1
     print(f"seed {seed}")
     chance = random.Random(seed)
     node = kafka(version, log_dirs=1, props=WRITING).start()
@@ -212,7 +212,9 @@ def test_what_is_said_is_what_the_broker_deletes(kafka: Callable[..., KafkaNode]
     assert {"topic", "broker", "all-brokers"} <= sources
 
     watch = Watch(node, before)
-    node.configure(CHECKING).start()
+    # Not the first check before the broker has learned of the dynamic defaults, which on a busy machine takes seconds
+    # (`BrokerMetadataPublisher` starts the log manager first); by default the check comes after 30 s.
+    node.configure({**CHECKING, "log.initial.task.delay.ms": "8000"}).start()
     started_ms = int(time.time() * 1000)
     retention_checks(node, 1)
     last_ms = now_ms + SOON_MS + DAY_MS // 24

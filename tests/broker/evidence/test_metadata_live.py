@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.base.topic_ids import to_text
+from logagent.base.records import id_to_text
 from logagent.kafka.metadata_log.log import MetadataImage, read_metadata_log
 from tests.broker.rig.cluster import KafkaCluster
 from tests.broker.rig.kafka import KraftNode
@@ -71,7 +71,7 @@ def told_by_admin(node: KraftNode | KafkaCluster) -> dict[str, tuple[str, dict[i
     described = node.ask(lambda admin: admin.describe_topics())
     return {
         topic["name"]: (
-            to_text(uuid.UUID(str(topic["topic_id"])).bytes),
+            id_to_text(uuid.UUID(str(topic["topic_id"])).bytes),
             {p["partition_index"]: list(p["replica_nodes"]) for p in topic["partitions"]},
         )
         for topic in described

@@ -1,5 +1,5 @@
 """One log, replayed by us and by the `MetadataDelta` of each release: the same image. That is why levels of
-`metadata.version` count as tested (`logagent.kafka.levels`)."""
+`metadata.version` count as tested (`logagent.kafka.image`)."""
 
 from __future__ import annotations
 

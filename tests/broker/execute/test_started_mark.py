@@ -21,7 +21,7 @@ from kafka import TopicPartition
 
 from logagent.base.records import ActionKind
 from logagent.cleanup.state.journal import Journal
-from logagent.disk.started_mark import is_started, mark_started
+from logagent.disk.scan import is_started, mark_started
 from tests.broker.evidence.test_orphans_live import logagent
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until

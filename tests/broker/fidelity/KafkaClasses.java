@@ -6,8 +6,10 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
+import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
@@ -19,6 +21,8 @@ import java.util.function.Supplier;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.compress.Compression;
+import org.apache.kafka.common.protocol.Message;
+import org.apache.kafka.common.protocol.MessageUtil;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.SimpleRecord;
 import org.apache.kafka.common.utils.Time;
@@ -75,8 +79,20 @@ public final class KafkaClasses {
             case "clean" -> answer.put("there", new CleanShutdownFileHandler(asked.get("dir").asText()).exists());
             case "write" -> write(asked, answer);
             case "load" -> load(asked, answer);
+            case "message" -> message(asked, answer);
             default -> throw new IllegalArgumentException(asked.toString());
         }
+    }
+
+    /** The bytes of a message of the protocol, as its own generated class writes them. */
+    private static void message(JsonNode asked, ObjectNode answer) throws Exception {
+        short version = (short) asked.get("version").asInt();
+        Class<?> converter = Class.forName("org.apache.kafka.common.message." + asked.get("name").asText() + "DataJsonConverter");
+        Object data = converter.getMethod("read", JsonNode.class, short.class).invoke(null, asked.get("data"), version);
+        ByteBuffer written = MessageUtil.toByteBufferAccessor((Message) data, version).buffer();
+        byte[] bytes = new byte[written.remaining()];
+        written.get(bytes);
+        answer.put("b64", Base64.getEncoder().encodeToString(bytes));
     }
 
     private static File file(JsonNode asked) {

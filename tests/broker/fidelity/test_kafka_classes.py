@@ -21,7 +21,6 @@ from logagent.base.dir_names import (
     NEVER_DELETED,
     InvalidDirName,
     delete_name,
-    future_name,
     leftovers,
     parse,
     stray_name,
@@ -31,15 +30,16 @@ from logagent.base.records import Kind, PartitionDir, TopicPartition, Verdict
 from logagent.kafka.extents import LogExtent, epoch_at
 from logagent.kafka.files.checkpoint_files import parse_checkpoint, parse_epochs, render_checkpoint
 from logagent.kafka.files.log_extent import parse_leader_epochs, read_log_extent
-from logagent.kafka.files.meta_properties import META_PROPERTIES, parse_partition_metadata, read_meta_file
+from logagent.kafka.files.properties import META_PROPERTIES, parse_partition_metadata, read_meta_file
 from logagent.kafka.files.segment_files import read_log_files
 from logagent.kafka.identity import agree
 from logagent.kafka.image import RESERVED_DIRECTORY_IDS, AssignmentImage, PartitionAssignment, Source, Topic, make_image
 from logagent.kafka.retention.reasons import Offsets, RetentionReason, explain_log, settings_of
 from logagent.kafka.retention.settings import Layers
-from logagent.verdict.covered import end_of_epoch
+from logagent.verdict.copies import end_of_epoch
 from logagent.verdict.rules import Host, decide
 from tests.broker.rig.jars import QUICK_FLAGS, kafka_jars
+from tests.host_files import future_name
 from tests.kafka_answers import FOLDER, content, rows
 from tests.long_form import long_form
 from tests.metadata_writer import id_of
@@ -343,7 +343,7 @@ def _left(path: Path, config: dict[str, str], offsets: Offsets) -> list[int]:
         os.close(fd)
     layers = Layers(topics={name: {"t": text} for name, text in config.items()}, file={}, complete=True)
     groups = explain_log(segments, settings_of(layers, "t"), offsets, NOW)
-    going = sum(g.segments for g in groups if g.reason in (RetentionReason.DUE, RetentionReason.BELOW_LOG_START))
+    going = sum(g.segments for g in groups if g.why.code in (RetentionReason.DUE, RetentionReason.BELOW_LOG_START))
     return [s.base for s in segments[going:]]
 
 
@@ -364,6 +364,12 @@ def test_what_a_load_drops(version: str, tmp_path: Path) -> None:
         assert {name for name in answer["files"] if name in odd} == kept, question
 
 
+def test_answers_are_written_like_that(version: str) -> None:
+    asked = rows("responses")
+    answers = ask(version, ({"ask": "message", **{k: row[k] for k in ("name", "version", "data")}} for row in asked))
+    assert [answer.get("b64") for answer in answers] == [row["b64"] for row in asked]
+
+
 def test_what_is_stray(version: str, tmp_path: Path) -> None:
     """By the replicas of its partition in the image."""
     asked: list[dict[str, Any]] = []
@@ -379,8 +385,8 @@ def test_what_is_stray(version: str, tmp_path: Path) -> None:
 
 
 def _is_orphan(topics: list[Topic]) -> bool:
-    of = {"source": Source.KRAFT_LOG, "cluster_id": "ours", "at_ms": NOW, "known_until_ms": NOW, "complete": True}
-    image = make_image(topics, AssignmentImage(**of))  # type: ignore[arg-type]
+    of = {"cluster_id": "ours", "at_ms": NOW, "known_until_ms": NOW, "complete": True, "metadata_version": 21}
+    image = make_image(topics, AssignmentImage(Source.KRAFT_LOG, **of))  # type: ignore[arg-type]
     written = (NOW - DAY) * 1_000_000
     one = PartitionDir(
         log_dir="/d",

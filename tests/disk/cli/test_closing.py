@@ -36,9 +36,10 @@ def test_what_waits_is_not_due(host: Host) -> None:
 def test_all_refused_says_so_and_nothing_of_execute(host: Host) -> None:
     for options in ((), ("--execute",)):
         ran = host.run("delete", "--partition", "orders-1", *options)
-        assert last(ran) == "nothing was done: refused, see above"
+        tense = "was" if options else "would be"
+        assert last(ran) == f"nothing {tense} done: refused, see above"
         ran = host.run("delete", "--topic", "orders", *options)
-        assert re.fullmatch(r"nothing was done: all \d are refused, see above", last(ran))
+        assert re.fullmatch(rf"nothing {tense} done: all \d are refused, see above", last(ran))
 
 
 def test_what_is_due_and_what_to_add(host: Host) -> None:
@@ -68,7 +69,7 @@ def test_a_plan_that_needs_approval_says_the_words_and_they_work(host: Host) -> 
         )
         assert said is not None, ran.err
         added = said[1]
-    assert "there is no plan 0123456789abcdef: there never was one" in " ".join(ran.out.split())
+    assert "no plan 0123456789abcdef can be made now: the id is wrong" in " ".join(ran.out.split())
     assert last(host.run(*words, *shlex.split(added))) == "2 of 2 done"
 
 
@@ -114,3 +115,30 @@ def test_status_never_says_that_nothing_was_due_of_a_plan_that_needs_approval_or
     assert result(needs_approval="ab", planned=30) == "nothing: its plan needs approval, see below"
     assert result(refusals={"assigned": 2}) == "nothing: all of it is refused"
     assert result(planned=3) == "nothing: cleanup.mode = report"
+
+
+def test_rescue_says_once_what_would_go_early_and_no_id_of_a_plan_that_it_does_not_show(host: Host) -> None:
+    """An id that can be pasted is approved unread: only the dry run, which lists that plan, has it."""
+    host.with_assignments()
+    done = host.run("rescue", "--execute")
+    said = re.search(r"^\d+ directories, [\d.]+ KiB, would go early: without --execute, ", done.err, re.MULTILINE)
+    assert said is not None and "early" not in done.out and "PLAN_ID" not in done.out + done.err, done.err
+    shown = re.search(r"Plan ([0-9a-f]{16}) \(not carried out\)", host.run("rescue").out)
+    assert shown is not None
+    assert not re.search("--approve [0-9a-f]", done.out + done.err) and shown[1] not in done.out + done.err
+    of_execute = host.run("rescue", "--execute", "--json")
+    assert of_execute.json["refusals"] and shown[1] not in of_execute.out + of_execute.err
+
+
+def test_rescue_says_that_most_of_it_is_not_kafkas(host: Host) -> None:
+    host.with_assignments()
+    assert "not Kafka's" not in host.run("rescue").err
+    (host.d1 / "filler").write_bytes(b"x" * (10 << 20))
+    assert f"not for logagent to remove: {host.d1}/filler 10.0 MiB" in host.run("rescue").err
+
+
+def test_what_helps_several_refusals_is_said_once_below_them(host: Host) -> None:
+    host.with_assignments(**{**ALL_DUE, **NO_LIMITS})
+    out = host.run("cleanup").out
+    assert out.count("what to do, assigned, 2 directories: it stays until its leader can be asked") == 1
+    assert out.count("it stays until its leader can be asked") == 1

@@ -159,7 +159,7 @@ def test_refusals_and_waiting_are_documents_too(host: Host) -> None:
     undated = {w["reason"] for w in document["waiting"] if w["until"] is None}
     assert {w["reason"] for w in document["waiting"]} - undated == {"file.delete.delay.ms"}
     assert undated
-    assert [reason for reason in undated if not reason.startswith("whose it is is not known (stale-assignments")] == []
+    assert [reason for reason in undated if not reason.startswith("its owner is unknown (stale-assignments")] == []
 
 
 def test_check_and_prestart_as_json(host: Host) -> None:

@@ -81,17 +81,25 @@ LIVE = "tests/broker/test_documents_run_live.py runs it as it is, with a real br
 SECURE = "tests/broker/admin/test_secure_page.py has the page's files and rights, with a real broker"
 ELSEWHERE = {
     ("README.md", "python3 -m venv"): ".ci/run ends with it",
-    ("README.md", "packaging/build.sh"): "tests/package/booted.py installs it on a machine that boots",
+    ("README.md", "sha256sum"): "tests/package/weeks.py runs these lines on a machine that boots",
+    (
+        "docs/how-to/containers.md",
+        "packaging/build.sh",
+    ): "tests/package/test_image.py makes the images so, and runs them",
     ("README.md", "logagent fleet ingest"): LIVE,
+    ("docs/how-to/containers.md", "kubectl create"): "no cluster; tests/package/test_kubernetes.py reads the manifests",
+    ("docs/how-to/containers.md", "kubectl annotate"): "no cluster, and no Strimzi: the page says so",
+    ("docs/how-to/containers.md", "kubectl patch"): "no cluster, and no Strimzi: the page says so",
     ("docs/how-to/containers.md", "kubectl exec"): "not ours but `logagent status` and `scan`, which others run",
     ("docs/how-to/delete-a-topic.md", "export LOGAGENT_ORDERS_KEY_FILE"): LIVE,
     ("docs/how-to/delete-a-topic.md", "logagent topics purge"): LIVE,
+    ("docs/first-day.md", "python3 -m venv"): ".ci/run ends with it",
     ("docs/first-day.md", "cd .."): "it removes the tutorial's directory",
     ("docs/how-to/fleet-report.md", "logagent fleet ingest"): LIVE,
     ("docs/how-to/fleet-report.md", "logagent fleet demo"): ".ci/run ends with it",
     (
         "docs/how-to/install.md",
-        "packaging/build.sh",
+        "sha256sum",
     ): "tests/package/booted.py installs it on a machine that boots",
     ("docs/how-to/install.md", "python3 -m venv"): ".ci/run ends with it",
     (
@@ -116,7 +124,13 @@ ELSEWHERE = {
     ): "tests/package/booted.py reloads the service of a machine that boots",
     ("docs/how-to/sasl-tls.md", "install -o root"): SECURE,
     ("docs/how-to/sasl-tls.md", "kafka-acls.sh"): SECURE,
+    ("docs/how-to/sasl-tls.md", "kafka-configs.sh"): SECURE,
     ("docs/how-to/sasl-tls.md", "keytool"): "Java's and OpenSSL's own; tests/unit/kafka/admin has what is read",
+    (
+        "docs/reference/compatibility.md",
+        "systemctl stop logagent && cp",
+    ): "tests/package/weeks.py goes back with these lines on a machine that boots",
+    ("docs/reference/compatibility.md", "systemctl stop logagent && mv"): "the same",
     ("docs/how-to/take-away.md", "kafka-cluster.sh"): "Kafka's own: nothing of it is ours",
 }
 
@@ -145,6 +159,8 @@ def test_every_shell_block_works_as_pasted(page: Path, host: PrivateHost) -> Non
             for _, prepare in filter(lambda given: block.text.startswith(given[0]), GIVEN.items()):
                 prepare(host)
             for line in filter(str.strip, block.text.splitlines()):
+                if line.startswith("#"):
+                    continue
                 if line.startswith(("cd ", ". ", "export ")):
                     entered.append(line)  # into every later line's shell, too
                     continue

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.kafka.files.meta_properties import parse_meta_properties
+from logagent.kafka.files.properties import parse_meta_properties
 from tests.command_line import run_here
 from tests.disk.conftest import LoopFs
 from tests.disk.messes import Thing, make

@@ -43,6 +43,13 @@ ON_A_HOST = [
     ("restore /etc/passwd --execute", Exit.USAGE, "no directory /etc/passwd in the log dirs hint: logagent scan lists"),
     ("cleanup --log-dir /nowhere --execute", Exit.CONFIG, "--log-dir /nowhere: it is not a log dir hint: the broker's "
      "log dirs are "),
+    ("explain --what-if retention.ms", Exit.USAGE, "--what-if retention.ms: the value is missing hint: logagent "
+     "explain --what-if retention.ms=VALUE"),
+    ("explain --what-if retention.ms=3x", Exit.USAGE, "'3x' is not a duration: add a unit, for example 30s, 15m, 24h "
+     "or 7d hint: logagent explain --what-if retention.ms=VALUE"),
+    ("history --state-dir /nowhere", Exit.OK, "/nowhere is not there: another --state-dir has a journal of its own"),
+    ("history --state-dir /etc/passwd", Exit.FAILED, "the journal /etc/passwd/journal.db cannot be used: Not a "
+     "directory hint: "),
 ]  # fmt: skip
 ANYWHERE = {
     "histroy": "did you mean history?",
@@ -55,6 +62,8 @@ ANYWHERE = {
     "queue --execute": "--execute is an option of cleanup, delete, restore, rescue, setup",
     "cleanup --topic x": "--topic is an option of delete, topics delete, topics purge",
     "schema paln": "did you mean plan?",
+    "topics run --interval 5": "--interval: '5' is not a duration",
+    "topics keygen /etc/passwd": "hint: name another file",
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from logagent.base.errors import Exit, ServiceUnreachable
-from logagent.service.status.socket import SOCKET_NAME, ask_status
+from logagent.service.status.command import SOCKET_NAME, ask_status
 from tests.host import Host
 from tests.waiting import pause
 

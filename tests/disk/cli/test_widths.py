@@ -47,7 +47,7 @@ def test_scan_shows_every_directory_apart_from_the_others(host: Host, columns: i
         (host.d1 / f"{LONG.format(hall)}-0").mkdir()
     lines = plain(on_a_terminal(host.arguments("scan", "--all"), columns=columns))
     # The path of a log dir is never cut: who copies it wants it whole.
-    whole = (str(host.d1), str(host.d2), "share one file system: what is free or unexplained there is shown once")
+    whole = (str(host.d1), str(host.d2), "share one file system: what is free or outside them there is shown once")
     assert max(len(line) for line in lines if not line.endswith(whole) and not is_a_name(line)) <= columns
     names = [entry.name for log_dir in (host.d1, host.d2) for entry in log_dir.iterdir() if entry.is_dir()]
     rows = [row for title in ("Not assigned", "Unknown", "Assigned") for row in section(lines, title)]
@@ -90,6 +90,28 @@ def test_rescue_shows_every_directory_on_its_line(host: Host, columns: int) -> N
     advised = section(lines, "What only a running broker can do")
     assert {row.split()[0] for row in advised} >= {"shipments", "clicks", "orders", "eu.west_payments-v2"}
     assert "add --execute --approve" in " ".join(lines[-5:])
+
+
+def test_rescue_keeps_a_topic_of_60_characters_on_one_line(host: Host) -> None:
+    """In every table of it: what is due, what is kept, and what somebody removed by hand while a process has it."""
+    topic = "plant.north-line.sensors.temperature.raw.by-minute.of-a-hall"
+    for name in (
+        f"{topic}-11.{'0123456789abcdef' * 2}-delete",
+        f"{topic}-7.{'89abcdef01234567' * 2}-stray",
+        f"{topic}-1",
+    ):
+        shutil.copytree(next(host.disk.glob("d*/orders-1")), host.d1 / name)
+    log = next((host.d1 / f"{topic}-1").glob("*.log"))
+    log.write_bytes(b"x" * 4096)
+    with log.open("rb"):
+        log.unlink()
+        lines = plain(on_a_terminal(host.arguments("rescue"), columns=80))
+    shown = [line for line in lines if line.startswith(f" {topic[:20]}")]
+    assert shown and max(map(len, shown)) <= 80, shown
+    bad = [line for line in shown if f"{topic}-" not in line and line != f" {topic}"]
+    assert bad == [], "whole, with its partition"
+    (by_hand,) = section(lines, "Removed by hand")[:1]
+    assert by_hand == f" {topic}-1"
 
 
 def test_what_a_terminal_shows_can_be_pasted_back(host: Host) -> None:

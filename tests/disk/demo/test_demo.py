@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import time
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
-from logagent.demo import story
-from logagent.demo.host import lay_out, read_tree
-from logagent.demo.stage import Stage, StepFailed, own_environment
+from logagent.demo import command
+from logagent.demo.host import Stage, StepFailed, lay_out, own_environment, read_tree
 from tests.command_line import run_apart, run_here
 
 
@@ -55,13 +55,32 @@ def test_what_does_not_hold_fails_the_demo(tmp_path: Path, monkeypatch: pytest.M
     stage = Stage(tmp_path, run, color=False)
     with own_environment(color=False):
         original = read_tree(tmp_path)
-        story._assigned(stage)
-        plan_id = story._deleted(stage)
+        command._assigned(stage)
+        plan_id = command._deleted(stage)
         assert not stage.failures
         with pytest.raises(StepFailed):
-            story._restored(stage, plan_id, original)
+            command._restored(stage, plan_id, original)
     assert told.count("restore") == 3
     assert stage.failures == ["and so is every entry of the checkpoints"]
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_in_its_shell_what_is_typed_wins_over_the_demos_own_options(tmp_path: Path, shell: str) -> None:
+    (folder := tmp_path / "a host").mkdir()
+    lay_out(folder)
+    (folder / "logagent").write_text("#!/bin/sh\nprintf '%s|' \"$@\"\n")
+    (folder / "logagent").chmod(0o755)
+
+    def given(words: str) -> str:
+        typed = f"PATH=.:$PATH; . ./env.sh; logagent {words}"
+        return subprocess.run([shell, "-c", typed], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+    config, state = f"--config={folder}/logagent.toml|", f"--state-dir={folder}/state|"
+    assert given("config check") == f"config|check|{config}{state}"
+    assert given("rescue --state-dir /run/logagent") == f"rescue|--state-dir|/run/logagent|{config}"
+    assert given("scan --state-dir=/x --kafka-config 'a b'") == f"scan|--state-dir=/x|--kafka-config|a b|{config}"
+    assert given("scan --config mine.toml --json") == f"scan|--config|mine.toml|--json|{state}"
+    assert given("fleet demo") == "fleet|demo|"
 
 
 def test_the_disk_that_ships_is_small() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.base.linux.mounts import mount_of, mounts
+from logagent.base.linux.kernel import mount_of, mounts
 from logagent.disk.health import REMOVE_OPEN, SYNC_FOLDER
 from logagent.disk.probe import broken_steps
 from tests.disk.conftest import LoopFs, unmount

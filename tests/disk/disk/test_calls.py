@@ -16,7 +16,7 @@ from logagent.disk.bounded_calls import BoundedCalls
 from logagent.disk.calls import DirectCalls, Stop, StoppableInterlock
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.disk.remove import remove_dir
-from logagent.disk.work_control import WorkControl
+from logagent.disk.unlink import WorkControl
 from tests.disk.conftest import LoopFs
 from tests.disk.failing import HangingFs, frozen, hanging_fs, open_below
 from tests.host_files import bulk_partition

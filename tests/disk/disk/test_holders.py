@@ -394,7 +394,7 @@ sys.stdin.read()
 import os, sys
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.disk.holders import holder_of, scan_open_files
-from logagent.base.linux.proc import is_kernel_thread
+from logagent.base.linux.kernel import is_kernel_thread
 import ctypes, encodings.ascii
 with OpenLogDir(sys.argv[1], LogDirFailures()) as log_dir:
     os.setuid(54321)

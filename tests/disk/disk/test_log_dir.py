@@ -14,8 +14,7 @@ import pytest
 
 from logagent.base.dir_names import delete_name, stray_name
 from logagent.base.errors import BrokerHoldsLogDir, ItemFailed, KafkaStorageError, NotAsPlanned
-from logagent.base.linux.mounts import mounted_children
-from logagent.base.linux.syscalls import _fdinfo_mount_id, mount_id
+from logagent.base.linux.kernel import _fdinfo_mount_id, mount_id, mounted_children
 from logagent.base.records import Identity
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.kafka.processes.lock import Interlock

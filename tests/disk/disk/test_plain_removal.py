@@ -14,7 +14,7 @@ from logagent.base.records import PartitionDir
 from logagent.disk.log_dir import OpenLogDir
 from logagent.disk.remove import Removed, remove_dir
 from logagent.disk.scan import scan_log_dir
-from logagent.disk.work_control import ByteBudget, WorkControl
+from logagent.disk.unlink import ByteBudget, WorkControl
 from logagent.kafka.processes.lock import HolderWatch, Interlock
 from tests.disk.disk.test_removal import LOCK, MARKED, STRAY, Open, big_file, interlock_of, partition
 

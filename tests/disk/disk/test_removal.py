@@ -16,9 +16,8 @@ from logagent.base.errors import BrokerHoldsLogDir, ItemFailed, KafkaStorageErro
 from logagent.base.records import Identity
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.disk.remove import Removed, remove_dir
-from logagent.disk.scan import scan_log_dir
-from logagent.disk.started_mark import is_started
-from logagent.disk.work_control import MAX_CHUNK, ByteBudget, WorkControl
+from logagent.disk.scan import is_started, scan_log_dir
+from logagent.disk.unlink import MAX_CHUNK, ByteBudget, WorkControl
 from logagent.kafka.processes.lock import HolderWatch, Interlock
 from tests.long_form import one_in
 from tests.needs import need_command

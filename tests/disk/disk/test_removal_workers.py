@@ -15,8 +15,7 @@ from logagent.base.errors import BrokerHoldsLogDir, ItemFailed, RemovalStopped
 from logagent.base.records import Identity
 from logagent.disk.log_dir import OpenLogDir
 from logagent.disk.remove import remove_dir
-from logagent.disk.unlink import SEGMENTS_PER_WORKER
-from logagent.disk.work_control import WorkControl
+from logagent.disk.unlink import SEGMENTS_PER_WORKER, WorkControl
 from logagent.kafka.processes.lock import LOCK_VALID_SECONDS, Interlock
 from tests.waiting import holds
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from logagent.disk.started_mark import mark_started
+from logagent.disk.scan import mark_started
 from tests.needs import need_command, need_root
 from tests.waiting import wait_until
 
 MARK = """
 import os, sys
-from logagent.disk.started_mark import mark_started
+from logagent.disk.scan import mark_started
 mark_started(os.open(sys.argv[1], os.O_RDONLY), lambda: None)
 """
 

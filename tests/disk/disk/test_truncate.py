@@ -10,8 +10,7 @@ import pytest
 
 from logagent.base.errors import RemovalStopped
 from logagent.disk.log_dir import OpenLogDir
-from logagent.disk.unlink import Shortener
-from logagent.disk.work_control import WorkControl
+from logagent.disk.unlink import Shortener, WorkControl
 
 Open = Callable[[Path], OpenLogDir]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.deletion.store.answers import Answers
 from logagent.deletion.store.requests import ControlFolder, Request, RequestedTopic, write_request
 from logagent.store.shared import init_store

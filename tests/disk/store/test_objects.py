@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -15,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.base.config.store_uri import problem_of
+from logagent.base.config.settings import problem_of
 from logagent.base.errors import ConfigError, ServiceUnreachable, UnreadableError
 from logagent.base.files.safe_open import FileLimit
 from logagent.deletion.store.requests import ControlFolder
@@ -67,6 +70,20 @@ def test_only_what_was_marked_is_a_store(uri: str) -> None:
     assert init_store(uri)
     assert not init_store(uri), "it is one already"
     check_store(uri)
+
+
+def test_a_bucket_that_is_not_there_is_said(server: dict[str, str], tmp_path: Path) -> None:
+    """Of a mounted store it is the directory."""
+    scheme = server["scheme"]
+    store = str(tmp_path / "nowhere") if scheme == "file" else f"{scheme}://no-such-bucket/fleet"
+    command = [sys.executable, "-m", "logagent", "fleet", "init", "--store", store]
+    done = subprocess.run(command, env={**os.environ, **server}, capture_output=True, text=True)
+    assert done.returncode == 1
+    if scheme == "file":
+        assert "hint: mount or create the directory first" in done.stderr
+    else:
+        assert done.stderr.startswith("logagent: there is no bucket no-such-bucket: ")
+        assert "hint: create no-such-bucket first" in done.stderr
 
 
 def test_of_many_who_create_one_wins(store: SharedStore) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from logagent.base.errors import ConfigError, ServiceUnreachable
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.cli import run
 from logagent.deletion.store.answers import Answers, Seen
 from logagent.deletion.store.requests import ControlFolder, Request, write_request
@@ -195,6 +195,21 @@ def test_who_may_not_change_the_mode_is_told_what_its_owner_runs(
     store.chmod(0o3770)
     with OPERATOR.acting():
         assert run(["fleet", "init", "--store", str(store)]) == 0
+    assert "cannot publish" not in capsys.readouterr().err
+
+
+def test_init_says_whose_the_folders_are_if_no_other_user_can_publish_there(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared(store, 0o755)
+    assert run(["fleet", "init", "--store", str(store)]) == 0
+    told = capsys.readouterr().err
+    assert "its folders belong to user root, and agents of other users cannot publish there" in told, told
+    assert f"chmod 3770 {store} {store}/landing {store}/answers" in told
+    for folder in (store, store / "landing", store / "answers"):
+        shared(folder, 0o3770)
+    assert run(["fleet", "init", "--store", str(store)]) == 0
+    assert "cannot publish" not in capsys.readouterr().err
 
 
 def test_key_holders_share_the_control_folder_by_their_group(store: Path) -> None:

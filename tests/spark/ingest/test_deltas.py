@@ -20,6 +20,7 @@ from logagent.fleet.ingest.landing import Landing
 from logagent.fleet.tables.store import Store
 from logagent.store.landing_files import manifest_of
 from tests.fleets.corruptions import corrupt
+from tests.needs import need_root
 from tests.spark.conftest import DAY, Zoo
 from tests.spark.hand_made import AT, Kafka, dir_row
 from tests.spark.planting import planted
@@ -160,6 +161,32 @@ def test_executors_read_hosts_as_the_driver_does(zoo: Zoo, monkeypatch: pytest.M
     assert len(said) == 1
     assert "the executors cannot read" in said[0]
     assert "No such file" in said[0]
+
+
+def test_the_driver_reads_what_executors_may_not(zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors that lack a mount: what is not there for them is read by the driver, as if it had been."""
+    need_root()
+    store, said, found = zoo.told.store, list[str](), []
+    context = store.spark.sparkContext
+    with Landing(store.uri, store.files) as landing:
+        listing = landing.listed()
+        hidden = next(each for each in listing.landed[DAY] if each.cluster_id == zoo.planted["liars"].cluster_id)
+        folder = f"{store.landing.removeprefix('file:')}/{hidden.file.rpartition('/')[0]}"
+        python = tmp_path / "python"
+        covered = f'mount -t tmpfs none {folder} && exec "$0" "$@"'
+        python.write_text(f"#!/bin/sh\nexec unshare -m sh -c '{covered}' '{context.pythonExec}' \"$@\"\n")
+        python.chmod(0o755)
+        for few, executable in ((1000, context.pythonExec), (0, str(python))):
+            monkeypatch.setattr(module, "FEW_HOSTS", few)
+            monkeypatch.setattr(context, "pythonExec", executable)
+            run = store.new_run()
+            checked = module.check(run, landing, listing, DAY, None, said.append)
+            run.drop()
+            found.append((checked.files(), checked.log_dirs, module.quarantine(checked)))
+    assert found[0] == found[1]
+    assert len(said) == 1
+    assert "of 1 of" in said[0]
+    assert f"{hidden.file}: the manifest cannot be read: No such file or directory" in said[0]
 
 
 def _rewrite(data: Path, change: Any) -> None:

@@ -12,9 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from logagent.base.errors import Exit, LogAgentError
-from logagent.fleet.ingest import ingest_lock
-from logagent.fleet.ingest.dates import ingest_dates, trim_landing
-from logagent.fleet.ingest.ingest_lock import NAME, IngestLock, machine
+from logagent.fleet.ingest import dates
+from logagent.fleet.ingest.dates import NAME, IngestLock, ingest_dates, machine, trim_landing
 from logagent.fleet.tables.store import Store
 from tests.spark.hand_made import AT
 from tests.waiting import wait_until
@@ -53,7 +52,7 @@ def test_one_on_another_host_is_believed_while_it_is_heard_from(store: Store) ->
     place = _left_by(store, pid=_dead_pid())
     with pytest.raises(LogAgentError, match="is running: process"):
         ingest_dates(store, None)
-    long_ago = place.stat().st_mtime - ingest_lock.STALE_SECONDS - 60
+    long_ago = place.stat().st_mtime - dates.STALE_SECONDS - 60
     os.utime(place, (long_ago, long_ago))
     assert ingest_dates(store, None) == []
     assert not place.exists()
@@ -66,7 +65,7 @@ def test_one_that_is_ahead_of_the_clock_keeps_nobody_out(store: Store) -> None:
     os.utime(place, (now + 60, now + 60))
     with pytest.raises(LogAgentError, match="heard from 0 s ago"):
         ingest_dates(store, None)
-    os.utime(place, (now + ingest_lock.AHEAD_SECONDS + 60,) * 2)
+    os.utime(place, (now + dates.AHEAD_SECONDS + 60,) * 2)
     assert ingest_dates(store, None) == []
     assert not place.exists()
 
@@ -92,7 +91,7 @@ def test_a_lock_that_was_taken_away_stops_its_holder(store: Store) -> None:
 
 
 def test_the_holder_says_that_it_lives(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest_lock, "REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr(dates, "REFRESH_SECONDS", 0.05)
     place = Path(store.uri.removeprefix("file:")) / NAME
     with IngestLock(store) as held:
         os.utime(place, (1, 1))

@@ -6,11 +6,13 @@ there are five jobs.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -75,7 +77,7 @@ def test_a_fleet_on_s3(server: dict[str, str], tmp_path: Path, monkeypatch: pyte
     for name, value in server.items():
         monkeypatch.setenv(name, value)
     now = datetime.now(UTC).replace(microsecond=0)
-    truths = generate(tmp_path, Fleet(at=now, clusters=1, hosts=6, partitions=600, days=2, sick=0.02, broken=0.0))
+    truths = generate(tmp_path, Fleet(at=now, clusters=1, hosts=40, partitions=600, days=2, sick=0.02, broken=0.0))
     init_store(STORE)
     with open_store(STORE) as store:
         for path in sorted((tmp_path / "landing").rglob("*")):
@@ -83,9 +85,21 @@ def test_a_fleet_on_s3(server: dict[str, str], tmp_path: Path, monkeypatch: pyte
                 with path.open("rb") as file:
                     store.put(path.relative_to(tmp_path).parts, file)
 
-    ingested, _ = fleet(server, "ingest", "--store", STORE)
+    # So many hosts are read by executors, which get keys that are in the settings from the driver.
+    keys = {"access.key": server["AWS_ACCESS_KEY_ID"], "secret.key": server["AWS_SECRET_ACCESS_KEY"]}
+    given = [word for name, key in keys.items() for word in ("--conf", f"spark.hadoop.fs.s3a.{name}={key}")]
+    events = {"enabled": "true", "compress": "false", "dir": tmp_path.as_uri()}
+    given += [word for name, value in events.items() for word in ("--conf", f"spark.eventLog.{name}={value}")]
+    ingested, said = fleet(server, "ingest", "-v", "--store", STORE, *given)
+    assert "executors cannot read" not in said
     assert [one["rejected"] for one in ingested["dates"]] == [0, 0]
-    report, _ = fleet(server, "report", "--store", STORE, "--out", OUT)
+    report, more = fleet(server, "report", "-v", "--store", STORE, "--out", OUT, *given)
+    secret = server["AWS_SECRET_ACCESS_KEY"]
+    written = [path for path in tmp_path.parent.rglob("*") if path.is_file() and path.suffix != ".properties"]
+    assert {"index.html", "1.json"} < {path.name for path in written}, "the bucket"
+    assert any("local-" in str(path) for path in written), "what Spark notes of each job"
+    assert not [path for path in written if secret.encode() in path.read_bytes()]
+    assert secret not in said + more + json.dumps([ingested, report])
     assert report["totals"]["orphans"] == sum(len(truth.orphans) for truth in truths)
     with open_store(OUT.replace("s3a", "s3")) as reports:
         assert reports.read(["latest"], LARGE).decode().strip() == report["run_id"]
@@ -125,14 +139,14 @@ HOSTS = 50
 STEPS = """
 import sys, urllib.request
 from datetime import date
-from logagent.fleet.ingest.check import check
+from logagent.fleet.ingest import check as module
 from logagent.fleet.ingest.landing import Landing
 from logagent.fleet.spark_session import build_session
 from logagent.fleet.tables.store import Store
 conf = dict(word.split("=", 1) for word in sys.argv[4:])
 spark = build_session(master="local[2]", conf=conf, small=True)
 store = Store.open(spark, sys.argv[1])
-run = store.new_run()
+day, said, seen = date.fromisoformat(sys.argv[3]), [], []
 def step(name):
     try:
         urllib.request.urlopen(f"{sys.argv[2]}/{name}").close()
@@ -141,22 +155,33 @@ def step(name):
 with Landing(store.uri, store.files) as landing:
     step("list")
     listing = landing.listed()
-    step("read")
-    day = date.fromisoformat(sys.argv[3])
-    found = check(run, landing, listing, day, None)
+    for name, few in (("executors", 0), ("driver", 1000)):
+        module.FEW_HOSTS = few
+        run = store.new_run()
+        step(name)
+        found = module.check(run, landing, listing, day, None, said.append)
+        step("read")
+        reads = [e["read_from"] for e in found.chosen("snapshot")]
+        wholes = [store.files.read(uri) for uri in reads]
+        kept = found.files(), found.log_dirs, found.brokers, module.quarantine(found), wholes
+        seen.append((kept, [uri.replace(run.name, "") for uri in reads]))
     taken = sum(entry["status"] == "taken" for entry in found.entries)
+    reasons = sorted(e["reason"] for e in found.entries if e["status"] == "rejected")
     step("remove")
     kept = landing.remove(listing.landed[day])
+    step("markers")
+    landing.remove_empty(listing.folders[day])
     step("end")
-print(taken, len(kept))
+print(taken, len(kept), seen[0] == seen[1], len(wholes), said, *reasons)
 spark.stop()
 """
 """What `ingest` does with landing, one step after the other."""
 
 
 def test_requests_for_what_agents_have_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most three for each object that is new, its snapshots made whole and written for Spark; one for each thousand
-    that are listed, also of other dates; some for all that is removed, and no folder markers stay."""
+    """At most three for each object that is new, its snapshots made whole and written for Spark, whether executors read
+    them or the driver, who find the same; one for each thousand that are listed, also of other dates; some for all that
+    is removed. No folder markers stay, those of earlier years neither."""
     seen: list[str] = []
     with object_servers.forwarded(tmp_path / "s3", seen) as server:
         for name, value in server.items():
@@ -164,23 +189,53 @@ def test_requests_for_what_agents_have_published(tmp_path: Path, monkeypatch: py
         init_store(STORE)
         for number in range(3):
             _publish_night(tmp_path / f"night-{number}", DAY + timedelta(days=number))
+        _damage_two(DAY)
         before = _objects()
+        days = {path.rpartition("/")[0].rpartition("/")[0] for path in before if f"/{DAY}/" in path}
+        markers = {f"{day}/{place}" for day in days for place in ("", "1/", "77/")}
+        markers |= {marker.replace(str(DAY), str(DAY + timedelta(days=1))) for marker in markers}
+        for marker in markers:
+            url = f"{server['AWS_ENDPOINT_URL']}/{BUCKET}/fleet/{marker}"
+            urllib.request.urlopen(urllib.request.Request(url, data=b"", method="PUT")).close()
         command = [sys.executable, "-c", STEPS, STORE, server["AWS_ENDPOINT_URL"], str(DAY)]
         command += connector(server["AWS_ENDPOINT_URL"])[1::2]
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **server}, timeout=900)
         assert done.returncode == 0, done.stderr[-3000:]
-        assert done.stdout.split() == [str(HOSTS + 1), "0"]
-        steps = [seen.index(f"GET /{name}") for name in ("list", "read", "remove", "end")]
-        listing, reading, removing = (seen[first + 1 : last] for first, last in pairwise(steps))
-        new = HOSTS * 4 + 2
+        assert done.stdout.split() == [str(HOSTS - 1), "0", "True", str(HOSTS - 2), "[]", "base-differs", *REASONS]
+        names = ("list", "executors", "read", "driver", "read", "remove", "markers", "end")
+        steps = [seen.index(f"GET /{names[0]}")]
+        for name in names[1:]:
+            steps.append(seen.index(f"GET /{name}", steps[-1] + 1))
+        between = [seen[first + 1 : last] for first, last in pairwise(steps)]
+        listing, executors, _, driver, _, removing, marked = between
+        new = HOSTS * 4
         # The two more are those that ask whether there is a landing.
         assert len(listing) <= 3 * new // 1000 + 1 + 2, _summed_up(listing)
-        assert len(reading) <= 3 * new, _summed_up(reading)
+        assert len(driver) <= 3 * new, _summed_up(driver)
+        assert len(executors) <= 2 * new, _summed_up(executors)
         assert len(removing) <= 2 * (new // 250 + 1), _summed_up(removing)
+        assert len(marked) <= 2, _summed_up(marked)
         gone = {path for path in before if path.startswith("landing/") and f"/{DAY}/" in path}
         assert len(gone) == new
         left = {path for path in _objects() if not path.startswith("runs/")}
-        assert left == before - gone
+        url = f"{server['AWS_ENDPOINT_URL']}/{BUCKET}?prefix=fleet/landing/"
+        with urllib.request.urlopen(url) as answer:
+            keys = set(re.findall(r"<Key>fleet/([^<]*/)</Key>", answer.read().decode()))
+        assert left - {marker.rstrip("/") for marker in markers} == before - gone
+        assert keys & markers == {marker for marker in markers if str(DAY) not in marker}
+
+
+REASONS = ["bytes-differ", "no-base"]
+
+
+def _damage_two(day: date) -> None:
+    """The base of one host is not what it was, that of another is gone."""
+    with open_store(STORE) as store:
+        bases = {path for path in _objects() if f"/{day}/" in path and path.endswith(("-2.jsonl.gz", "-3.jsonl.gz"))}
+        second, third = (min(path for path in bases if f"-{node}." in path) for node in (2, 3))
+        store.put(second.split("/"), io.BytesIO(b"not gzip"))
+        for suffix in (".jsonl.gz", ".manifest.json"):
+            store.remove_file(third.replace(".jsonl.gz", suffix).split("/"))
 
 
 def _publish_night(folder: Path, day: date) -> None:

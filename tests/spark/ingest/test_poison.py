@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.base.times import FIRST_MS, LAST_MS
+from logagent.base.units import FIRST_MS, LAST_MS
 from logagent.fleet.ingest import check as unpack
 from logagent.fleet.ingest.check import MOST_NODES, check
 from logagent.fleet.ingest.dates import ingest_dates, trim_landing

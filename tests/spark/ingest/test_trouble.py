@@ -23,7 +23,7 @@ from logagent.fleet.tables.frames import STORE
 from logagent.fleet.tables.store import Store
 from tests.needs import need_command, need_root
 from tests.spark.conftest import Told, tell
-from tests.spark.hand_made import AT, NOW, Kafka, log_dir_row, small_cluster
+from tests.spark.hand_made import AT, NOW, Kafka, idle, log_dir_row, small_cluster, small_kafka
 
 DAY = date(2025, 3, 10)
 
@@ -63,9 +63,12 @@ def test_a_store_whose_path_is_no_plain_word_and_that_needs_nobody(spark: SparkS
     """Spaces, escapes and what globs are made of: files are found by their names, and theirs alone. Of two dates, as
     without the first one it is not known how fast anything grows."""
     folder = tmp_path / "a store, 1+1 %41 [x]{y}"
-    kafka = small_cluster(folder)
-    for node in (1, 2, 3):
-        kafka.snapshot(node, kafka.replicas_of(node), at=AT - timedelta(days=1))
+    folder.mkdir()
+    kafka = small_kafka(folder)
+    kafka.assignments()
+    for at in (AT - timedelta(days=1), AT):
+        for node in (1, 2, 3):
+            kafka.snapshot(node, kafka.replicas_of(node), at=at, boot_id=f"boot-{node}", **idle(at))
     told = tell(spark, folder, tmp_path / "out [1]")
     assert [(one.taken, one.rows) for one in told.ingested] == [(3, 12), (4, 18)]
     assert told.content["hosts"]["reporting"] == 3

@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from logagent.fleet.page.document import brief
-from logagent.fleet.page.text import size
+from logagent.fleet.page.words import size
 from logagent.fleet.report.columns import CHARTS, TABLES
 from tests.spark.conftest import Told, tell
 from tests.spark.hand_made import AT, GIB, Kafka, dir_row, log_dir_row
@@ -79,7 +79,7 @@ def plant(store: Path) -> Kafka:
             number = (number + 3) % 7
             places = [log_dir_row(path, device=n, ledger=ledger(rows, path)) for n, path in enumerate(("/d0", "/d1"))]
             kafka.hourly(node, [row | {"newest_mtime": ms(AT - timedelta(days=9))} for row in rows], at=at,
-                         log_dirs=places)  # fmt: skip
+                         log_dirs=places, unread_processes=3 if node == 1 else 0)  # fmt: skip
         kafka.assignments(at=at + timedelta(minutes=10))
     return kafka
 
@@ -176,16 +176,16 @@ BOTH = {"bytes", "allocated"}
 OF_KINDS = {*KINDS, "orphan_bytes", *(f"reclaim_{window}" for window in WINDOWS)}
 OF_DISK = {"size", "used", "free", "other", "open_removed", "unexplained"}
 ADDED_UP = {
-    **dict.fromkeys(("usage_clusters", "usage_hosts", "usage_log_dirs"), BOTH | OF_KINDS | OF_DISK),
+    **dict.fromkeys(("usage_clusters", "usage_hosts", "usage_log_dirs"), BOTH | OF_KINDS | OF_DISK | {"open_unread"}),
     "usage_topics": BOTH | OF_KINDS | {"largest_partition"},
     "usage_partitions": BOTH | {"smallest_copy", "largest_copy"},
-    **dict.fromkeys(("orphans", "leftovers", "undecided", "duplicates"), BOTH),
+    **dict.fromkeys(("orphans", "leftovers", "undecided", "duplicates", "audit"), BOTH),
     "growth": {"bytes", "bytes_per_day", "free"},
     "deletion_progress": {"marked_bytes", "removed_bytes"},
     "chart_growth": {"bytes", "used", "size", "was", "now"},
 }
-"""The columns of bytes that a test adds up: here, but for `deletion_progress` (`tests/disk/store`) and `chart_growth`
-(`tests/unit/fleet/test_cluster_growth.py`)."""
+"""The columns of bytes that a test adds up: here, but for `audit` (`test_audit.py`), `deletion_progress`
+(`tests/disk/store`) and `chart_growth` (`tests/unit/fleet/test_cluster_growth.py`)."""
 
 
 def test_no_column_of_bytes_is_left_out() -> None:
@@ -220,6 +220,8 @@ def test_usage_by_cluster_host_and_log_dir(told: Told, truth: Truth) -> None:
             expected = truth.usage(lambda one, row=row, same=same: same(row, one))  # type: ignore[misc]
             disks = [one["ledger"] for one in truth.log_dirs if same(row, one)]
             expected |= {name: sum(disk[name] for disk in disks) for name in OF_DISK}
+            unread = [one for one in truth.log_dirs if same(row, one) and one["node_id"] == 1]
+            expected["open_unread"] = sum(one["ledger"]["unexplained"] for one in unread)
             assert {name: row[name] for name in expected} == expected, (table, row)
 
 

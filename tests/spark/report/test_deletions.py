@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.deletion.store.requests import ControlFolder, Request, RequestedPartition, RequestedTopic, write_request
 from logagent.fleet.job import Job, _deletions
 from logagent.fleet.tables.files import Files

@@ -116,6 +116,6 @@ def test_one_snapshot_of_each_is_found_where_anything_tells_and_said_where_nothi
 
 def test_bytes_of_a_directory_that_was_not_read_are_not_zero_in_silence(told: Told) -> None:
     assert [w for w in told.content["warnings"] if "could not be read whole" in w] == [
-        "1 directories could not be read whole by their agents (logagent scan there says why):"
-        " what they hold may be more than is counted"
+        "1 directory could not be read whole by their agents (logagent scan there says why):"
+        " there may be more than is counted"
     ]

@@ -48,7 +48,7 @@ def test_a_daemons_snapshot_is_ingested_without_a_rejected_row(spark: SparkSessi
     (stray,) = (r for r in dirs if r.name == STRAY)
     # Nobody knows whose it is: no date stands beside that.
     assert (stray.window, stray.due_at, stray.covered) == (None, None, None)
-    assert (stray.obstacle, stray.obstacle_detail[:25]) == ("no-topic-id", "whose it is is not known ")
+    assert (stray.obstacle, stray.obstacle_detail[:21]) == ("no-topic-id", "its owner is unknown ")
     assert [r for r in dirs if r.kind == "current" and r.files if r.newest_mtime is None] == []
     log_dirs = store.small("log_dirs", commit)
     assert {(r["log_dir"], r["health"], r["size"]) for r in log_dirs} == {

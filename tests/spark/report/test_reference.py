@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from logagent.base.records import Kind, PartitionDir, Verdict
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.fleet.demo import topic_id
 from logagent.kafka.image import AssignmentImage, BrokerRegistration, PartitionAssignment, Source, Topic, make_image
 from logagent.verdict.rules import Host, decide

@@ -9,15 +9,32 @@ from typing import Any
 
 import pytest
 
+from logagent.base.units import counted
 from logagent.store.contract import UNDECIDED
-from tests.fleets.landing_reader import Decided, decide
 from tests.fleets.night import NODES, Night
+from tests.fleets.of_directories import Directories
+from tests.fleets.of_replicas import STATES, Replicas
+from tests.fleets.published import Fleet
 from tests.long_form import FULL
 from tests.spark.conftest import Told, Zoo
-from tests.spark.hand_made import AT, Kafka
+from tests.spark.hand_made import AT, NOW, Kafka
 from tests.spark.planting import planted
 
 SEEDS = range(1, 21) if FULL else range(1, 11)
+
+
+Replica = tuple[str, int, int]
+
+
+@dataclass
+class Decided:
+    """The state of each replica of a cluster, and the reason."""
+
+    states: dict[Replica, tuple[str, str | None]]
+    counts: dict[str, int]
+
+    def of(self, *states: str) -> set[Replica]:
+        return {replica for replica, (state, _) in self.states.items() if state in states}
 
 
 @dataclass
@@ -34,7 +51,14 @@ class Nights:
 def many_nights(store: Path) -> tuple[dict[str, Night], dict[str, Decided]]:
     """Each a cluster, whose truth is read from the files before the job sees them."""
     made = {(night := Night(seed)).write(store).cluster_id: night for seed in SEEDS}
-    return made, {cluster: decide(store / "landing" / cluster) for cluster in made}
+    fleet = Fleet(store / "landing", NOW, made)
+    replicas = Replicas(fleet, Directories(fleet))
+    decided: dict[str, Decided] = {}
+    for cluster in made:
+        rows = [row for row in replicas.states if row["cluster_id"] == cluster]
+        states = {_replica(row): (row["state"], row["reason"]) for row in rows}
+        decided[cluster] = Decided(states, replicas.counts[cluster])
+    return made, decided
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +66,13 @@ def nights(zoo: Zoo) -> Nights:
     return Nights(zoo.told, *zoo.planted["many_nights"])
 
 
-def _replica(row: dict[str, Any]) -> tuple[str, int, int]:
+def _replica(row: dict[str, Any]) -> Replica:
     return row["topic_id"], row["partition"], row["node_id"]
 
 
 def test_every_state_is_shown(nights: Nights) -> None:
     """A comparison of zeros would prove nothing."""
-    states = {state for each in nights.decided.values() for state in each.states.values()}
-    assert states == {"found", "missing", "not_yet", "unproven", "gone", "not_heard", "not_read"}
+    assert {state for each in nights.decided.values() for state, _ in each.states.values()} == {*STATES}
     assert {shape for night in nights.nights.values() for shape in night.formats.values()} == {
         "own", "old", "none", "silent",
     }  # fmt: skip
@@ -60,8 +83,8 @@ def test_it_is_what_the_landing_says(nights: Nights) -> None:
     for cluster, truth in nights.decided.items():
         seed = nights.nights[cluster].seed
         assert {_replica(r) for r in missing if r["cluster_id"] == cluster} == truth.of("missing"), seed
-        told = {_replica(r): r["state"] for r in undecided if r["cluster_id"] == cluster}
-        assert told == {key: state for key, state in truth.states.items() if state in UNDECIDED}, seed
+        told = {_replica(r): (r["state"], r["reason"]) for r in undecided if r["cluster_id"] == cluster}
+        assert told == {key: why for key, why in truth.states.items() if why[0] in UNDECIDED}, seed
 
 
 def test_nothing_that_was_lost_is_passed_over(nights: Nights) -> None:
@@ -79,7 +102,7 @@ def test_expected_replicas_add_up(nights: Nights) -> None:
     of_clusters = {c["cluster_id"]: c["replicas"] for c in nights.told.content["clusters"]}
     table = {row["cluster_id"]: row for row in nights.told.rows("usage_clusters")}
     for cluster, truth in nights.decided.items():
-        counts = truth.counts()
+        counts = truth.counts
         assert of_clusters[cluster] == counts, nights.nights[cluster].seed
         assert {name: table[cluster][name] for name in counts} == counts
         assert counts["expected"] == sum(counts.values()) - counts["expected"] > 0
@@ -93,7 +116,7 @@ def test_expected_replicas_add_up(nights: Nights) -> None:
     for row in answer["not_compared"]:
         mine = [r for r in undecided if (r["state"], r["reason"]) == (row["state"], row["reason"])]
         assert (len(mine), len({(r["cluster_id"], r["node_id"]) for r in mine})) == (row["replicas"], row["hosts"])
-        warned = f"{row['replicas']} replicas on {row['hosts']} hosts could not be compared"
+        warned = f"{counted(row['replicas'], 'replica')} on {counted(row['hosts'], 'host')} could not be compared"
         assert any(warned in warning for warning in nights.told.content["warnings"]), nights.told.content["warnings"]
     assert [warning for warning in nights.told.content["warnings"] if "do not add up" in warning] == []
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.cli import run
 from logagent.fleet.demo import topic_id
-from logagent.fleet.page.text import size
+from logagent.fleet.page.words import size
 from logagent.store.shared import init_store
 from tests.command_line import run_here
 from tests.spark.conftest import Told, tell

@@ -13,11 +13,8 @@ import pytest
 from logagent.base import claims
 from logagent.base.claims import ENOUGH, NEEDS, Act, Claim, Held, Lasts, Need, Witness
 from logagent.base.dir_names import stray_name
-from logagent.base.reason import Reason
-from logagent.base.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
-from logagent.cleanup.plan.acts import WHOSE, act_of, proof_of
+from logagent.base.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Reason, Verdict
 from logagent.cleanup.plan.assemble import BlastRadius, assemble
-from logagent.cleanup.plan.due import Ages, Candidates, what_is_due
 from logagent.cleanup.plan.guards import (
     GUARDS,
     assigned,
@@ -31,13 +28,14 @@ from logagent.cleanup.plan.guards import (
     window,
 )
 from logagent.cleanup.plan.plan import NO_FLAGS, Flags, Guard, Proposal
+from logagent.cleanup.plan.planner import Ages, Candidates, what_is_due
+from logagent.cleanup.plan.proposals import OWNERSHIP, act_of, proof_of
 from logagent.cleanup.plan.queue import RemovalIntent, build_queue
 from logagent.cleanup.restore.rules import CopyRead, Owner, RestoreOptions, Wanted, restorations
 from logagent.kafka.extents import LogExtent
-from logagent.service.prestart.plan_prestart import as_mark
+from logagent.service.prestart.command import as_mark
 from logagent.verdict.facts import Facts, LogDirFacts, Ruling, StrayRuling
-from logagent.verdict.marks import Mark
-from logagent.verdict.sightings import Sighting
+from logagent.verdict.marks import Mark, Sighting
 from tests.hosts import HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir, proposal
 
 HOUR = 3_600_000
@@ -95,8 +93,8 @@ class World:
         places = {LOG_DIR: self.log_dir, QUARANTINE: replace(log_dir(QUARANTINE), quarantine=True)}
         return facts(
             rulings={self.dir.key: Ruling(verdict, "topic-absent", last_copy=None, proof=proof)},
-            strays={self.dir.key: StrayRuling(True, "said", ruling=UNKNOWN, proof=proof if stray else covered)},
-            duplicates={self.dir.key: StrayRuling(True, "said", proof=covered)},
+            strays={self.dir.key: StrayRuling(True, Reason("said"), ruling=UNKNOWN, proof=proof if stray else covered)},
+            duplicates={self.dir.key: StrayRuling(True, Reason("said"), proof=covered)},
             log_dirs=places,
             cluster_problems={LOG_DIR: "it is of another cluster"} if self.foreign else {},
             kafka_version=self.version,
@@ -114,7 +112,7 @@ class World:
             return p
         assert act_of(p, seen) is self.act
         plan = assemble([p], [], seen, guards, WIDE)
-        return next((r.claim or f"{r.guard}: {r.fact}" for r in plan.refusals), None)
+        return next((r.why.claim or f"{r.why.code}: {r.why.fact}" for r in plan.refusals), None)
 
     def proposal(self, seen: Facts) -> Proposal | Claim | None:
         d, stray = self.dir, stray_name("orders", 0, HEX)
@@ -158,7 +156,7 @@ class World:
         )
         due = what_is_due(known, seen, lambda: HEX)
         if due.waiting:
-            return due.waiting[0].claim
+            return due.waiting[0].why.claim
         (p,) = due.proposals
         return replace(as_mark(p, lambda: HEX), flags=self.flags) if self.act is Act.MARK_STRAY else p
 
@@ -169,7 +167,7 @@ class World:
         wanted = Wanted([replace(self.dir, removal_started=True, error=None)], [], {}, copies, meant)
         sound = replace(seen, left_out=(), log_dirs={LOG_DIR: log_dir()})
         proposals, refusals = restorations(wanted, sound, Owner(), RestoreOptions(), lambda: HEX)
-        return replace(proposals[0], dir=self.dir) if proposals else refusals[0].claim
+        return replace(proposals[0], dir=self.dir) if proposals else refusals[0].why.claim
 
 
 def nothing_known(act: Act) -> World:
@@ -389,7 +387,7 @@ BY_THE_TABLE = [
     (act, need)
     for act, needs in NEEDS.items()
     for need in needs
-    if need.claims & (WHOSE | {Claim.STOPPED, Claim.VERSION})
+    if need.claims & (OWNERSHIP | {Claim.STOPPED, Claim.VERSION})
     # An orphan waits for the broker's stop before a guard is asked.
     if not (act is Act.SET_ASIDE_ORPHAN and Claim.STOPPED in need.claims)
 ]
@@ -414,17 +412,17 @@ def replace_ways(step: Step, ways: tuple[tuple[Claim, ...], ...]) -> World:
 def test_what_can_be_undone_needs_the_verdict_and_what_cannot_needs_cover_too() -> None:
     """But for topics that are proven to be gone, and what an operator gives up."""
     for act in (Act.SET_ASIDE_TO_REMOVE, Act.MARK_ORPHAN, Act.MARK_ASSIGNED, Act.MARK_STRAY, Act.REMOVE_STRAY):
-        (whose,) = (need for need in NEEDS[act] if need.claims & WHOSE)
+        (whose,) = (need for need in NEEDS[act] if need.claims & OWNERSHIP)
         for way in whose.ways:
             gone = {Claim.TOPIC_ABSENT, Claim.TOPIC_RECREATED, Claim.GIVEN_UP, Claim.REMOVAL_STARTED}
             assert Claim.COVERED in way or gone & set(way), (act, way)
-    (whose,) = (need for need in NEEDS[Act.SET_ASIDE_ORPHAN] if need.claims & WHOSE)
+    (whose,) = (need for need in NEEDS[Act.SET_ASIDE_ORPHAN] if need.claims & OWNERSHIP)
     assert (Claim.NOT_A_REPLICA, Claim.OUR_LINEAGE, Claim.IN_THIS_MODE, Claim.NOT_CONTRADICTED) in whose.ways
 
 
 def test_every_need_is_asked_for_somewhere() -> None:
     when_due = {Claim.CLOCK, Claim.STOOD, Claim.KEPT, Claim.CONFIGURATION}
-    guarded = set(ASKED_BY) | WHOSE | {Claim.SERVING} | when_due | {Claim.WHOLE}
+    guarded = set(ASKED_BY) | OWNERSHIP | {Claim.SERVING} | when_due | {Claim.WHOLE}
     for act, needs in NEEDS.items():
         for need in needs:
             assert need.claims & guarded, (act, need)
@@ -446,3 +444,13 @@ def test_what_an_act_rests_on_is_kept_with_its_witnesses() -> None:
         (Claim.STOPPED, Witness.LOCK),
     ]
     assert assemble([p], [], seen, GUARDS, WIDE).proofs == {DirKey(LOG_DIR, STRAY): proof_of(p, seen)}
+
+
+def test_the_decisive_claim_is_about_the_directory_not_its_host() -> None:
+    """An operator's word comes before a verdict, a verdict before what holds for any directory of the host."""
+    host = [("online", "probe", 1), ("stopped", "lock", 2), ("clock", "clocks", 3)]
+    verdict, word = ("topic-absent", "kraft-log", 4), ("given-up", "operator", 5)
+    assert claims.decisive([]) is None and claims.decisive(host) is None
+    assert claims.decisive([*host, verdict, ("kept", "name", 6)]) == verdict
+    assert claims.decisive([*host, verdict, word]) == word
+    assert claims.decisive([("of-a-later-release", "x", 7)]) is None

@@ -9,6 +9,7 @@ import pytest
 
 from logagent.base import dir_names
 from logagent.base.records import Kind
+from tests.host_files import future_name
 from tests.kafka_answers import rows
 
 HEX = "0123456789abcdef" * 2
@@ -55,7 +56,7 @@ def test_every_name_is_built_as_kafka_builds_it() -> None:
     builders: dict[str, Callable[[str, int, str], str]] = {
         "delete": dir_names.delete_name,
         "stray": dir_names.stray_name,
-        "future": dir_names.future_name,
+        "future": future_name,
     }
     asked = rows("dir_name_build")
     assert len(asked) == 259

@@ -52,12 +52,13 @@ def test_what_ran_last_counts_until_a_newer_one_runs() -> None:
 
 
 def test_what_only_ran_last_is_no_version_but_is_named() -> None:
-    found = which_version(VersionsSeen(last_run=LastRun((4, 3, 1))))
+    found = which_version(VersionsSeen(last_run=LastRun((4, 3, 1), seen_ms=1000)))
     assert found.version is None and found.doubt() is None
-    seen = found.only_ran_as()
-    assert seen is not None and "last ran as 4.3.1" in seen.fact and 'kafka.version = "4.3.1"' in seen.hint
+    seen = found.only_ran_as(1000 + 3 * 3_600_000)
+    assert seen is not None and "last ran as 4.3.1, seen 3 h ago," in seen.fact
+    assert 'kafka.version = "4.3.1"' in seen.hint
     for known in (VersionsSeen(last_run=LastRun((4, 3, 1)), configured=(4, 3, 1)), VersionsSeen()):
-        assert which_version(known).only_ran_as() is None
+        assert which_version(known).only_ran_as(0) is None
 
 
 def test_what_cannot_be_read_of_the_last_run_is_no_version_at_all() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from logagent.fleet.page.growth_chart import growth_html
+import pytest
+
+from logagent.fleet.page.document import growth_html
 from logagent.fleet.report.growth import Ledgers
 
 DAYS = [date(2026, 11, number) for number in (1, 2, 3)]
@@ -44,3 +46,11 @@ def test_the_chart_has_the_line_to_full_of_those_log_dirs() -> None:
     found.add(DAYS[1], [ledger(1, 600)])
     html = growth_html(found.by_date(), {})
     assert "+100 B in 1 d" in html and "Full in 4.0 d" in html
+
+
+@pytest.mark.parametrize(("first", "said"), [(1, "it does not grow"), (2, "its growth is not known")])
+def test_what_no_log_dir_shows_is_not_called_no_growth(first: int, said: str) -> None:
+    found = Ledgers()
+    found.add(DAYS[0], [ledger(first, 500)])
+    found.add(DAYS[1], [ledger(1, 500)])
+    assert f"No line to full: {said}. " in growth_html(found.by_date(), {})

@@ -10,8 +10,8 @@ from typing import get_type_hints
 import pytest
 
 from logagent.cli import run
+from logagent.fleet.documents import SnapshotDir
 from logagent.fleet.report.columns import STAMP, TABLES, UNITS
-from logagent.fleet.snapshot_documents import SnapshotDir
 from logagent.fleet.tables.frames import STORE, fields
 from logagent.store.snapshots import FIELDS, NUMBERS, TIMES
 

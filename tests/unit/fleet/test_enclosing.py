@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logagent.fleet.tables.enclosing import OLDER, YOUNGER, Standing, can_follow, first_look, standing, worth_reading
+from logagent.fleet.tables.choice import OLDER, YOUNGER, Standing, can_follow, first_look, standing, worth_reading
 
 MINUTE = 60_000
 NOON = 1_700_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logagent.fleet.report.summary import counted_twice, moved
+from logagent.fleet.report.replicas import counted_twice, moved
 from logagent.fleet.report.usage import total
 from logagent.fleet.tables.choice import Choice, Row
 from logagent.fleet.tables.store import by_file_system
@@ -64,10 +64,10 @@ def test_brokers_of_one_machine_on_one_file_system_are_counted() -> None:
 
 
 def test_a_log_dir_under_two_nodes_is_said() -> None:
-    """A host that was moved, or a cluster that was renamed: both snapshots are fresh for a day."""
+    """A disk and its copy, or a host that was moved an hour ago: both count."""
 
     def host(cluster: str, node: int, at: int, *ids: str, counts: bool = True) -> Row:
-        whose = {"cluster_id": cluster, "node_id": node, "counts": counts}
+        whose = {"cluster_id": cluster, "node_id": node, "counts": counts, "cause": None, "why": None}
         return whose | {"at": at, "received_at": at, "directory_ids": list(ids)}
 
     assert moved(Choice([host("a", 1, 5, "x", "y"), host("a", 2, 5, "z"), host("b", 1, 5)], [])) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.base.times import FIRST_MS, LAST_MS
+from logagent.base.units import FIRST_MS, LAST_MS
 from logagent.fleet.ingest.landing import by_folder, millis
 
 

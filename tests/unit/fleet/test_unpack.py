@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.fleet.ingest import check as module
 from logagent.fleet.ingest.check import Unpacked, bad_rows, header, inside, log_dirs, unpack
 from logagent.fleet.ingest.landing import Landed, ParsedManifest
@@ -145,6 +145,53 @@ def test_absent_replicas_have_a_limit_of_their_own(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "MOST_ABSENT", 10)
     seen = _unpacked(*map(_absent, range(11)))
     assert seen.problem is not None and seen.problem[0] == "too-many-rows"
+
+
+def _act(**fields: Any) -> dict[str, Any]:
+    done = {"id": 1, "at": 5, "finished_at": 6, "action": "remove", "outcome": "done", "log_dir": "/d", "name": "t-0"}
+    return {"row": "act", **done, "topic": None, "approved": False, "claim": "kept", "later": [1]} | fields
+
+
+def _acts(rows: Any, **fields: Any) -> dict[str, Any]:
+    return _head(acts={"since": instant(AT), "rows": rows, "left_out": 0, "last_id": 9} | fields)
+
+
+@pytest.mark.parametrize(
+    ("head", "rows", "problem"),
+    [
+        (_head(), [], None),
+        (_head(acts=None), [], None),
+        (_acts(0), [], None),
+        (_acts(2), [_act(), _act(id=2, name="\udcff", bytes=(1 << 53) - 1)], None),
+        (_acts(2), [_act(bytes=1 << 53), _act(id=2, bytes=None, allocated=1 << 53)], "too-many-bytes"),
+        (_acts(1), [_act(allocated=(1 << 63) - 1)], "too-many-bytes"),
+        (_acts(1), [], "header-differs"),
+        (_acts(0), [_act()], "header-differs"),
+        (_head(acts=None), [_act()], "header-differs"),
+        (_acts(1, since="soon"), [_act()], "header-differs"),
+        (_acts("1"), [_act()], "header-differs"),
+        (_acts(1), [_act(id=None)], "bad-rows"),
+        (_acts(1), [_act(at="5")], "bad-rows"),
+        (_acts(1), [_act(finished_at=1 << 62)], "bad-rows"),
+        (_acts(1), [_act(bytes=-1)], "bad-rows"),
+        (_acts(1), [_act(approved=1)], "bad-rows"),
+        (_acts(1), [_act(name="\udcff" * 256)], "bad-rows"),
+        (_acts(1), [_act(actor=["x"])], "bad-rows"),
+        (_acts(1), [{"id": 0, **_act()}], "bad-rows"),
+    ],
+)
+def test_what_was_done_is_as_much_as_the_header_says(
+    head: dict[str, Any], rows: list[dict[str, Any]], problem: str | None
+) -> None:
+    """Spark looks for these lines by how they begin: one that begins otherwise would be lost there."""
+    assert _problem(head, *rows) == problem
+
+
+@pytest.mark.parametrize("said", [None, [], {}, {"since": instant(AT), "rows": 1}, {"since": 1, "rows": 1}, "x"])
+def test_what_was_done_is_unknown_where_the_header_does_not_say(said: Any) -> None:
+    assert header(_unpacked(_head(acts=said)))["acts"] is None
+    known = header(_unpacked(_acts(3)))["acts"]
+    assert known == {"since": round(AT.timestamp() * 1000), "rows": 3, "left_out": 0, "last_id": 9}
 
 
 IMAGE = {"source": "kraft-log", "at": instant(AT), "offset": 7}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.kafka.config_in_force import ROUNDED_MS, InForceBy, in_force
+from logagent.kafka.config_in_force import ROUNDED_MS, InForceBy, in_force, still_in_doubt
 
 HOUR = 3_600_000
 KNOWN = {"running": True, "started_ms": 10 * HOUR, "changed_ms": 9 * HOUR}
@@ -36,3 +36,23 @@ def test_the_file_is_in_force_only_where_it_is_known_to_be_older(
     found = in_force("/s.p", running=running, started_ms=started_ms, changed_ms=changed_ms)
     known = running and started_ms is not None and changed_ms is not None and changed_ms <= started_ms + ROUNDED_MS
     assert (found.by is InForceBy.FILE) == bool(known) and (found.doubt is None) == bool(known)
+
+
+@pytest.mark.parametrize(
+    ("file", "running", "left"),
+    [
+        ({"a": "1"}, None, "it changed"),
+        ({"log.dirs": "/d1, /d2"}, {"log.dirs": "/d1,/d2"}, None),
+        ({"log.preallocate": "TRUE"}, {"log.preallocate": "true"}, None),
+        ({"log.dirs": "/D1"}, {"log.dirs": "/d1"}, "it changed: it has log.dirs=/D1, and the broker runs with /d1"),
+        ({"ssl.key.password": "secret", "of.a.plugin": "1"}, {}, None),
+        ({"log.roll.ms": "7"}, {"log.roll.ms": "9"}, "it changed: it has log.roll.ms=7, and the broker runs with 9"),
+        ({"log.roll.ms": "7"}, {}, "it changed: it has log.roll.ms, without which the broker was started"),
+        ({"node.id": "1"}, {"node.id": "1", "broker.id": "1"}, None),
+        ({}, {"log.roll.ms": "9"}, "it changed: it no longer has log.roll.ms=9, with which the broker runs"),
+    ],
+)
+def test_a_broker_that_was_asked_leaves_the_doubt_where_it_differs(
+    file: dict[str, str], running: dict[str, str] | None, left: str | None
+) -> None:
+    assert still_in_doubt("it changed", file, running) == left

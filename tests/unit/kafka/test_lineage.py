@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.kafka.commitment import BatchTimes
+from logagent.kafka.commitment import (
+    BatchTimes,
+    LogHistory,
+    LogPoint,
+    Remembered,
+    other_history,
+    remember,
+    why_not_our_lineage,
+)
 from logagent.kafka.image import BrokerRegistration
-from logagent.kafka.lineage import LogHistory, LogPoint, Remembered, other_history, remember, why_not_our_lineage
 
 Batch = tuple[int, int, int]  # next offset, leader epoch, CRC
 LOG: list[Batch] = [(10, 1, 11), (20, 1, 22), (30, 2, 33), (40, 4, 44)]

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from logagent.base.records import Health
 from logagent.cleanup.plan.plan import GUARD_NAMES
-from logagent.deletion.agent.box import RequestsSummary
+from logagent.deletion.agent.node_requests import RequestsSummary
 from logagent.kafka.processes.broker_process import BrokerProcess
 from logagent.service.metrics import METRICS, Metrics
 from logagent.service.metrics_server import is_loopback, split_listen

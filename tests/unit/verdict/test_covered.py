@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.kafka.extents import EpochEnd, InCommon, LogExtent
-from logagent.verdict.covered import covers, end_of_epoch, in_common, past_retention, what_it_has, why_not_covered
+from logagent.verdict.copies import covers, end_of_epoch, in_common, past_retention, what_it_has, why_not_covered
 
 OWN = LogExtent(0, 100, ((0, 0), (3, 40)))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from logagent.base.records import Kind, PartitionDir, Verdict
 from logagent.kafka.extents import LogExtent
-from logagent.verdict.duplicates import as_loaded, decide_duplicate, duplicates, pairs
+from logagent.verdict.copies import as_loaded, decide_duplicate, duplicates, pairs
 from logagent.verdict.facts import Ruling
 from tests.hosts import LOG_DIR, directory, facts
 

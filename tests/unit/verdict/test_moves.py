@@ -8,7 +8,7 @@ import pytest
 
 from logagent.base.records import HolderState, PartitionDir
 from logagent.cleanup.plan_documents import move_in_words
-from logagent.verdict.duplicates import moves_of
+from logagent.verdict.copies import moves_of
 from tests.damages.disk import UUID
 from tests.damages.facts import OTHER_ID, directory
 
@@ -48,5 +48,5 @@ def test_it_is_said_what_becomes_what_and_how_far_it_is() -> None:
     says = "a-0 moves from /d1 to /d2: 1.0 GiB of 2.0 GiB copied. At the end the copy takes its name, and the broker"
     says += " removes /d1/a-0"
     assert move_in_words(move, HolderState.HELD) == move_in_words(move, HolderState.UNREADABLE) == says
-    assert move_in_words(move, HolderState.FREE) == f"{says}; it goes on when the broker runs"
+    assert move_in_words(move, HolderState.FREE) == f"{says}; it continues when the broker runs"
     assert "was not seen" in move_in_words(moves_of((COPY,))[0], HolderState.FREE)

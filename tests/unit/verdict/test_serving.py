@@ -10,8 +10,8 @@ import pytest
 from logagent.base.claims import Witness
 from logagent.base.records import Health, Holder, HolderState, Identity
 from logagent.kafka.image import BrokerRegistration
-from logagent.verdict.facts import SAME_START_MS, LogDirFacts, SeenHolder
-from logagent.verdict.serving import mark_serving, registered_by
+from logagent.verdict.brokers import mark_serving, registered_by
+from logagent.verdict.facts import SAME_START_MS, Facts, LogDirFacts, SeenHolder
 from tests.hosts import HEX, LOG_DIR, NOW
 
 PID, STARTED = 4711, NOW - 3_600_000
@@ -167,3 +167,22 @@ def test_any_other_registration_shows_nothing(
     assert not registered_by(HOLDER, NOW_REGISTERED._replace(**changes), seen, directory_id)
     assert not registered_by(HOLDER, None, SEEN, "dir-1")
     assert not registered_by(replace(HOLDER, start_time_ms=None), NOW_REGISTERED, SEEN, "dir-1")
+
+
+@pytest.mark.parametrize(
+    ("holders", "process"),
+    [
+        ([Holder(HolderState.HELD, 5, 100), Holder(HolderState.STARTING, 5, 100)], (5, 100)),
+        ([Holder(HolderState.HELD, 5, 100), Holder(HolderState.FREE)], (5, 100)),
+        ([Holder(HolderState.HELD, 5, 100), Holder(HolderState.HELD, 6, 90)], (None, 90)),
+        ([Holder(HolderState.HELD, 5, None)], (5, None)),
+        # A broker in a container, and whoever reads its files beside it, started after its file was changed.
+        ([Holder(HolderState.HELD), Holder(HolderState.HIDDEN, 7, 500)], (None, None)),
+    ],
+)
+def test_a_process_that_is_seen_does_not_stand_for_a_broker_that_is_not(
+    holders: list[Holder], process: tuple[int | None, int | None]
+) -> None:
+    """By its start it is told whether `server.properties` is what the broker runs with."""
+    where = {f"/d{n}": replace(held(), holder=holder) for n, holder in enumerate(holders)}
+    assert Facts(0, where).process() == process

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from logagent.base.records import DirKey, Health, Holder, HolderState, Identity, Kind, PartitionDir, Verdict
-from logagent.cleanup.plan.due import Ages, Candidates, orphans
+from logagent.cleanup.plan.planner import Ages, Candidates, orphans
 from logagent.verdict.facts import Facts, LogDirFacts, Ruling
-from logagent.verdict.sightings import Sighting
+from logagent.verdict.marks import Sighting
 
 DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000

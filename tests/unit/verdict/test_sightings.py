@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from logagent.base.records import DirKey, Identity, Verdict
 from logagent.verdict.facts import Facts, Ruling
-from logagent.verdict.sightings import Sighting, count_sightings, of_directory, orphans_seen
+from logagent.verdict.marks import Sighting, count_sightings, of_directory, orphans_seen
 from tests.hosts import LOG_DIR, NOW, directory, facts
 
 DIRS = DirKey(LOG_DIR, "/data/d2")

@@ -10,8 +10,8 @@ from logagent.base.dir_names import stray_name
 from logagent.base.records import Kind, Verdict
 from logagent.kafka.extents import EpochEnd, LogExtent
 from logagent.kafka.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
+from logagent.verdict.copies import before_stray, contradicted, decide_stray, needs_cover, stray_verdict
 from logagent.verdict.facts import Ruling
-from logagent.verdict.strays import before_stray, contradicted, decide_stray, needs_cover, stray_verdict
 from tests.hosts import HEX, TOPIC_ID, directory
 
 OWN = LogExtent(0, 100, ((0, 0),))
@@ -68,8 +68,8 @@ def test_what_may_go(
 ) -> None:
     decided = decide_stray(ruling, proof=proof, own=own, answers=answers, nobody="set it")
     assert decided.may_go is goes
-    assert decided.detail
-    assert decided.hint == (None if goes or not needs_cover(ruling) else "set it")
+    assert decided.why.fact
+    assert decided.why.hint == ("" if goes or not needs_cover(ruling) else "set it")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_may_go(
 )
 def test_what_stays_is_said_to_be_assigned_here_or_elsewhere(ruling: Ruling, whose: str) -> None:
     decided = decide_stray(ruling, proof=None, own=OWN, answers=(SHORTER,))
-    assert decided.detail.startswith(f"{whose}, and no copy is known to cover it: ")
+    assert decided.why.fact.startswith(f"{whose}, and no copy is known to cover it: ")
     assert decided.covered == "no"
     for own, answers in ((OWN, ()), (None, (COVERS,))):
         assert decide_stray(ruling, proof=None, own=own, answers=answers).covered == "unknown"

@@ -10,6 +10,7 @@ import pytest
 from logagent.base.claims import Claim, Held, Witness
 from logagent.base.records import Kind, PartitionDir, Verdict
 from logagent.kafka.image import (
+    NEWEST_METADATA_VERSION,
     RESERVED_DIRECTORY_IDS,
     AssignmentImage,
     BrokerRegistration,
@@ -18,7 +19,6 @@ from logagent.kafka.image import (
     Topic,
     make_image,
 )
-from logagent.kafka.levels import NEWEST_METADATA_VERSION
 from logagent.verdict.facts import Ruling
 from logagent.verdict.rules import CLOCK_TOLERANCE_MS, Host, VerdictReason, combine, contradict, decide
 from tests import verdict_table
@@ -151,7 +151,7 @@ def test_no_image_at_all() -> None:
 
 def test_stale_and_foreign_are_refused_with_the_figure() -> None:
     stale = ruled(directory("gone", GONE), image(at_ms=NOW - 1_000_000))
-    assert stale.detail is not None and "1000 s old, at most 900 s" in stale.detail
+    assert stale.detail is not None and "16 min old (assignments.max_age is 15 min)" in stale.detail
     foreign = ruled(directory("gone", GONE), image(cluster_id="theirs"))
     assert foreign.detail is not None and "of cluster theirs, not ours" in foreign.detail
 

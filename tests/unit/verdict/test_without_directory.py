@@ -76,6 +76,18 @@ def test_a_log_dir_that_cannot_be_read_takes_nothing_away(
     assert paths[0] == paths[1]
 
 
+@given(st.lists(partitions, unique=True), others, named_log_dirs)
+def test_assignments_that_do_not_count_hide_no_log_dir_that_none_would_show(
+    missing: list[WithoutDirectory], known: list[OtherLogDir], named: NamedLogDirs
+) -> None:
+    """An export of yesterday in which nothing was missing said that all is well, where no export at all did not."""
+    old = replace(named, sure=False, unknown="it is a day old")
+    without, found = sort_missing(None, known, old), sort_missing(missing, known, old)
+    assert {left.path for left in without.left} <= {left.path for left in found.left}
+    assert found.unknown == "it is a day old"
+    assert sort_missing(missing, known, replace(old, sure=True)).unknown is None
+
+
 def test_a_future_directory_alone_is_where_it_is_assigned_to_or_no_replica() -> None:
     there = replace(A, directory_id="here", future=DirKey("/d1", "a-0.x-future"))
     elsewhere = replace(there, future=DirKey("/d2", "a-0.x-future"))

@@ -69,7 +69,7 @@ foreign-cluster             fatal     all          log dirs of two clusters
 foreign-node                fatal     all          log dirs of two nodes, or not of the configured one
 reserved-directory-id       fatal     >= 3.7.0     a `directory.id` that is one of Kafka's first 100
 duplicate-directory-id      fatal     >= 3.7.0     two log dirs with the same `directory.id`
-access-denied               fatal     all          owner or mode keep the broker's user out
+access-denied               fatal     all          owner, mode or an attribute (`chattr +i`) keep the broker's user out
 lock-held                   fatal     all          another process holds the lock
 hidden-holder               warning   all          a process without the lock has files open here
 given-up                    warning   all          the running broker took this log dir offline
@@ -139,7 +139,7 @@ from logagent.advice.check.rules.start_facts import (
     StartFacts,
     StartLogDirFacts,
 )
-from logagent.advice.finding import ALL, Finding, Releases, Severity, concerning, fatal, info, warning
+from logagent.advice.finding import ALL, Finding, Releases, Severity, concerning, fatal, finding, info, warning
 from logagent.base.dir_names import FUTURE_SUFFIX, MAX_NAME, PARTITION_METADATA
 from logagent.base.kafka_version import CORDONS_SINCE, KRAFT_SINCE, SETS_ASIDE_SINCE, STRAY_SINCE, Version
 from logagent.base.records import LIVE_KINDS, LOADED_KINDS, Identity, Kind, PartitionDir, TopicPartition, id_unread
@@ -212,7 +212,7 @@ def check_names(facts: StartFacts) -> Iterator[Finding]:
                 "broken-epochs",
                 f"{where.path}/{name}/leader-epoch-checkpoint",
                 f"{error}: the broker {consequence}",
-                "with the broker stopped, empty the file (truncate -s 0): it goes on with the next leader epoch",
+                "with the broker stopped, empty the file (truncate -s 0): it continues with the next leader epoch",
             )
 
 
@@ -269,7 +269,7 @@ def _not_as_a_broker_writes_it(d: PartitionDir, where: StartLogDirFacts, facts: 
             releases=Releases(since=SETS_ASIDE_WITHOUT_ID),
         )
     elif d.error == MOUNT_POINT:
-        yield Finding(
+        yield finding(
             # A -delete directory is removed soon after the start (seen on 4.3.1), the others when their topic is.
             Severity.FATAL if d.kind is Kind.DELETE else Severity.WARNING,
             "mounted-partition",
@@ -319,7 +319,7 @@ def _without_topic_id(d: PartitionDir, facts: StartFacts, *, made_anew: bool) ->
     what = "no partition.metadata: a KRaft broker renames it to -stray when it starts"
     if assigned and made_anew:
         what += ", and recreates the partition, which is assigned to it, EMPTY"
-    yield Finding(
+    yield finding(
         Severity.FATAL if assigned and made_anew else Severity.WARNING,
         "no-topic-id",
         _path(d),
@@ -516,7 +516,7 @@ def _futures_without_currents(facts: StartFacts) -> Iterator[Finding]:
         promoted, unknown = w in missing.promoted, w.directory_id is None
         known = facts.missing_sure and w.only_copy and not promoted and not unknown
         path = f"{w.future.log_dir}/{w.future.name}"
-        yield Finding(
+        yield finding(
             Severity.FATAL if known else Severity.WARNING,
             "future-without-current",
             path,
@@ -692,7 +692,7 @@ def _check_missing(facts: StartFacts) -> Iterator[Finding]:
         says = f"it is {what}, and a partition of that name is assigned to this broker and has no directory: where the"
         says += " broker makes one here, the log dir goes offline"
         severity = Severity.FATAL if certain else Severity.WARNING
-        yield Finding(severity, "name-taken", path, says, "move it away, and see what else is said of the partition")
+        yield finding(severity, "name-taken", path, says, "move it away; see other findings about the partition")
     for w in (w for w in missing.here if w.future is None):
         what = "and no other replica is in sync" if w.only_copy else "and copies it from its leader"
         if w.only_copy is None:
@@ -709,12 +709,12 @@ def forgotten_log_dir(left: LeftLogDir, config: str) -> Finding:
     how a dead disk is left out: the broker starts, and copies them again."""
     why = in_words(left)
     severity = Severity.FATAL if left.known and left.only_copies else Severity.WARNING
-    return Finding(severity, "log-dir-forgotten", left.path or config, why.fact, why.hint)
+    return Finding(severity, left.path or config, replace(why, code="log-dir-forgotten"))
 
 
 def _without_repetition(findings: list[Finding]) -> list[Finding]:
     """Keep the first 20 findings of a kind in each log dir, and say how many more there are."""
-    keys = [(f.severity, f.code, f.path.rpartition("/")[0]) for f in findings]
+    keys = [(f.severity, f.why.code, f.path.rpartition("/")[0]) for f in findings]
     counts = Counter(keys)
     shown: dict[tuple[Severity, str, str], int] = defaultdict(int)
     kept = []
@@ -724,5 +724,6 @@ def _without_repetition(findings: list[Finding]) -> list[Finding]:
             kept.append(f)
         elif shown[key] == SHOWN_ALIKE + 1:
             rest = counts[key] - SHOWN_ALIKE
-            kept.append(replace(f, path=key[2], says=f"and {rest} more like the {SHOWN_ALIKE} above"))
+            why = replace(f.why, fact=f"and {rest} more like the {SHOWN_ALIKE} above")
+            kept.append(replace(f, path=key[2], why=why))
     return kept

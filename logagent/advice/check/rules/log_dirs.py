@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from shlex import quote
 
 from logagent.advice.check.rules.start_facts import (
     CheckpointFault,
@@ -19,9 +20,10 @@ from logagent.advice.check.rules.start_facts import (
     StartFacts,
     StartLogDirFacts,
 )
-from logagent.advice.finding import ALL, Finding, Releases, Severity, fatal, info, warning
+from logagent.advice.finding import ALL, Finding, Releases, Severity, fatal, finding, info, warning
 from logagent.base.dir_names import CLEANER, LOG_START_OFFSET, REPLICATION
 from logagent.base.records import Denied, Health, HolderState, Kind
+from logagent.base.units import counted
 from logagent.disk.health import REMOVE_OPEN, SYNC_FOLDER, TRIAL_PREFIX
 from logagent.kafka.image import RESERVED_DIRECTORY_IDS
 
@@ -160,7 +162,7 @@ def _path_problem(s: StartLogDirFacts, facts: StartFacts) -> Finding | None:
                 _MOUNT_IT,
             )
         case PathProblem.MISSING | PathProblem.DANGLING:
-            return Finding(
+            return finding(
                 Severity.FATAL if mode is not None or s.problem is PathProblem.DANGLING else Severity.WARNING,
                 "log-dir-missing",
                 s.path,
@@ -172,7 +174,7 @@ def _path_problem(s: StartLogDirFacts, facts: StartFacts) -> Finding | None:
             return warning(
                 "log-dir-not-a-directory",
                 s.path,
-                "not a directory: a controller goes on without it",
+                "not a directory: a controller runs without it",
                 "correct log.dirs, or move the file away",
             )
         case PathProblem.NOT_A_DIRECTORY:
@@ -253,7 +255,7 @@ def _malformed(s: StartLogDirFacts, path: str, *, needed: bool) -> Iterator[Find
     releases = ALL if needed else Releases(before=DIRECTORY_IDS)
     yield fatal("meta-properties-malformed", path, says, _RESTORE_META, releases=releases)
     if not needed:
-        says = f"{s.meta.error}: a controller goes on without this log dir"
+        says = f"{s.meta.error}: a controller runs without this log dir"
         since = Releases(since=DIRECTORY_IDS)
         yield warning("meta-properties-malformed", path, says, _RESTORE_META, releases=since)
 
@@ -313,14 +315,14 @@ def _unformatted(s: StartLogDirFacts, facts: StartFacts, present: list[StartLogD
     others = any(o.meta.state is MetaState.READ for o in present)
     unmounted = " Is its disk mounted?" if others else ""
     if facts.server.mode is Mode.ZOOKEEPER:
-        return Finding(
+        return finding(
             Severity.WARNING if others else Severity.INFO,
             "unformatted",
             s.path,
             f"no {_FILE}: the broker treats it as a new, empty log dir.{unmounted}",
             "make sure the right disk is mounted there",
         )
-    return Finding(
+    return finding(
         Severity.FATAL if facts.server.mode is Mode.KRAFT else Severity.WARNING,
         "unformatted",
         s.path,
@@ -605,7 +607,7 @@ def _lock(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
                 "stop that process, or wait for it to exit",
             )
     elif holder.state is HolderState.HIDDEN:
-        yield Finding(
+        yield finding(
             Severity.FATAL if facts.about_to_start else Severity.WARNING,
             "hidden-holder",
             s.path,
@@ -623,6 +625,13 @@ def _lock(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
 
 def _access(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     """One finding per log dir, since the owner is rarely wrong for a single file."""
+    if s.fixed:
+        path, how = min(s.fixed.items())
+        more = f", and {len(s.fixed) - 1} more in it" if len(s.fixed) > 1 else ""
+        says = f"it is {how} (lsattr -d){more}: no file there can be made, renamed or removed, and the broker takes the"
+        yield fatal(
+            "access-denied", path, f"{says} log dir offline when it starts", f"as root: chattr -ia {quote(path)}"
+        )
     if not s.denied:
         return
     shown = "; ".join(_in_words(d) for d in s.denied[:_SHOWN_DENIED])
@@ -640,7 +649,7 @@ def _not_seen(s: StartLogDirFacts) -> Iterator[Finding]:
         yield warning(
             "not-verified",
             f"{s.path}/{s.not_seen[0]}",
-            f"{len(s.not_seen)} partition directories could not be inspected from here",
+            f"{counted(len(s.not_seen), 'partition directory')} could not be inspected from here",
             "run check as root or as the broker's user",
         )
 
@@ -681,7 +690,7 @@ def _number_out_of_range(s: StartLogDirFacts, name: str, error: str) -> Finding:
         consequence = "the log cleaner stops, and nothing is compacted until the next start"
     elif name == REPLICATION:
         severity, consequence = Severity.FATAL, "the broker does not serve the partitions of this log dir"
-    return Finding(
+    return finding(
         severity,
         "broken-checkpoint",
         f"{s.path}/{name}",

@@ -32,7 +32,8 @@ from logagent.advice.finding import ALL, Finding, Releases, Severity, fatal, inf
 from logagent.base.dir_names import DELETE_SUFFIX, MAX_NAME, METADATA_DIR
 from logagent.base.kafka_version import Version, version_text
 from logagent.base.records import DirKey, HolderState, Kind
-from logagent.kafka.levels import (
+from logagent.base.units import counted
+from logagent.kafka.image import (
     BOOTSTRAP,
     KRAFT_VERSION,
     METADATA_VERSION,
@@ -40,11 +41,10 @@ from logagent.kafka.levels import (
     MetadataFault,
     MetadataFile,
     StartLevels,
+    level_name,
 )
-from logagent.kafka.metadata_versions import level_name
 from logagent.kafka.release_table import METADATA_VERSIONS, RELEASES, Limits, Release
-from logagent.kafka.retention.settings import parsed_ms
-from logagent.kafka.retention.topic_retention import may_be_true
+from logagent.kafka.retention.settings import may_be_true, parsed_ms
 
 UNSTABLE = "unstable.feature.versions.enable"
 _OLDEST, _NEWEST = min(RELEASES), max(RELEASES)
@@ -88,8 +88,8 @@ def _if_unstable_are_not(finding: Finding) -> Finding:
     """What a release supports beyond its stable levels is not in the table (seen: 4.4.0 starts with 34)."""
     if finding.severity is not Severity.FATAL:
         return finding
-    says = f"{finding.says}, unless {UNSTABLE}, which is set, lets it"
-    return replace(finding, severity=Severity.WARNING, says=says)
+    why = replace(finding.why, fact=f"{finding.why.fact}, unless {UNSTABLE}, which is set, lets it")
+    return replace(finding, severity=Severity.WARNING, why=why)
 
 
 def _of_log_dir(
@@ -332,8 +332,8 @@ def _limits_of_topics(log: str, facts: StartFacts, version: Version | None) -> I
             yield fatal(
                 "setting-refused",
                 log,
-                f"{name} of {len(topics)} topics is not what Kafka {_which_releases(releases, version)} accepts"
-                f" ({_number_range(limits)}): {named}; a broker does not start, whether they are on it or not",
+                f"{name} of {counted(len(topics), 'topic')} is not what Kafka {_which_releases(releases, version)}"
+                f" accepts ({_number_range(limits)}): {named}; a broker does not start, whether they are on it or not",
                 "on the release that runs now, of each: kafka-configs.sh --bootstrap-server HOST:PORT --alter"
                 f" --entity-type topics --entity-name TOPIC --add-config {name}={limits[0] or limits[1]}",
                 releases=releases,
@@ -481,7 +481,7 @@ def _broken_file(s: StartLogDirFacts, fault: MetadataFault, facts: StartFacts) -
 
 
 def _lost_snapshot(s: StartLogDirFacts, fault: MetadataFault) -> Finding:
-    says = f"{fault.error}: the node goes on without it, and without the log it has nothing else to start from"
+    says = f"{fault.error}: the node starts without it, and without the log it has nothing else to start from"
     since = Releases(since=LOST_SNAPSHOT_SPARE)
     return warning("broken-metadata-log", f"{s.path}/{fault.name}", says, _HINTS[fault.file], releases=since)
 

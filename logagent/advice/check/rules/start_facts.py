@@ -11,7 +11,7 @@ from enum import StrEnum
 from logagent.base.kafka_version import UNKNOWN_VERSION, KafkaVersion
 from logagent.base.records import Denied, DirKey, Health, Holder, HolderState, Identity, PartitionDir, TopicPartition
 from logagent.kafka.identity import DEFAULT_RESERVED_MAX_ID
-from logagent.kafka.levels import MetadataFault, StartLevels
+from logagent.kafka.image import MetadataFault, StartLevels
 from logagent.kafka.retention.settings import NOTHING_SET, Layers
 from logagent.verdict.without_directory import NOTHING_MISSING, Missing
 
@@ -144,8 +144,8 @@ class StartLogDirFacts:
     directory that a link or a mount leads to, by its name. mounted:
     names of directories that are mount points themselves. mount_point: of the file system that it is on, by the mount
     table; None if that is unknown. file_system: its kind, from there; cannot: what a trial showed that a broker needs
-    and it cannot, with the error; None if it was not tried. levels: where there is the metadata log, the features that
-    it names.
+    and it cannot, with the error; None if it was not tried. fixed: what of it and its partition directories is
+    "immutable" or "append-only", by path. levels: where there is the metadata log, the features that it names.
     """
 
     path: str
@@ -178,6 +178,7 @@ class StartLogDirFacts:
     mount_point: str | None = None
     file_system: str | None = None
     cannot: Mapping[str, str] | None = None
+    fixed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def answers(self) -> bool:

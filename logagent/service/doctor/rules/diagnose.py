@@ -13,12 +13,15 @@ from dataclasses import replace
 from shlex import quote
 
 from logagent.advice.check.rules.start_facts import CHANGED_HINT, concerns_us
-from logagent.advice.finding import Area, Finding, Remedy, fatal, info, warning, works
+from logagent.advice.finding import Area, Finding, Remedy, Severity, fatal, info, warning, works
+from logagent.base.errors import way_back
 from logagent.base.kafka_version import version_text
-from logagent.base.records import Holder, LogDoubt
+from logagent.base.records import Holder, Reason
+from logagent.base.units import counted
 from logagent.kafka.identity import why_no_broker
 from logagent.kafka.image import Source
 from logagent.service.doctor.rules.host import (
+    AssignmentsFacts,
     BrokerFacts,
     ConfigFacts,
     DoctorFacts,
@@ -32,7 +35,7 @@ from logagent.service.doctor.rules.host import (
     unit_word,
 )
 from logagent.service.setup.rules import CONFIG_VARIABLE
-from logagent.verdict.answerer import WHAT_HELPS
+from logagent.verdict.brokers import what_helps
 from logagent.verdict.clock_doubt import TRUST_CLOCK
 
 
@@ -141,7 +144,7 @@ def brokers(f: DoctorFacts) -> Iterator[Finding]:
 def _version(f: DoctorFacts) -> Iterator[Finding]:
     known, path = f.kafka_version, f.config.kafka_config or ""
     ran = known.last_run.version
-    if (seen := known.only_ran_as()) is not None and ran is not None:
+    if (seen := known.only_ran_as(f.now_ms)) is not None and ran is not None:
         says = f"{seen.fact}: the rules of the oldest supported release apply, and nothing is set aside in the log dirs"
         line = toml_change(f.config, "kafka.version", version_text(ran))
         yield warning("version-unknown", path, says, seen.hint, change=line)
@@ -184,7 +187,7 @@ def _holder(f: DoctorFacts, h: HolderFacts) -> Iterator[Finding]:
             change=toml_change(f.config, "kafka.config", h.config or ""),
         )
     else:
-        yield works("broker", where, f"{who} holds {len(held)} of {len(f.log_dirs)} log dirs")
+        yield works("broker", where, f"{who} holds {len(held)} of {counted(len(f.log_dirs), 'log dir')}")
     if h.in_doubt is not None:
         yield warning("config-changed", h.config or where, h.in_doubt, CHANGED_HINT)
     for pair in h.overrides:
@@ -239,6 +242,8 @@ _BLINDING: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
 def service(f: DoctorFacts) -> Iterator[Finding]:
     s = f.service
     if s is None:
+        if not f.config.systemd:
+            return
         hint = "the commands work without it; the packages install logagent.service"
         yield info("no-service", "", "the daemon's unit is not installed", hint)
         return
@@ -266,7 +271,7 @@ def _setup(s: ServiceFacts) -> Iterator[Finding]:
         "differs": "it no longer fits server.properties, the broker's user, the mounts or kafka.config",
         "refused": f"it could not be written again: {setup.why}",
     }[setup.state]
-    hint = f"look at what `{setup.command.removesuffix(' --execute')}` shows first"
+    hint = f"read what `{setup.command.removesuffix(' --execute')}` shows first"
     then = f"systemctl daemon-reload && systemctl restart {quote(s.unit)}"
     change = Remedy(line=setup.command, then=then) if setup.state != "refused" else None
     yield fatal("setup-outdated" if setup.state != "missing" else "not-set-up", setup.place, says, hint, change=change)
@@ -397,6 +402,10 @@ def daemon(f: DoctorFacts) -> Iterator[Finding]:
             says = f"it runs with its configuration of before; the last reload failed: {d.reload_failed}"
             hint = "mend the configuration and reload it (systemctl reload logagent)"
             yield warning("reload-failed", d.socket, says, hint)
+        for why in d.failing:
+            yield warning(
+                "daemon-failing", d.socket, f"its last {why}", "logagent status shows it, and its log the first"
+            )
     elif d.state == "refused":
         hint = "run doctor as root or as the daemon's user"
         yield info("daemon-closed", d.socket, f"not permitted to ask the daemon: {d.detail}", hint)
@@ -441,9 +450,14 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
     if s.access is not None and not s.access.answered:
         says = f"it did not answer in time, so what user {name} may do there is unknown"
         yield warning("state-closed", s.path, says, "see whether its disk works (dmesg), and run doctor again")
+    yield from (Finding(Severity.FATAL, s.path, why) for why in s.refused)
     if s.full:
         says = "its file system is full: nothing is done while the journal cannot be written"
-        yield fatal("state-full", s.path, says, "free some space there")
+        change = Remedy(
+            line=f"install -d -m 0750 -o {quote(name)} /run/logagent\nlogagent rescue --state-dir /run/logagent",
+            then="what its plan offers makes room: add --execute to it",
+        )
+        yield fatal("state-full", s.path, says, "free space there with a journal in memory", change=change)
     elif s.no_reserve:
         says = "it has no journal.reserve, and no room for one: once its disk is full nothing may be removed any more"
         yield warning("no-reserve", s.path, says, "free some space there, or use a state dir on another disk")
@@ -452,7 +466,7 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
             "journal-newer",
             s.path,
             f"its journal was written by a newer logagent (schema {s.journal_schema}; this one knows {s.known_schema})",
-            "install that version again",
+            way_back(s.path),
         )
     if s.journal_schema is not None and 0 < s.journal_schema < s.known_schema:
         yield fatal(
@@ -480,30 +494,43 @@ def assignments(f: DoctorFacts) -> Iterator[Finding]:
         return
     if a.log_doubt is not None:
         yield _log_doubt(f, a.log_doubt)
+    yield from _admin(f, a)
     if a.ends_at_stop is not None and not a.empty:
-        yield warning("assignments-stopped", a.source, a.ends_at_stop, WHAT_HELPS)
+        yield warning("assignments-stopped", a.source, a.ends_at_stop, what_helps(a.asked))
         return
-    if a.usable and not (a.log_doubt is not None and a.log_doubt.proves != "all" and a.source is Source.KRAFT_LOG):
-        age = "" if a.age_seconds is None else f", {a.age_seconds:.0f} s old"
-        yield works("assignments", a.source, f"{a.partitions} partitions from {a.source}{age}")
+    if a.usable and not (a.log_doubt is not None and a.log_doubt.code != "all" and a.source is Source.KRAFT_LOG):
+        age = "" if a.age_seconds is None else f", {round(a.age_seconds)} s old"
+        yield works("assignments", a.source, f"{counted(a.partitions, 'partition')} from {a.source}{age}")
     for problem in a.problems if a.usable else ():
         if a.log_doubt is not None and problem.startswith("kraft-log:"):
             continue
-        if a.bootstrap_set or not problem.startswith("admin:"):
+        if not problem.startswith("admin:"):
             yield info("assignments-other", problem.partition(":")[0], problem)
     if not a.usable:
         yield _no_assignments(f)
 
 
-def _log_doubt(f: DoctorFacts, doubt: LogDoubt) -> Finding:
+def _admin(f: DoctorFacts, a: AssignmentsFacts) -> Iterator[Finding]:
+    """Whether the address, the file of kafka.client and the rights are right shows only when a broker answers."""
+    if a.untried:
+        says = "kafka.client is set, but no address to try it with: whether it works is not known"
+        change = toml_change(f.config, "kafka.bootstrap_servers", a.bootstrap) if a.bootstrap is not None else None
+        yield info("admin-untried", Source.ADMIN, says, "set kafka.bootstrap_servers, and doctor asks", change=change)
+    if a.asked is not None and a.no_answer is not None:
+        yield warning("admin", Source.ADMIN, a.no_answer.fact, a.no_answer.hint)
+    elif a.asked is not None and a.answered_as is not None:
+        yield works("admin", Source.ADMIN, f"{a.asked} answered as {a.answered_as}")
+
+
+def _log_doubt(f: DoctorFacts, doubt: Reason) -> Finding:
     a = f.assignments
     assert a is not None
-    if doubt.proves == "all":
-        return info("metadata-log", Source.KRAFT_LOG, doubt.says, doubt.hint)
+    if doubt.code == "all":
+        return info("metadata-log", Source.KRAFT_LOG, doubt.fact, doubt.hint)
     change = None
     if not a.bootstrap_set and a.bootstrap is not None:
         change = toml_change(f.config, "kafka.bootstrap_servers", a.bootstrap)
-    return warning("metadata-log", Source.KRAFT_LOG, doubt.says, doubt.hint, change=change)
+    return warning("metadata-log", Source.KRAFT_LOG, doubt.fact, doubt.hint, change=change)
 
 
 def _no_assignments(f: DoctorFacts) -> Finding:

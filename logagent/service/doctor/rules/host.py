@@ -15,8 +15,8 @@ from typing import Literal
 
 from logagent.advice.finding import Finding, Remedy, fatal, warning, works
 from logagent.base.kafka_version import UNKNOWN_VERSION, KafkaVersion, Version
-from logagent.base.reason import Reason
-from logagent.base.records import Health, HolderState, LogDoubt
+from logagent.base.records import Health, HolderState, Reason
+from logagent.kafka.identity import JournalHost
 from logagent.kafka.image import Source
 from logagent.service.setup.rules import DropInFacts
 from logagent.verdict.without_directory import NOTHING_MISSING, Missing, in_words
@@ -38,7 +38,8 @@ class ConfigFacts:
     """Our own configuration. file: the one in force (None: defaults), default: where it would be written. keys: the
     line of each `section.key` in it, set or commented out. problems: in it and in server.properties. instance: NAME of
     `logagent@NAME`. named: whether the broker's configuration was given rather than found; named_in_file: by the
-    file in force, which the daemon reads too. log_dirs_named: whether log dirs were given on the command line."""
+    file in force, which the daemon reads too. log_dirs_named: whether log dirs were given on the command line. systemd:
+    whether it runs here; in a container it does not, and no unit counts."""
 
     file: str | None
     default: str
@@ -51,6 +52,7 @@ class ConfigFacts:
     named_in_file: bool = False
     log_dirs_named: bool = False
     mode: str = "report"
+    systemd: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +188,8 @@ class ProcFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonFacts:
     """The daemon behind the status socket. state: "running", "none", "refused" (no permission), "silent", "dead".
-    reload_failed: why it did not take the configuration when it was last asked to."""
+    reload_failed: why it did not take the configuration when it was last asked to. failing: each job whose last run
+    failed, and why."""
 
     socket: str
     state: DaemonState
@@ -197,6 +200,7 @@ class DaemonFacts:
     detail: str | None = None
     clock_doubt: str | None = None
     reload_failed: str | None = None
+    failing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +219,8 @@ class PortFacts:
 class StateDirFacts:
     """The state dir. full: there is no room for a journal. no_reserve: the journal has no reserve, and there is no room
     for one. journal_schema: the schema version of its journal, if readable. foreign: log dirs in the journal that are
-    not this broker's. forgotten: a log dir that it remembers and the broker's configuration does not name any more, and
-    what to do."""
+    not this broker's; host: whose it is, if it says. forgotten: a log dir that it remembers and the broker's
+    configuration does not name any more, and what to do. refused: why nothing that acts can use it, whoever it is."""
 
     path: str
     exists: bool
@@ -231,6 +235,8 @@ class StateDirFacts:
     foreign: tuple[str, ...] = ()
     forgotten: Reason | None = None
     service_path: str | None = None
+    host: JournalHost | None = None
+    refused: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +244,9 @@ class AssignmentsFacts:
     """The source of verdicts. bootstrap: an address of one of the broker's listeners; secure: that listener is not
     PLAINTEXT. stopped: nobody holds a log dir. kraft: the broker has its own metadata log and updates it while it runs.
     empty: the source was read and lists no topics. ends_at_stop: it ends when the broker stopped, and why no living one
-    could be asked. not_our_lineage: the metadata log contradicts what is remembered of it, or ends before that."""
+    could be asked. not_our_lineage: the metadata log contradicts what is remembered of it, or ends before that.
+    asked: the addresses of kafka.bootstrap_servers, if they are a source; answered_as: the principal that was answered,
+    no_answer: why it was not. untried: kafka.client is set, and there is no address to try it with."""
 
     usable: bool
     source: Source | Literal["none"] = "none"
@@ -254,7 +262,11 @@ class AssignmentsFacts:
     empty: bool = False
     ends_at_stop: str | None = None
     not_our_lineage: bool = False
-    log_doubt: LogDoubt | None = None
+    log_doubt: Reason | None = None
+    asked: str | None = None
+    answered_as: str | None = None
+    no_answer: Reason | None = None
+    untried: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +284,7 @@ class InstanceFacts:
 class DoctorFacts:
     """All facts about one host. `missing`: what a start would make anew."""
 
+    now_ms: int
     config: ConfigFacts
     brokers: tuple[BrokerFacts, ...] = ()
     subject: SubjectFacts
@@ -308,7 +321,7 @@ def toml_change(c: ConfigFacts, key: str, value: str) -> Remedy:
     out."""
     section, _, name = key.partition(".")
     unit = quote(f"logagent@{c.instance}" if c.instance else "logagent")
-    then = f"systemctl reload {unit}, if it runs" if section != "metrics" else f"systemctl restart {unit}, if it runs"
+    then = f"systemctl {'restart' if section == 'metrics' else 'reload'} {unit}, if it runs" if c.systemd else None
     # A basic string in TOML is written like one in JSON.
     line = f"{name} = {json.dumps(value)}"
     return Remedy(line=line, file=c.file or c.default, number=c.keys.get(key), section=section, then=then)
@@ -344,7 +357,7 @@ def rights(f: DoctorFacts) -> Iterator[Finding]:
     for holder in f.holders:
         if holder.kafka:
             yield _descriptors(f, holder)
-    owned = [d for d in f.log_dirs if d.owner_uid is not None]
+    owned = [d for d in f.log_dirs if d.owner_uid is not None and not _is_opened_by_group(d)]
     # While the broker is stopped, the owner of the log dirs is taken for the user it will run as. If some belong to the
     # agent's user, the others have the wrong owner; the agent's user is right.
     if not f.holders and owned and s.uid != 0 and all(d.owner_uid != s.uid for d in owned):
@@ -365,6 +378,13 @@ def rights(f: DoctorFacts) -> Iterator[Finding]:
             "let the agent's user see all processes",
             change=_show_processes(f.proc, f.service),
         )
+
+
+def _is_opened_by_group(d: DoctorLogDirFacts) -> bool:
+    """Whether it is the root of a volume that belongs to root and that the agent may write to all the same, as
+    Kubernetes' fsGroup makes it: its owner says nothing about the broker's user."""
+    is_volume = d.mount is not None and d.mount.point == d.path
+    return is_volume and d.owner_uid == 0 and d.access is not None and d.access.answered and d.access.lacks is None
 
 
 def _descriptors(f: DoctorFacts, h: HolderFacts) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import struct
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from logagent.base.errors import Exit
+from tests.command_line import LOCKER, process
 from tests.disk.cli.test_documents import DISKS, valid
 from tests.disk.conftest import LoopFs
 from tests.disk.doctor_host import PROPERTIES, doctor_host
@@ -78,6 +80,8 @@ def test_a_directory_is_named_as_it_is_printed_by_its_partition_its_topic_or_a_p
     (place,) = (d for d in (host.d1, host.d2) if (d / stray).exists())
     assert set(groups(host, f"{place}/{stray}/")) == {stray}
     assert set(groups(host, stray, partition, "orders")) == of_topic
+    # As a table of 80 columns prints it, and as `restore` takes it.
+    assert set(groups(host, f"{stray[:12]}…-stray")) == set(groups(host, stray[:-9])) == {stray}
     nobody = host.run("explain", "absent-0", "--json")
     assert nobody.json["dirs"] == [] and nobody.json["names"][0]["topic"] == "absent" and "absent-0" in nobody.err
     assert "does not start with it" in " ".join(host.run("explain", "lost+found").out.split())
@@ -139,6 +143,11 @@ def test_what_if_says_what_would_go_and_what_would_stay_and_changes_nothing(host
     }
     says = host.run("explain", "customer.state", *asked)
     assert "stay as now" in says.out and "kafka-configs.sh" not in says.out
+    # `rescue` foretells the same, of what is being moved, too, and shows the same line.
+    for a in host.run("rescue", "--json").json["rescue"]["retention"]:
+        asked_again = ("--what-if", f"retention.ms={a['retention_ms']}", a["topic"])
+        answers = host.run("explain", "--json", *asked_again).json["what_if"]
+        assert (a["gives_back"], {a["command"]}) == (sum(w["goes"] for w in answers), {w["command"] for w in answers})
     everything = host.run("explain", "--what-if", "retention.ms=1h", "--json").json
     assert {f["topic"] for f in everything["what_if"]} > {"clicks", "customer.state"} and everything["dirs"] == []
     # What goes anyway is what goes now.
@@ -153,7 +162,7 @@ def test_what_if_says_what_would_go_and_what_would_stay_and_changes_nothing(host
     ("asked", "says"),
     [
         ("retention=3d", "not a setting of topics"),
-        ("retention.ms", "not a setting of topics"),
+        ("retention.ms", "the value is missing"),
         ("retention.ms=soon", "retention.ms=soon"),
         ("retention.ms=-2", "at least -1"),
         ("cleanup.policy=keep", "delete, compact or compact,delete"),
@@ -201,11 +210,45 @@ def test_the_copy_of_a_move_of_a_deleted_topic_goes_when_cleanup_takes_it(host: 
     assert [d for d in others if "may be the only copy here" not in d["groups"][0]["first"]] == []
 
 
+def said(host: Host, *names: str) -> tuple[str, str]:
+    ran = host.run("explain", *names)
+    return " ".join(ran.out.split()), ran.err
+
+
+def test_an_orphan_is_set_aside_at_its_date_and_removed_later(host: Host) -> None:
+    """`goes` was the date of a rename, also of what nothing lets go before its leader has it."""
+    host.with_assignments()
+    gone, err = said(host, "returns-2")
+    assert re.search(r"set aside \d{4}-\d\d-\d\d [\d:]+Z, removed 7d after that", gone), gone
+    assert "its leader" not in gone and "until the broker runs" not in err
+    for name in ("invoices-0", "invoices-1"):
+        assert "once its leader has all of it" in said(host, name)[0]
+    waiting = {w["name"]: w["reason"] for w in host.run("cleanup", "--json").json["waiting"]}
+    (stray,) = (name for name in waiting if name.startswith("invoices-1."))
+    assert waiting[stray] == "stray-retention, and that its leader has all of it"
+    assert "until the broker runs" in said(host, "orders-3")[1], "which its broker deletes from"
+    with process(LOCKER, host.d1, host.d2):
+        assert re.search(
+            r"set aside \d{4}-\S+ \S+Z, not before the broker stops, removed 7d", said(host, "returns-2")[0]
+        )
+        waiting = {w["name"]: w["reason"] for w in host.run("cleanup", "--json").json["waiting"]}
+    assert waiting["returns-2"].endswith("then for the broker's next stop")
+
+
+def test_no_line_promises_once_never_nor_one_date_twice(host: Host) -> None:
+    host.with_assignments()
+    lines = host.run("explain", "--log-dirs-only").out
+    assert "once never" not in lines and "differs: logagent explain NAME" in " ".join(lines.split())
+    dates = re.findall(r"(\d{4}-\S+ [\d:]+Z) to (\d{4}-\S+ [\d:]+Z)", lines)
+    assert [d for d in dates if d[0] == d[1]] == []
+
+
 @pytest.mark.parametrize("names", [("--log-dirs-only",), ("orders",)])
 def test_a_terminal_of_80_columns(host: Host, names: tuple[str, ...]) -> None:
     lines = plain(on_a_terminal(host.arguments("explain", *names), columns=80))
     paths = (str(host.d1), str(host.d2))
-    assert all(len(line) <= 80 for line in lines if not any(path in line for path in paths)), lines
+    long = [line for line in lines if len(line) > 80 and not any(path in line for path in paths)]
+    assert long == []
     assert any("active segment" in line for line in lines), lines
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from logagent.advice.explain.outside import MOST_LEVELS, NotEntered, mount_points_of, search_outside
-from logagent.advice.explain.rules import Outside
-from logagent.base.linux.mounts import mounts, parse_mounts
+from logagent.advice.explain.inspection import MOST_LEVELS, NotEntered, mount_points_of, search_outside
+from logagent.advice.explain.rules import OutsideDoc, ThisNode
+from logagent.base.linux.kernel import mounts, parse_mounts
 from tests.disk.conftest import LoopFs, run, unmount
 from tests.disk.messes import lock_held
 
@@ -25,14 +25,14 @@ def write(path: Path, size: int) -> Path:
     return path
 
 
-def search(root: Path, log_dirs: Collection[Path] = (), seconds: float = 60.0, **more: object) -> Outside:
+def search(root: Path, log_dirs: Collection[Path] = (), seconds: float = 60.0, **more: object) -> OutsideDoc:
     status = root.stat()
     used = os.statvfs(root)
     paths = {str(path) for path in log_dirs} | {m.point for m in mounts()}
     found = search_outside(
         mount_points_of(str(root), status.st_dev, mounts()),
         status.st_dev,
-        NotEntered(paths, {path.stat().st_ino for path in log_dirs}),
+        NotEntered(paths, {path.stat().st_ino for path in log_dirs}, ThisNode()),
         (used.f_blocks - used.f_bfree) * used.f_frsize,
         seconds,
         **more,  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def search(root: Path, log_dirs: Collection[Path] = (), seconds: float = 60.0, *
     return found
 
 
-def counted(found: Outside) -> int:
+def counted(found: OutsideDoc) -> int:
     return sum(p.allocated for p in found.places) + sum(d.allocated for d in found.log_dirs) + found.rest
 
 
@@ -66,7 +66,7 @@ def test_it_counts_what_du_counts(loop_fs: LoopFs, kind: str) -> None:
     before = {p: p.lstat().st_mtime_ns for p in root.rglob("*")}
     found = search(root, [log_dir])
     assert {p: p.lstat().st_mtime_ns for p in root.rglob("*")} == before
-    assert found.root == str(root) and (found.unfinished, found.unread, found.log_dirs) == (None, 0, [])
+    assert found.root == str(root) and (found.unfinished, found.unread_directories, found.log_dirs) == (None, 0, [])
     assert counted(found) == du(root) - du(log_dir)
     assert (found.places[0].kind, found.places[0].allocated >= 40 * MIB) == ("file", True)
     assert [(p.path, p.kind, p.files) for p in found.places[1:]] == [(f"{root}/var/log", "directory", 200)]
@@ -112,7 +112,7 @@ def test_the_mount_that_shows_most_is_searched() -> None:
 def test_where_the_log_dir_is_the_whole_file_system_nothing_is_outside(loop_fs: LoopFs) -> None:
     root = loop_fs("tmpfs")
     write(root / "t-0" / f"{0:020d}.log", MIB)
-    assert search(root, [root]) == Outside(str(root))
+    assert search(root, [root]) == OutsideDoc(str(root), [], [], 0, 0, 0, None)
 
 
 def test_nothing_but_directories_is_opened_and_what_would_block_does_not(loop_fs: LoopFs) -> None:
@@ -194,5 +194,5 @@ def test_what_is_nested_without_end_is_not_followed_to_its_end(loop_fs: LoopFs) 
         fd = below
     os.close(fd)
     before = len(os.listdir("/proc/self/fd"))
-    assert search(root).unread == 1
+    assert search(root).unread_directories == 1
     assert len(os.listdir("/proc/self/fd")) == before

@@ -35,6 +35,8 @@ def test_totals_come_first_then_log_dirs_then_what_is_not_assigned(host: Host) -
     for kind, count in kinds.items():
         assert f"{count} {kind}" in first
     assert f"; {len(orphans)} orphans (" in first and "unknown" not in first
+    strays = sum(d["kind"] == "stray" for d in orphans)
+    assert strays and first.endswith(f", {strays} of them strays)"), "explain counts them as strays"
     places = [out.index(f"\n{title}") for title in ("Log dirs", "Not assigned", "Assigned")]
     assert places == sorted(places) and "\nUnknown" not in out
     not_assigned, assigned = out[places[1] : places[2]], out[places[2] :]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.base.console import completion
+from logagent.base.console import options
 from logagent.cli import COMMANDS, cli
 from tests.command_line import run_apart
 from tests.forked import run_forked
@@ -29,7 +29,7 @@ def asked(shell: str, *words: str, apart: bool = False) -> list[str]:
     own."""
     typed = "\n".join(("logagent", *words)) if shell == "bash" else " ".join(("logagent", *words))
     variables = {"COMP_WORDS": typed, "COMP_CWORD": words[-1] if shell == "fish" else str(len(words))}
-    variables[completion.VARIABLE] = f"{shell}_complete"
+    variables[options.COMPLETION_VARIABLE] = f"{shell}_complete"
     ran = run_apart(**variables) if apart else run_forked(environment=variables)
     assert (ran.status, ran.err) == (0, "")
     return [line for line in ran.out.splitlines() if line]
@@ -53,7 +53,7 @@ def in_bash(tmp_path: Path, *words: str) -> list[str]:
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m logagent "$@"\n')
     program.chmod(0o755)
     file = tmp_path / "completion"
-    file.write_text(completion.script(cli, "bash"))
+    file.write_text(options.completion_script(cli, "bash"))
     typed = " ".join(f"'{w}'" for w in ("logagent", *words))
     script = f'. "{file}"; COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _logagent_completion logagent;'
     script += ' printf "%s\\n" "${COMPREPLY[@]}"'

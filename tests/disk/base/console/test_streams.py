@@ -142,7 +142,7 @@ def test_a_full_stderr_that_does_not_block_loses_no_refusal() -> None:
     with suppress(BlockingIOError):
         while True:
             os.write(writer, b"." * 4096)
-    program = "import sys; from logagent.base.console.streams import secure_streams; secure_streams()\n"
+    program = "import sys; from logagent.base.console.render import secure_streams; secure_streams()\n"
     program += "print('ready', flush=True); print('refused', file=sys.stderr); sys.exit(3)"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=writer) as running:
         os.close(writer)
@@ -157,7 +157,7 @@ def test_a_full_stderr_that_does_not_block_loses_no_refusal() -> None:
 
 def test_a_closed_stream_is_no_file_of_a_log_dir(host: Host) -> None:
     """Descriptors 0 to 2 would be the next files that are opened."""
-    program = "import os, sys; from logagent.base.console.streams import secure_streams; secure_streams()\n"
+    program = "import os, sys; from logagent.base.console.render import secure_streams; secure_streams()\n"
     program += "fd = os.open(sys.argv[1], os.O_RDONLY); print('written to stdout', file=sys.stdout, flush=True)\n"
     program += "sys.exit(0 if fd > 2 else 1)"
     words = shlex.join([sys.executable, "-c", program, str(host.properties)])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from logagent.base.errors import Exit, JournalError, LogAgentError
 from logagent.base.linux.state_dir import default_state_dir, prepare_state_dir, stat_directory
 from logagent.cleanup.state.executor_lock import LOCK_NAME, ExecutorLock
+from tests.disk.conftest import run, unmount
 from tests.disk.failing import hanging_fs
 from tests.waiting import wait_until
 
@@ -186,6 +188,16 @@ def test_the_default_is_the_systems_where_that_can_be_written(tmp_path: Path) ->
     assert default_state_dir({}, str(tmp_path / "logagent")) == str(tmp_path / "logagent")
     (tmp_path / "logagent").mkdir()
     assert default_state_dir({}, str(tmp_path / "logagent")) == str(tmp_path / "logagent")
+
+
+def test_nor_does_one_that_became_read_only_lead_to_another_journal(tmp_path: Path) -> None:
+    """Whoever may not enter it has his own, as before."""
+    (state := tmp_path / "logagent").mkdir()
+    with ExitStack() as stack:
+        run("mount", "--bind", state, state)
+        stack.callback(unmount, state)
+        run("mount", "-o", "remount,ro,bind", state)
+        assert default_state_dir({}, str(state)) == str(state)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.disk.doctor_host import D1, D2, DISK, DoctorHost, doctor_host
+from logagent.base.errors import Exit
+from tests.disk.doctor_host import D1, D2, DISK, STATE, DoctorHost, doctor_host
 from tests.private_host import KAFKA_UID, OTHER_UID, REPOSITORY
 
 GROUP = 23456
@@ -32,10 +33,18 @@ except PermissionError:
 """
 
 
+# A checkout below /tmp is still to be seen there.
+OWN_TMP = """
+mkdir /run/checkout && mount --bind "$1" /run/checkout
+mount -t tmpfs -o mode=1777 tmpfs /tmp
+mkdir -p "$1" && mount --bind /run/checkout "$1"
+"""
+
+
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[DoctorHost]:
     with doctor_host(tmp_path / "host") as one:
-        one.run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/tmp")
+        one.run("sh", "-ec", OWN_TMP, "sh", str(REPOSITORY))
         one.run("sh", "-c", "rm -rf /var/lib/logagent; mkdir -m 1777 /srv/anybodys; mkdir /srv/state")
         yield one
 
@@ -232,3 +241,15 @@ def test_a_command_run_as_root_leaves_nothing_of_roots(host: DoctorHost) -> None
     assert ran.status == 0 and {a["outcome"] for a in ran.json["actions"]} == {"done"}, ran.err
     made = [*host.path(DISK).rglob("*"), host.path("/run/logagent"), *host.path("/run/logagent").iterdir()]
     assert {(p.lstat().st_uid, p.lstat().st_gid) for p in made} == {(KAFKA_UID, KAFKA_UID)}
+
+
+def test_a_stranger_is_not_told_that_no_daemon_runs(host: DoctorHost) -> None:
+    """`status` as a user who has a state dir of his own by default, and may not look into the service's."""
+    hidden = make(host, STATE, KAFKA_UID, 0o750)
+    for words in ((), ("--state-dir", hidden)):
+        ran = host.logagent("status", *words, user="nobody")
+        assert ran.status == Exit.PERMISSION, ran
+        assert f"whether a daemon runs in {hidden} cannot be seen as this user" in ran.err
+        assert "sudo -u USER" in ran.err and "start one" not in ran.err
+    ran = host.logagent("status")
+    assert ran.status == Exit.UNREACHABLE and "start one" in ran.err, "root sees that there is none"

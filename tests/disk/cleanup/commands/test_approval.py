@@ -59,7 +59,7 @@ def test_approval_ends_when_a_directory_in_the_plan_is_another_one(host: Host) -
     other.rename(host.d2 / "orders-1")
     before = host.partitions()
     ran = host.run(*arguments, "--execute", "--approve", plan_id)
-    assert ran.status == 4 and "can no longer be carried out" in ran.json["refusals"][-1]["fact"]
+    assert ran.status == 4 and "is gone, has changed or is refused" in ran.json["refusals"][-1]["fact"]
     assert host.partitions() == before
 
 

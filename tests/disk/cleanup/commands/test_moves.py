@@ -27,7 +27,7 @@ def test_queue_and_leave_say_the_same_of_a_move(host: Host) -> None:
     # Its topic is deleted: what it was a copy of is gone.
     assert (moves["labels-0"]["source"], moves["labels-0"]["bytes"]) == (None, None)
     said = host.run("queue").err
-    assert f"shipments-1 moves from {source} to {to}: " in said and "it goes on when the broker runs" in said
+    assert f"shipments-1 moves from {source} to {to}: " in said and "it continues when the broker runs" in said
     for log_dir in (to, source):
         left = host.run("check", "--leave", str(log_dir), "--json").json
         assert_promised(left, "leave")

@@ -111,6 +111,22 @@ def test_what_was_taken_away_is_said_to_be_where_it_is(host: Host, options: tupl
     assert host.snapshot() == before
 
 
+def test_of_a_name_that_nothing_has_each_command_ends_as_the_table_says(host: Host) -> None:
+    """docs/reference/exit-statuses.md: gone already is no error, and what is not here cannot be brought back."""
+    stray = f"nosuch-0.{'0' * 32}-stray"
+    for words, status in (
+        (("delete", "--partition", "nosuch-0"), Exit.OK),
+        (("delete", "--partition", stray), Exit.OK),
+        (("delete", "--partition", "nosuch-0.00"), Exit.USAGE),
+        (("delete", "--topic", "nosuch"), Exit.OK),
+        (("explain", "nosuch-0"), Exit.OK),
+        (("restore", "nosuch-0"), Exit.USAGE),
+        (("restore", stray), Exit.USAGE),
+    ):
+        ran = host.run(*words)
+        assert ran.status == status and "nosuch" in ran.err, (words, ran.status, ran.err)
+
+
 def test_delete_is_never_led_to_a_living_partition(host: Host) -> None:
     """Nobody says whose these are; with assignments, only orphans are named (test_mistyped)."""
     for wanted in (("--partition", "ordrs-1"), ("--topic", "ordrs")):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from logagent.advice.scan.rows import log_dir_rows
+from logagent.advice.scan.command import log_dir_rows
 from logagent.base.dir_names import delete_name
-from logagent.cleanup.session.plan_cleanup import plan_cleanup
+from logagent.cleanup.commands.cleanup import plan_cleanup
 from tests.disk.sessions import SETTINGS, FailingHost
 from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 from tests.hosts import HEX
@@ -72,7 +72,7 @@ def test_a_third_of_the_host_is_a_third_of_its_blocks(tmp_path: Path) -> None:
         going = [d for d in session.dirs if d.name.endswith("-delete")]
         assert sum(d.bytes for d in going) < 0.13 * sum(d.bytes for d in session.dirs)
         plan = plan_cleanup(session, session.facts())
-        assert plan.needs_approval is not None and "allocated bytes" in plan.needs_approval.fact
+        assert plan.needs_approval is not None and "allocated bytes" in plan.needs_approval.why.fact
         assert plan.allocated == sum(d.allocated for d in going) == plan.needs_approval.allocated
         assert plan.allocated < plan.needs_approval.bytes
 

@@ -15,7 +15,7 @@ import pytest
 
 from logagent.base.dir_names import CLEANER
 from logagent.cleanup.execute.changeable import takes_noreplace
-from logagent.cleanup.execute.checkpoint_entries import ENTRY_FILES
+from logagent.cleanup.execute.renames import ENTRY_FILES
 from tests.command_line import Ran
 from tests.disk.conftest import LoopFs, run, unmount
 from tests.disk.copies import run_in_a_copy

@@ -23,8 +23,8 @@ WORK = """
 import json, os, sys
 from logagent.kafka.processes.lock import Interlock
 from logagent.base.errors import LogAgentError
-from logagent.disk.work_control import ByteBudget
-from logagent.disk.work_control import WorkControl
+from logagent.disk.unlink import ByteBudget
+from logagent.disk.unlink import WorkControl
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.disk.remove import remove_dir
 from logagent.base.records import Identity

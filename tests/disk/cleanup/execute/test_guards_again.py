@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from logagent.base.dir_names import delete_name, stray_name
-from logagent.base.records import Kind, Outcome, PartitionDir
+from logagent.base.records import Kind, Outcome, PartitionDir, Reason
+from logagent.cleanup.commands.cleanup import plan_cleanup
 from logagent.cleanup.execute.log_manager import FACTS_VALID_SECONDS, LogManager
 from logagent.cleanup.plan.guards import GUARDS
-from logagent.cleanup.plan.plan import Flags, Plan, Proposal, Refusal
+from logagent.cleanup.plan.plan import Flags, Plan, Proposal
 from logagent.cleanup.plan.proposals import rename_away
-from logagent.cleanup.session.plan_cleanup import plan_cleanup
 from logagent.cleanup.session.session import Session
 from logagent.disk.calls import DirectCalls
 from logagent.verdict.facts import Facts
@@ -59,8 +59,8 @@ def names(log_dir: Path) -> set[str]:
 
 @pytest.mark.parametrize("parallel", [False, True], ids=["command", "daemon"])
 def test_what_a_guard_refuses_now_is_not_done(tmp_path: Path, log_dir: Path, parallel: bool) -> None:
-    def no(p: Proposal, facts: Facts) -> Refusal:
-        return Refusal(p.dir.log_dir, p.dir.name, "policy", "not now", "wait", 0)
+    def no(p: Proposal, facts: Facts) -> Reason:
+        return Reason("not now", "wait", "policy")
 
     before = names(log_dir)
     with FailingHost(tmp_path / "state", log_dir).session() as session:
@@ -80,7 +80,7 @@ def test_a_broker_that_came_after_the_plan_is_seen(tmp_path: Path, log_dir: Path
         manager = manager_of(session, parallel=parallel)
         with process(LOCKER, log_dir):
             execution = manager.execute(plan)
-        assert {r.guard for r in execution.refusals} == {"window"}
+        assert {r.why.code for r in execution.refusals} == {"window"}
         assert session.journal.history() == []
     assert names(log_dir) == before
 

@@ -6,11 +6,17 @@ site once, and `python -m tests.disk.killed --every` takes every single call and
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections import Counter
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from logagent.base.errors import BrokerHoldsLogDir
+from logagent.kafka.processes.lock import Interlock
 from tests.disk.killed import (
     SCENARIOS,
     SYSCALLS,
@@ -22,6 +28,7 @@ from tests.disk.killed import (
     kills,
     sites_of,
     strike,
+    unless_too_busy,
 )
 from tests.long_form import FULL
 from tests.needs import need_command
@@ -62,6 +69,18 @@ def some_of_each_kind(sites: Sites) -> Sites:
         times.update(kinds.keys())
     assert all(chosen.values()), "each scenario has a kind that few others have"
     return chosen
+
+
+def test_what_ended_because_the_host_was_too_busy_is_struck_again(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(BrokerHoldsLogDir) as slow:
+            Interlock(fd, str(tmp_path), partial(next, count())).before()
+    finally:
+        os.close(fd)
+    ended = (subprocess.CompletedProcess("", status, said, "") for status, said in ((3, str(slow.value)), (-9, "")))
+    assert unless_too_busy(lambda: ([], next(ended)))[1].returncode == -9
 
 
 def test_the_call_sites_are_seen(sites: Sites) -> None:

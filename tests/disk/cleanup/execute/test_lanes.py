@@ -10,7 +10,7 @@ import pytest
 
 from logagent.base.config.settings import DeleteSettings
 from logagent.base.errors import JournalError
-from logagent.cleanup.session.plan_cleanup import plan_cleanup
+from logagent.cleanup.commands.cleanup import plan_cleanup
 from tests.disk.sessions import SETTINGS, FailingHost, outcomes
 from tests.host_files import DIRECTORY_IDS, bulk_partition, format_log_dir
 

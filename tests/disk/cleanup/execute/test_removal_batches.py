@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from logagent.base.dir_names import delete_name
-from logagent.base.records import Outcome
-from logagent.base.times import DAY_MS
+from logagent.base.records import Outcome, Reason
+from logagent.base.units import DAY_MS
+from logagent.cleanup.commands.cleanup import plan_cleanup
 from logagent.cleanup.execute.log_manager import BATCH_DIRS, FACTS_VALID_SECONDS
 from logagent.cleanup.plan.guards import GUARDS
-from logagent.cleanup.plan.plan import Execution, Plan, Proposal, Refusal
-from logagent.cleanup.session.plan_cleanup import plan_cleanup
+from logagent.cleanup.plan.plan import Execution, Plan, Proposal
 from logagent.cleanup.session.session import Session
 from logagent.cleanup.state.journal import Journal
 from logagent.disk.calls import DirectCalls
@@ -93,12 +93,12 @@ def test_what_a_stop_left_has_no_entry(host: FailingHost) -> None:
 
 
 def test_what_a_guard_refuses_amid_a_batch_has_no_entry(host: FailingHost) -> None:
-    def third(p: Proposal, facts: Facts) -> Refusal | None:
-        return Refusal(p.dir.log_dir, p.dir.name, "policy", "not now", "wait", 0) if p.dir.name == NAMES[2] else None
+    def third(p: Proposal, facts: Facts) -> Reason | None:
+        return Reason("not now", "wait", "policy") if p.dir.name == NAMES[2] else None
 
     with planned(host) as (session, plan):
         manager = replace(session.log_manager(), calls=DirectCalls(), guards=(*GUARDS, third))
-        assert [r.name for r in manager.execute(plan).refusals] == [NAMES[2]]
+        assert [r.key.name for r in manager.execute(plan).refusals] == [NAMES[2]]
         assert outcomes(session.journal) == [(name, Outcome.DONE) for name in NAMES if name != NAMES[2]]
     assert on_disk(host) == [NAMES[2]]
 
@@ -200,8 +200,8 @@ def test_what_a_broker_drops_when_it_loads_a_stray_is_not_taken_for_our_removal(
         plan = plan_cleanup(session, session.facts())
         # The first one has lost a segment.
         assert [p.dir.name for p in plan.actions] == strays[:1]
-        assert sorted((r.name, r.guard) for r in plan.refusals) == [(name, "assigned") for name in strays[1:]]
-        assert "no copy is known to cover it" in plan.refusals[0].fact
+        assert sorted((r.key.name, r.why.code) for r in plan.refusals) == [(name, "assigned") for name in strays[1:]]
+        assert "no copy is known to cover it" in plan.refusals[0].why.fact
 
 
 def test_the_marks_of_a_batch_are_on_the_disk_before_its_first_file_goes(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from logagent.base.dir_names import stray_name
 from logagent.base.records import ActionKind, Kind, Outcome
+from logagent.cleanup.commands.cleanup import plan_cleanup
 from logagent.cleanup.plan.plan import Flags
 from logagent.cleanup.plan.proposals import rename_away
-from logagent.cleanup.restore.plan_restore import plan_restore
+from logagent.cleanup.restore.command import plan_restore
 from logagent.cleanup.restore.rules import RestoreOptions
-from logagent.cleanup.session.plan_cleanup import plan_cleanup
 from tests.disk.sessions import FailingHost
 from tests.host_files import GONE_ID, bulk_partition, format_log_dir, write_topic_id
 from tests.hosts import HEX

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -134,9 +136,11 @@ def test_a_mess_gives_back_what_was_promised_and_nothing_else(point: Path, tmp_p
         assert all(len(found.intersection(group)) == 1 for group in mess.may_go), (found, mess.may_go)
         promised = shown.json["rescue"]["gives_back"]
         room = free(point)
-        # Its state dir is elsewhere: a first journal, with its reserve, takes room of its own.
-        done = rescue(mess, "--execute", "--approve", shown.json["plan_id"], state=tmp_path / "state")
-        assert {a["outcome"] for a in done.deeds} <= {"done"}, done.json
+        # Its state dir is elsewhere: a first journal, with its reserve, takes room of its own. And it is this mess's
+        # own: one that remembers the mess before it takes directories of the same names for what came back.
+        state = Path(tempfile.mkdtemp(dir=tmp_path))
+        done = rescue(mess, "--execute", "--approve", shown.json["plan_id"], state=state)
+        assert {a["outcome"] for a in done.deeds} <= {"done"}, (done.deeds, done.json["refusals"])
         assert done.json["totals"]["freed_bytes"] == promised
         # xfs frees the blocks of removed files in the background.
         wait_until(lambda: abs(free(point) - room - promised) <= 0.05 * promised + NOISE, f"{promised} bytes come back")
@@ -444,15 +448,20 @@ def test_processes_that_may_not_be_read_are_counted(tmp_path: Path) -> None:
             def shown(*words: str, user: str | None = None) -> Ran:
                 return host.logagent("rescue", "--config", TOML, "--state-dir", STATE, *words, user=user)
 
-            everybodys = "processes of other users cannot be read, nor what removed"
+            everybodys = "of other users cannot be read: removed files that they"
             blind = shown("--json"), shown("--json", user="kafka"), shown("--json", "--execute", "--need", "1")
             for found in (ran.json["rescue"] for ran in blind):
                 # Its init, the holder and the shell or nsenter above it.
                 assert found["open_removed"] == [] and 2 <= found["unread_processes"] <= 4, found
             assert everybodys in shown(user="kafka").err and everybodys in shown().err
             assert "scan --json as root counts those" in shown().err
-            counted = host.logagent("scan", "--config", TOML, "--state-dir", STATE, "--json").json["log_dirs"]
-            assert [where["ledger"]["open_removed"] for where in counted] == [MIB, 0]
+            explain = ("explain", "--log-dirs-only", "--config", TOML, "--state-dir", STATE)
+            explained = host.logagent(*explain, user="kafka")
+            assert "cannot be read: removed files that they keep open count as outside" in explained.err
+            scan = ("scan", "--config", TOML, "--state-dir", STATE, "--json")
+            counted = host.logagent(*scan).json
+            assert [where["ledger"]["open_removed"] for where in counted["log_dirs"]] == [MIB, 0]
+            assert counted["unread_processes"] == 0 and host.logagent(*scan, user="kafka").json["unread_processes"] >= 2
             for tree in (STATE, DISK):
                 host.own(tree, 0)
             seen = shown("--json").json["rescue"]
@@ -524,8 +533,9 @@ def test_an_approval_to_set_aside_is_not_one_to_remove(tmp_path: Path) -> None:
         refused = rescue(mess, "--execute", "--approve", approval, command=command, settings=limited)
         assert refused.status == 4, refused.err
     assert [path for path in offered(removing.json) if not path.exists()] == []
-    done = rescue(mess, "--execute", "--approve", removing.json["plan_id"], settings=limited)
-    assert {a["outcome"] for a in done.deeds} == {"done"}
+    done = rescue_text(mess, "--execute", "--approve", removing.json["plan_id"], settings=limited)
+    assert re.search(r"\n2 of 2 done, ", done.err), "each directory once, though it is set aside and then removed"
+    assert done.out.count("-stray") == 0 and done.out.count(" done") == 2
     assert [path for path in offered(removing.json) if path.exists()] == []
 
 

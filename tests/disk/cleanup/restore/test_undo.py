@@ -58,6 +58,21 @@ def test_what_delete_took_comes_back_from_a_copy_of_the_disk(host: Host, copy: t
     assert host.checkpoints() == checkpoints
 
 
+def test_of_what_was_removed_it_says_when_and_by_which_plan(host: Host) -> None:
+    """It called the living partition "a current dir", and did not know the other at all."""
+    host.configure(**NO_LIMITS, **{"delete.file_delete_delay_ms": 0})
+    delete(host, "--partition", "shipments-0", *FREELY)
+    (name,) = host.find("shipments-0.", "-delete")
+    removed = host.run("cleanup", "--json", "--execute").json
+    assert host.find("shipments-0.", "-delete") == []
+    host.partition("shipments-0")
+    refused = host.run("restore", "--json", "shipments-0").json["refusals"]
+    assert [r["fact"].partition("was")[0] for r in refused] == ["its -delete directory "]
+    assert refused[0]["fact"].endswith(f", plan {removed['plan_id']}")
+    gone = host.run("restore", name)
+    assert gone.status == 2 and "was removed at" in gone.err and removed["plan_id"] in gone.err, gone.err
+
+
 def test_a_removal_that_has_started_cannot_be_undone(host: Host) -> None:
     host.configure(**NO_LIMITS, **{"delete.file_delete_delay_ms": 0, "delete.bytes_per_second": "1KiB"})
     # A directory that is smaller than one step of the budget goes in one.
@@ -95,7 +110,7 @@ def test_a_removal_that_has_started_cannot_be_undone(host: Host) -> None:
     assert host.run("cleanup", "--json", "--execute").outcomes()[name] == "done"
     assert not (host.d1 / name).exists()
     gone = host.run("restore", name, "--execute")
-    assert gone.status == 2 and f"no directory {name}" in gone.err
+    assert gone.status == 2 and "its -delete directory was removed at" in gone.err
 
 
 @pytest.mark.parametrize("broker_came", [False, True])

@@ -16,7 +16,7 @@ from logagent.base.console.options import Call
 from logagent.base.dir_names import classify
 from logagent.base.errors import ConfigError
 from logagent.base.records import Kind
-from logagent.base.times import DAY_MS
+from logagent.base.units import DAY_MS
 from logagent.kafka.image import PartitionAssignment, Topic
 from logagent.kafka.processes.target import refuse_switch
 from logagent.service.daemon.command import load

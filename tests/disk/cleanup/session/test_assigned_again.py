@@ -12,8 +12,8 @@ from logagent.base.clock import SystemClock
 from logagent.base.config.settings import AssignmentsSettings, KafkaSettings
 from logagent.base.dir_names import stray_name
 from logagent.base.records import Outcome
-from logagent.base.times import rfc3339
-from logagent.cleanup.session.plan_cleanup import plan_cleanup
+from logagent.base.units import human_time
+from logagent.cleanup.commands.cleanup import plan_cleanup
 from logagent.kafka.image import PartitionAssignment, Topic
 from tests.disk.sessions import SETTINGS, FailingHost, in_a_moment, write_topic_elsewhere
 from tests.host_files import GONE_ID, bulk_partition, format_log_dir, write_export, write_topic_id
@@ -73,9 +73,9 @@ def test_a_partition_that_is_reassigned_back_is_not_set_aside(
             manager.read_facts = session.facts
         done = manager.execute(plan)
     if read_again:
-        assert [(r.name, r.guard) for r in done.refusals] == [("orders-0", "assigned")]
-        assert "its verdict is assigned" in done.refusals[0].fact
-        assert f"at {rfc3339(plan.made_at_ms)}, it was orphan (not-a-replica)" in done.refusals[0].fact
+        assert [(r.key.name, r.why.code) for r in done.refusals] == [("orders-0", "assigned")]
+        assert "its verdict is assigned" in done.refusals[0].why.fact
+        assert f"at {human_time(plan.made_at_ms)}, it was orphan (not-a-replica)" in done.refusals[0].why.fact
     assert orders.is_dir() is read_again
 
 
@@ -93,10 +93,10 @@ def test_what_is_an_orphan_for_another_reason_waits_for_a_new_plan(host: Failing
         done = session.log_manager().execute(plan)
         (refusal,) = done.refusals
         says = re.fullmatch(
-            r"its verdict is orphan \(topic-absent\) as of (\S+); when .* at (\S+), it was .*", refusal.fact
+            r"its verdict is orphan \(topic-absent\) as of (\S+ \S+); when .* at (\S+ \S+), it was .*", refusal.why.fact
         )
-        assert says is not None and says[2] == rfc3339(plan.made_at_ms) <= says[1]
-        assert "it was orphan (not-a-replica)" in refusal.fact
+        assert says is not None and says[2] == human_time(plan.made_at_ms) <= says[1]
+        assert "it was orphan (not-a-replica)" in refusal.why.fact
         assert [r.outcome for r in done.results.values()] == [Outcome.SKIPPED] and orders.is_dir()
         # The new plan is carried out.
         session.take_inventory()
@@ -114,7 +114,7 @@ def test_nor_is_a_stray_of_it_removed(host: FailingHost, clock: Later) -> None:
         assign(host, THIS_NODE)
         clock.passed += 60
         done = session.log_manager().execute(plan)
-    assert [(r.name, r.guard) for r in done.refusals] == [(stray.name, "assigned")]
+    assert [(r.key.name, r.why.code) for r in done.refusals] == [(stray.name, "assigned")]
     assert len(list(stray.iterdir())) == 3
 
 

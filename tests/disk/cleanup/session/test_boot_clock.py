@@ -11,14 +11,16 @@ from typing import Literal
 
 import pytest
 
-from logagent.base.times import DAY_MS
+from logagent.base.units import DAY_MS
+from logagent.cleanup.commands.cleanup import plan_cleanup
 from logagent.cleanup.session import recall
-from logagent.cleanup.session.plan_cleanup import plan_cleanup
-from logagent.service.prestart.plan_prestart import plan_prestart
+from logagent.kafka.image import PartitionAssignment, Topic
+from logagent.service.prestart.command import plan_prestart
 from logagent.verdict.facts import LogDirFacts
-from tests.disk.sessions import SETTINGS, FailingHost
+from tests.disk.sessions import SETTINGS, FailingHost, in_a_moment
 from tests.fake_time import SetClock
-from tests.host_files import bulk_partition, format_log_dir
+from tests.host_files import GONE_ID, bulk_partition, format_log_dir, write_export, write_topic_id
+from tests.hosts import TOPIC_ID
 from tests.needs import need_command
 
 STRAY = "gone-0.0123456789abcdef0123456789abcdef-stray"
@@ -47,7 +49,7 @@ def test_a_new_state_dir_beside_a_clock_eight_days_ahead(
         facts = opened.facts()
         for plan in (plan_prestart(opened, facts).plan, plan_cleanup(opened, facts)):
             assert [p.dir.name for p in plan.actions] == ([STRAY] if due else [])
-            assert due or "its wall clock is wrong" in next(w.reason for w in plan.waiting if w.name == STRAY)
+            assert due or "its wall clock is wrong" in next(w.why.fact for w in plan.waiting if w.dir.name == STRAY)
         if not due:
             # The operator's word, for this boot.
             assert [p.dir.name for p in plan_cleanup(opened, facts, trust_clock=True).actions] == [STRAY]
@@ -72,8 +74,31 @@ def test_a_clock_that_is_set_while_evidence_is_gathered(tmp_path: Path, monkeypa
 
         monkeypatch.setattr(opened.log_dirs, "log_dir_facts", look_and_set)
         plan = plan_cleanup(opened, opened.facts())
-        assert not plan.actions and "the wall clock was set by" in plan.waiting[0].reason
+        assert not plan.actions and "the wall clock was set by" in plan.waiting[0].why.fact
     assert marked.is_dir()
+
+
+@pytest.mark.parametrize("days", [-8, 8])
+def test_a_clock_that_is_set_between_plan_and_act(tmp_path: Path, days: int) -> None:
+    """Set aside by a clock eight days behind, it looked past its retention as soon as the clock was right again."""
+    log_dir, clock = format_log_dir(tmp_path / "d1"), SetClock()
+    write_topic_id(gone := bulk_partition(log_dir, "orders-0"), GONE_ID)
+    bulk_partition(log_dir, "kept-0")
+    now_due = replace(SETTINGS, cleanup=replace(SETTINGS.cleanup, sightings=1, min_age=0))
+    host = FailingHost(tmp_path / "state", log_dir, settings=now_due)
+    kept = Topic("kept", TOPIC_ID, {0: PartitionAssignment((3,), (3,))})
+    write_export(host.assignments, kept, at_ms=in_a_moment(clock.now_ms()))
+    with host.session(clock=clock) as opened:
+        opened.read_assignments()
+        opened.take_inventory()
+        plan = plan_cleanup(opened, opened.facts())
+        assert [(p.dir.name, p.reason) for p in plan.actions] == [("orders-0", "topic-absent")]
+        clock.ahead_ms = days * DAY_MS
+        (refusal,) = opened.log_manager().execute(plan).refusals
+        assert refusal.why.code == "clock"
+        clock.ahead_ms = 0
+        assert not opened.log_manager().execute(plan).refusals
+    assert not gone.exists()
 
 
 def test_a_clock_behind_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

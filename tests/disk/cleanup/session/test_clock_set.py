@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from logagent.base.times import DAY_MS
+from logagent.base.units import DAY_MS
 from logagent.kafka.image import PartitionAssignment, Topic
 from tests.disk.killed import HEX, SETTINGS, assignments, lay_out
 from tests.host_files import whole_partition

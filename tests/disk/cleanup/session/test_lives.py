@@ -24,11 +24,11 @@ import pytest
 from logagent.base.clock import SystemClock
 from logagent.base.errors import BrokerHoldsLogDir, RemovalStopped
 from logagent.base.records import Identity
-from logagent.base.times import DAY_MS
+from logagent.base.units import DAY_MS
 from logagent.cleanup.execute.renames import PlanJournal
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.disk.remove import remove_dir
-from logagent.disk.work_control import WorkControl
+from logagent.disk.unlink import WorkControl
 from logagent.kafka.image import PartitionAssignment, Topic
 from tests.disk.killed import in_process
 from tests.host import Host
@@ -123,7 +123,8 @@ class ServedHost(Host):
         """Run a command, with an approval where it asks for one; its status."""
         status, document = in_process(self.root, list(arguments))
         if status == 4:
-            status, _ = in_process(self.root, [*arguments, "--approve", document["plan_id"]])
+            status, document = in_process(self.root, [*arguments, "--approve", document["plan_id"]])
+        print(*arguments, "->", status, {key: document.get(key) for key in ("refusals", "stopped", "said")})
         return status
 
 

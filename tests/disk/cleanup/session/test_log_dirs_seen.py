@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logagent.kafka.files.exported import read_assignments, write_assignments
+from logagent.kafka.image import AssignmentImage
 from logagent.verdict.evidence.version_seen import LOG_DIRS_FILE_NAME, forget_other_log_dirs
 from tests.command_line import LOCKER, Ran, process
 from tests.disk.conftest import run, unmount
@@ -227,6 +229,34 @@ def test_without_assignments_it_is_possible(host: Host) -> None:
             how(host)
         (finding,) = findings(host.run("check", "--json"))
         assert finding["severity"] == "warning" and "no assignments say" in finding["says"]
+
+
+def of_nothing(image: AssignmentImage) -> AssignmentImage:
+    return replace(image, by_id={}, by_name={})
+
+
+def of_yesterday(image: AssignmentImage) -> AssignmentImage:
+    """Before what is in the log dir that left was made."""
+    kept = {name: topic for name, topic in image.by_name.items() if name == "kept"}
+    early_ms = image.at_ms - 86_400_000
+    return replace(of_nothing(image), by_name=kept, at_ms=early_ms, known_until_ms=early_ms)
+
+
+@pytest.mark.parametrize("made", [of_nothing, of_yesterday])
+def test_nor_do_assignments_that_do_not_count_say_that_all_is_well(
+    host: Host, made: Callable[[AssignmentImage], AssignmentImage]
+) -> None:
+    """Nothing was missing by them, so nobody asked what had left: less was said than with no assignments at all."""
+    assigned(host, in_sync={3}, ids=False)
+    write_assignments(file := str(host.assignments), made(read_assignments(file)))
+    lose(host)
+    ran = host.run("check", "--json")
+    (left,), (unknown,) = findings(ran), findings(ran, "assignments-not-compared")
+    assert left["path"] == str(host.d2) and "no assignments say" in left["says"]
+    assert ("it has no topics" if made is of_nothing else "old (assignments.max_age") in unknown["says"]
+    (scanned,) = host.run("scan", "--json").json["forgotten_log_dirs"]
+    assert scanned["path"] == str(host.d2) and not scanned["known"]
+    assert [f["says"] for f in findings(host.run("doctor", "--json")) if f["path"] == str(host.d2)] == [left["says"]]
 
 
 def test_without_memory_or_ids_the_running_broker_says_which_log_dirs_it_has(host: Host) -> None:

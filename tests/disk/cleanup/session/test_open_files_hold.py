@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from logagent.base.records import HolderState
-from logagent.cleanup.session.opened_log_dirs import HOLDS_MOST_SECONDS, LogDirs
+from logagent.cleanup.session.open_host import HOLDS_MOST_SECONDS, LogDirs
 from logagent.disk.holders import OpenFiles
 from logagent.disk.log_dir import OpenLogDir
-from logagent.kafka.files.server_properties import parse_server_properties
+from logagent.kafka.files.properties import parse_server_properties
 from logagent.kafka.processes.target import Target
 from tests.command_line import process
 from tests.fake_time import FakeClock

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,58 @@ def test_an_orphan_that_changes_starts_over(host: Host) -> None:
     second = quarantined(host, "--execute")
     assert second
     assert changed["name"] not in second
+
+
+def restored(host: Host) -> None:
+    assert host.run("restore", "returns-2", "--execute", "--broker-will-delete").status == 0
+
+
+def with_another_journal(host: Host) -> None:
+    state, host.state = host.state, host.root / "other"
+    assert host.run("restore", host.find("returns-2.")[0], "--execute", "--broker-will-delete").status == 0
+    host.state = state
+
+
+def by_hand(host: Host) -> None:
+    (name,) = host.find("returns-2.")
+    where = next(d for d in (host.d1, host.d2) if (d / name).is_dir())
+    (where / name).rename(where / "returns-2")
+
+
+def cut_short(host: Host) -> None:
+    """Killed after its rename: the next command that acts settles it."""
+    restored(host)
+    with sqlite3.connect(host.state / "journal.db") as journal:
+        journal.execute("UPDATE actions SET outcome = NULL, finished_at_ms = NULL WHERE action = 'restore'")
+    journal.close()
+
+
+@pytest.mark.parametrize("sightings", [1, 2])
+@pytest.mark.parametrize("back", [restored, with_another_journal, by_hand, cut_short])
+def test_what_was_brought_back_is_counted_anew(host: Host, sightings: int, back: Callable[[Host], None]) -> None:
+    """It had its sightings still, and the next pass set it aside again: an enforcing service undid every restore."""
+    host.with_assignments(**{**NOW, "cleanup.sightings": sightings}, **NO_LIMITS)
+    done = [quarantined(host, "--execute") for _ in range(sightings)][-1]
+    assert "returns-2" in done
+    back(host)
+    assert "returns-2" not in quarantined(host), "the dry run"
+    assert host.run("prestart", "--json", "--budget", "30s").json["plan"]["actions"] == []
+    assert "returns-2" not in quarantined(host, "--execute"), "the next pass"
+    assert "returns-2" in host.find("returns-2")
+    assert "returns-2" in quarantined(host, "--execute"), "seen twice since"
+
+
+def test_a_restore_starts_the_age_anew(host: Host) -> None:
+    ages = {**NOW, "cleanup.min_age": "24h"}
+    host.with_assignments(**ages, **NO_LIMITS)
+    assert quarantined(host, "--execute") == {}
+    with sqlite3.connect(host.state / "journal.db") as journal:
+        journal.execute("UPDATE sightings SET first_ms = first_ms - 86400000, count = 9")
+    journal.close()
+    assert "returns-2" in quarantined(host, "--execute")
+    assert host.run("restore", "returns-2", "--execute", "--broker-will-delete").status == 0
+    for _ in range(3):
+        assert "returns-2" not in quarantined(host, "--execute")
 
 
 def test_without_fresh_assignments_nothing_counts_and_nothing_goes(host: Host) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,12 +16,18 @@ import pytest
 from logagent.base.clock import SystemClock
 from logagent.base.config.settings import Settings
 from logagent.base.kafka_version import KafkaVersion, Version
-from logagent.cleanup.session.open_session import open_session
+from logagent.cleanup.session.session import open_session
 from logagent.disk.holders import process_start_time_ms
-from logagent.kafka.files.meta_properties import parse_meta_properties
-from logagent.kafka.files.server_properties import parse_server_properties
+from logagent.kafka.files.properties import parse_meta_properties, parse_server_properties
 from logagent.kafka.processes.target import Target
-from logagent.verdict.evidence.version_seen import FILE_NAME, read_version_seen, write_version_seen
+from logagent.verdict.evidence.version_seen import (
+    CONFIG_FILE_NAME,
+    FILE_NAME,
+    is_noted,
+    note_config,
+    read_version_seen,
+    write_version_seen,
+)
 from logagent.verdict.facts import SeenHolder
 from tests.host import FREELY, NO_LIMITS, Host
 from tests.host_files import CLUSTER_ID, format_log_dir
@@ -161,3 +168,22 @@ def test_what_ran_before_there_was_a_cluster_id_still_counts_after_the_upgrade(t
     assert read_version_seen(str(tmp_path), None, 1).version == (2, 1, 0)
     assert read_version_seen(str(tmp_path), CLUSTER_ID, 1).version == (2, 1, 0)
     assert read_version_seen(str(tmp_path), CLUSTER_ID, 2).version is None
+
+
+def test_the_file_that_a_process_runs_with_is_noted_once_and_a_damaged_note_is_none(tmp_path: Path) -> None:
+    config, state, later = tmp_path / "server.properties", str(tmp_path), int(time.time() * 1000) + 60_000
+    config.write_text("node.id=1\n")
+    broker = str(config), 5, later
+    assert not is_noted(state, *broker) and not is_noted(None, *broker)
+    note_config(state, *broker)
+    assert is_noted(state, *broker) and not is_noted(state, str(config), 6, later)
+    for content in (b"", b"[]", b'{"config": 1}', b"\0" * 80):
+        (tmp_path / CONFIG_FILE_NAME).write_bytes(content)
+        assert not is_noted(state, *broker)
+        note_config(state, *broker)
+        assert is_noted(state, *broker)
+    config.write_text("node.id=2\n")
+    note_config(state, *broker)
+    assert not is_noted(state, *broker), "what it began with stays noted"
+    config.unlink()
+    assert not is_noted(state, *broker)

@@ -57,6 +57,8 @@ def test_a_full_disk_would_keep_a_command_from_acting(loop_fs: LoopFs, what: str
     FILL[what](point)
     check(used, None)
     check(point / "missing", ROOM)
+    said = str(why_acting_would_fail(str(point / "missing")))
+    assert "free; a new journal needs 512 KiB and 4 inodes, its reserve 8 MiB)" in said
 
 
 def test_with_little_room_a_journal_still_fits(loop_fs: LoopFs) -> None:

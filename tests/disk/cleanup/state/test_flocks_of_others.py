@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from logagent.base.linux.syscalls import only_strangers
+from logagent.base.linux.kernel import only_strangers
 from tests.disk.doctor_host import D1, D2, STATE, DoctorHost, doctor_host
 from tests.waiting import wait_until
 

@@ -15,10 +15,10 @@ import pytest
 
 from logagent.base.errors import JournalError
 from logagent.base.records import ActionKind, DirKey, Identity, Outcome
-from logagent.cleanup.state.journal import FILE_NAME, SCHEMA_VERSION, CheckpointEntry, Intent, Journal
+from logagent.cleanup.state.journal import FILE_NAME, SCHEMA_VERSION, CheckpointEntry, Intent, Journal, is_written_to
 from logagent.verdict.clock_doubt import ClockDoubt, ClockJump, Clocks
 from logagent.verdict.facts import SeenHolder
-from logagent.verdict.sightings import Sighting
+from logagent.verdict.marks import Sighting
 from tests.needs import need_command, need_root
 
 HEX = "0123456789abcdef" * 2
@@ -454,3 +454,20 @@ def test_the_file_is_for_owner_and_group_only(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert modes == {0o640}
+
+
+def test_what_is_written_to_is_not_called_damaged(tmp_path: Path) -> None:
+    """It was read without SQLite's locks, in the middle of what somebody wrote."""
+    path = tmp_path / FILE_NAME
+    with Journal.open(str(tmp_path)):
+        pass
+    before = os.stat(path)
+    assert not is_written_to(str(path), before)
+    beside = path.with_name(FILE_NAME + "-wal")
+    beside.write_bytes(b"x")
+    assert is_written_to(str(path), before)
+    beside.unlink()
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert is_written_to(str(path), before)
+    path.unlink()
+    assert is_written_to(str(path), before)

@@ -14,7 +14,7 @@ import pytest
 
 from logagent.base.records import ActionKind, Identity, Outcome
 from logagent.cleanup.state.journal import Intent, Journal
-from logagent.disk.started_mark import mark_started
+from logagent.disk.scan import mark_started
 from tests.host import ALL_DUE, FREELY, NO_LIMITS, Host
 
 FLOCK = """

@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from logagent.base.config.config import load
 from logagent.base.errors import LogAgentError
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.session.session import Session
-from logagent.deletion.agent.box import RequestBox, box_of
 from logagent.deletion.agent.directories import DirectoryRun
+from logagent.deletion.agent.node_requests import NodeRequests, requests_of
 from logagent.deletion.store.answers import Answer, Answers, DirectoryAnswer, Seen, TopicAnswer
 from logagent.deletion.store.requests import (
     DECISION_SCHEMA,
@@ -39,8 +39,7 @@ from logagent.deletion.store.requests import (
 from logagent.kafka.files.log_extent import read_log_extent
 from logagent.kafka.processes.target import resolve_target
 from logagent.service.daemon.cycles import Cycles
-from logagent.service.daemon.log_lines import LogLines
-from logagent.service.events import Events
+from logagent.service.events import Events, LogLines
 from logagent.store.shared import init_store
 from logagent.store.signing import PrivateKey, public_key
 from logagent.verdict.facts import Facts
@@ -76,7 +75,7 @@ class RequestedHost:
         self.clock = LaterClock()
         self.configure()
         self.control, self.answers = ControlFolder(self.store, CLUSTER), Answers(self.store, CLUSTER)
-        self.box: RequestBox | None = None
+        self.node_requests: NodeRequests | None = None
         self.runs: list[DirectoryRun] = []
         if born:
             self.minute()
@@ -158,26 +157,26 @@ class RequestedHost:
         with self.host.session(clock=self.clock, actor="daemon", inventory=True) as session:
             facts = session.facts()
             if restart:
-                self.box = None
-            box = self._box_of(session, read=read)
+                self.node_requests = None
+            node_requests = self._requests_of(session, read=read)
             if read:
-                box.read()
+                node_requests.read()
                 with suppress(LogAgentError):  # as in the daemon
-                    box.send()
+                    node_requests.send()
             if look_only:
                 return
-            self.runs = box.carry_out(session, facts, lambda: False)
-        box.send()
+            self.runs = node_requests.carry_out(session, facts, lambda: False)
+        node_requests.send()
 
-    def _box_of(self, session: Session, *, read: bool = True) -> RequestBox:
+    def _requests_of(self, session: Session, *, read: bool = True) -> NodeRequests:
         """As after a start or a reload: looked, and told what it has seen."""
-        if self.box is None or self.box.settings != session.settings:
-            self.box = box_of(session.settings, str(self.host.state), self.clock, session, "kafka3")
-            assert self.box is not None
+        if self.node_requests is None or self.node_requests.settings != session.settings:
+            self.node_requests = requests_of(session.settings, str(self.host.state), self.clock, session, "kafka3")
+            assert self.node_requests is not None
             if read:
-                self.box.read()
-                self.box.send()
-        return self.box
+                self.node_requests.read()
+                self.node_requests.send()
+        return self.node_requests
 
     def cycle(self) -> Plan:
         """What the daemon does at a cleanup tick; the plan for the whole host."""
@@ -189,9 +188,9 @@ class RequestedHost:
             assert plan is not None
             plans.append(plan)
             with suppress(LogAgentError):  # as in the daemon
-                box = self._box_of(session)
-                box.before_inventory()
-                box.note(session, facts, plan)
+                node_requests = self._requests_of(session)
+                node_requests.before_inventory()
+                node_requests.note(session, facts, plan)
 
         cycles = Cycles(
             resolve_target(settings, ()), settings, self.clock, str(self.host.state), lines, lambda: False,

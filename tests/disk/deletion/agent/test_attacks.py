@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.deletion.agent.memory import RequestMemory
 from logagent.deletion.store.requests import RequestOutcome, write_outcome
 from tests.disk.deletion.agent.requested_host import ASSIGNED, CLUSTER, KEY, ORPHAN, STRANGER, STRAY, RequestedHost
@@ -66,9 +66,9 @@ def test_a_decided_request_is_not_carried_out(host: RequestedHost, what: str) ->
 
 def test_a_decision_right_before_the_act_counts(host: RequestedHost) -> None:
     number = host.request(host.row(ORPHAN))
-    assert host.box is not None
-    host.box.read()
-    host.box.send()
+    assert host.node_requests is not None
+    host.node_requests.read()
+    host.node_requests.send()
     host.decide(number, "cancelled")
     host.minute(read=False)
     assert untouched(host)
@@ -77,8 +77,8 @@ def test_a_decision_right_before_the_act_counts(host: RequestedHost) -> None:
 def test_what_we_have_not_said_that_we_saw_is_not_carried_out(host: RequestedHost) -> None:
     """Others could not tell of it if the store lost it. The loop that looks does not wait for the one that acts."""
     number = host.request(host.row(ORPHAN))
-    assert host.box is not None
-    host.box.read()
+    assert host.node_requests is not None
+    host.node_requests.read()
     host.minute(read=False)
     assert untouched(host) and not host.runs
     host.minute()
@@ -133,6 +133,15 @@ def test_a_clock_that_differs_from_the_store_s_carries_nothing_out(host: Request
     host.request(host.row(ORPHAN), at=instant(at), expires_at=instant(at + timedelta(days=1)))
     host.minute(restart=True)
     assert untouched(host)
+
+
+def test_after_one_look_the_clock_is_no_reason_any_more(tmp_path: Path) -> None:
+    """What an agent that ends after its first look leaves in the store: it has compared its clock by then."""
+    host = RequestedHost(tmp_path, born=False)
+    host.request(host.row(ORPHAN), key=STRANGER)
+    ran = host.host.run("run", "--once")
+    seen = host.answers.seen(3)
+    assert seen is not None and (seen.refuses, seen.open) == ("", ()), ran.err
 
 
 def test_requests_of_wrong_times_are_refused(host: RequestedHost) -> None:
@@ -217,7 +226,7 @@ def test_a_full_store_carries_nothing_out_and_the_host_s_own_cycle_goes_on(host:
     (host.store / "answers").write_bytes(b"")  # nothing can be written below it
     with pytest.raises(Exception, match="answers"):
         host.minute(restart=True)
-    host.box = None
+    host.node_requests = None
     host.cycle()
     assert untouched(host)
 
@@ -225,13 +234,13 @@ def test_a_full_store_carries_nothing_out_and_the_host_s_own_cycle_goes_on(host:
 def test_a_store_that_hangs_delays_the_host_s_own_work_once_and_for_seconds_only(
     host: RequestedHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from logagent.deletion.agent import box
+    from logagent.deletion.agent import node_requests
 
     row = host.row(ORPHAN)
     for _ in range(3):
         host.request(row)
-    assert host.box is not None
-    host.box.read()
+    assert host.node_requests is not None
+    host.node_requests.read()
     hung = threading.Event()
 
     class Hung:
@@ -239,8 +248,8 @@ def test_a_store_that_hangs_delays_the_host_s_own_work_once_and_for_seconds_only
             hung.wait(600)
             return []
 
-    host.box.folder.control = Hung()  # type: ignore[assignment]
-    monkeypatch.setattr(box, "OPEN_SECONDS", 1.0)
+    host.node_requests.folder.control = Hung()  # type: ignore[assignment]
+    monkeypatch.setattr(node_requests, "OPEN_SECONDS", 1.0)
     try:
         with within(30, "the host's own work waits behind it"):
             host.minute(read=False)
@@ -291,8 +300,8 @@ def test_the_first_look_is_remembered_before_anything_is_said(tmp_path: Path) ->
     """An agent that stopped between its first look and its first act was deaf for good to what came between."""
     host = RequestedHost(tmp_path, born=False)
     host.minute(look_only=True)
-    assert host.box is not None
-    host.box.send()
+    assert host.node_requests is not None
+    host.node_requests.send()
     number = host.request(host.row(ORPHAN))
     host.minute(restart=True)
     assert host.results(number) == [("done", "quarantined")]
@@ -303,8 +312,10 @@ def test_the_first_look_is_remembered_only_while_nobody_else_writes_the_memory(t
     host = RequestedHost(tmp_path, born=False)
     state = str(host.host.state)
     host.minute(look_only=True)  # this process acts meanwhile
-    assert host.box is not None and RequestMemory.load(state, 0).stood is None and host.answers.seen(3) is None
-    host.box.send()
+    assert (
+        host.node_requests is not None and RequestMemory.load(state, 0).stood is None and host.answers.seen(3) is None
+    )
+    host.node_requests.send()
     assert RequestMemory.load(state, 0).stood == () and host.answers.seen(3) is not None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.deletion.store.requests import Decision, cancel_beside
 from tests.disk.deletion.agent.requested_host import CLUSTER, KEY, RequestedHost
 
@@ -68,7 +68,7 @@ def test_the_word_outlives_expiry_and_the_store(host: RequestedHost) -> None:
     host.deleted(DELETED, at=at, expires_at=at)
     host.minute()
     shutil.rmtree(host.store)
-    host.box = None
+    host.node_requests = None
     host.cycle()
     assert strays(host, "returns") == []
 

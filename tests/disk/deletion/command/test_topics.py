@@ -126,7 +126,7 @@ def test_timeout_0_asks_and_answers_at_once(commands: Commands) -> None:
     status = commands.json("status")
     assert [r["state"] for r in status["requests"]] == ["open"]
     assert status["requests"][0]["topics"][0]["states"] == {"ReplicaDeletionIneligible": 1}
-    assert "asked, not done" in said and status["requests"][0]["topics"][0]["missing"][0]["hint"]
+    assert "requested, not done" in said and status["requests"][0]["topics"][0]["missing"][0]["hint"]
 
 
 def test_only_copies_want_exactly_their_approval(commands: Commands) -> None:
@@ -244,7 +244,7 @@ def test_a_cancelled_request_is_over(commands: Commands) -> None:
     commands.fleet.agent(2, mine=[DirectoryAnswer("/d1", "clicks-0", "done", "removed", bytes=100)])
     commands.run("cancel", request[:12])
     assert "on nodes 1 `logagent restore` gives back" in commands.said
-    assert "on nodes 2 directories were removed: nothing gives them back" in commands.said
+    assert "on nodes 2 directories were removed and cannot be restored" in commands.said
     assert [r["state"] for r in commands.json("status")["requests"]] == ["cancelled"]
     commands.run("cancel", request, status=2)
     commands.run("cancel", "0" * 64, status=2)
@@ -359,7 +359,7 @@ def test_status_says_who_carries_it_out_or_that_nobody_does(commands: Commands) 
     assert f"`logagent topics cancel {number}` stops it" in commands.said
     commands.decided(number)
     commands.run("status")
-    assert "nobody is carrying this out: run `logagent topics run`" in commands.said
+    assert "nothing is carrying this out: run `logagent topics run`" in commands.said
     process = commands.fleet.process("shell-9", load_private_key(commands.key))
     process.round()
     (request,) = commands.json("status")["requests"]
@@ -370,6 +370,28 @@ def test_what_no_key_signed_is_on_hold_and_named(commands: Commands) -> None:
     commands.fleet.request(topics=(commands.fleet.topic(),), key=PrivateKey("stranger", b"\x09" * 32))
     (request,) = commands.json("status")["requests"]
     assert request["state"] == "on-hold" and "stranger" in request["why"]
+
+
+def test_what_a_request_is_about_is_not_said_where_no_trusted_key_signed_it(commands: Commands) -> None:
+    commands.write_report((1,))
+    commands.purge("--execute", "--timeout", "0")
+    assert commands.json("status")["requests"][0]["kind"] == "directories"
+    commands.key = commands.key.with_name("another")
+    commands.run("keygen", str(commands.key), "--key-id", "another", place=False)
+    assert commands.json("status")["requests"][0]["kind"] == "unknown"
+    assert " unknown " in commands.run("status") and " topics " not in commands.run("status")
+
+
+def test_status_has_one_form_of_times(commands: Commands) -> None:
+    commands.write_report((1, 2))
+    commands.purge("--execute", "--timeout", "0")
+    waits = DirectoryAnswer("/d1", "clicks-0", "waits", fact="it waits", next_try_at="2099-01-02T03:04:05.678Z")
+    (number,) = commands.requests()
+    commands.fleet.agent(1, mine=[waits])
+    commands.fleet.minute()
+    shown = commands.run("status")
+    assert number[:12] in shown and "2099-01-02 03:04:05Z" in " ".join(shown.split())
+    assert re.search(r"\d{4}-\d\d-\d\dT\d", shown) is None, shown
 
 
 CANNOT_BE = {

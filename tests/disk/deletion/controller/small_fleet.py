@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from logagent.base.errors import ServiceUnreachable
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.deletion.controller.deletions import ControllerSetup, Deletions, TopicAnswerOfCluster
 from logagent.deletion.controller.topic_deletion_manager import (
     BrokerLogs,

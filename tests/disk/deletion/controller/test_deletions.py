@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logagent.base.errors import ConfigError, ServiceUnreachable
-from logagent.base.times import instant
+from logagent.base.units import human_time, instant
 from logagent.deletion.controller.topic_deletion_manager import PartitionState, ReplicaState
 from logagent.deletion.store.answers import Answer, Answers, DirectoryAnswer, TopicAnswer
 from logagent.deletion.store.requests import (
@@ -24,7 +24,7 @@ from logagent.deletion.store.requests import (
     RequestedTopic,
     encode,
 )
-from logagent.store.signing import PrivateKey
+from logagent.store.signing import PrivateKey, public_key
 from tests.disk.deletion.controller.small_fleet import CLUSTER, KEY, NAME, NODES, TOPIC_ID, SmallFleet
 from tests.long_form import FULL
 
@@ -73,7 +73,7 @@ def test_a_broker_that_was_down_is_named_and_waited_for(fleet: SmallFleet) -> No
     process.round()
     (topic,) = fleet.progress(number)
     (missing,) = topic.missing
-    assert missing.node_id == 3 and "broker 3 is down" in missing.reason.why and missing.reason.hint
+    assert missing.node_id == 3 and "broker 3 is down" in missing.reason.fact and missing.reason.hint
     assert fleet.state(number).state == "deleting"
     fleet.admin.live.add(3)
     fleet.brokers_delete()
@@ -85,14 +85,14 @@ def test_a_broker_that_was_down_is_named_and_waited_for(fleet: SmallFleet) -> No
 def test_a_host_that_is_silent_for_days_says_since_when(fleet: SmallFleet) -> None:
     """Its last snapshot is older than what is read each time."""
     fleet.publish(3)
-    heard = instant(fleet.now)
+    heard = human_time(fleet.now)
     fleet.now += timedelta(days=5)
     number = fleet.request(topics=(fleet.topic(),))
     fleet.process().round()
     fleet.brokers_delete()
     fleet.minute(1, 2)
     (missing,) = (m for t in fleet.progress(number) for m in t.missing)
-    assert (missing.node_id, missing.reason.why) == (3, f"nothing heard of its host since {heard}")
+    assert (missing.node_id, missing.reason.fact) == (3, f"its host has been silent since {heard}")
 
 
 def test_disabled_deletion_is_final_whatever_is_enabled_later(fleet: SmallFleet) -> None:
@@ -201,7 +201,7 @@ def test_what_a_broker_lists_refutes_its_agent(fleet: SmallFleet) -> None:
     assert [m.node_id for t in fleet.progress(number) for m in t.missing] == [1, 2], "nobody else can tell"
     fleet.admin.described = {3}
     (_, _, refuted) = (m for t in fleet.progress(number) for m in t.missing)
-    assert (refuted.node_id, refuted.reason.why) == (3, "broker 3 still has it")
+    assert (refuted.node_id, refuted.reason.fact) == (3, "broker 3 still has it")
     fleet.admin.described = set()
     assert fleet.state(number).state == "deleting"
     forged = Answer(CLUSTER, 1, number, "kafka-3", f"{3:032x}", instant(fleet.now), (), (TopicAnswer(TOPIC_ID, 0, 0),))
@@ -257,7 +257,7 @@ def test_two_hosts_on_one_node_id_are_named(fleet: SmallFleet) -> None:
     fleet.publish(3, host="kafka-9")
     fleet.minute()
     (missing,) = (m for t in fleet.progress(number) for m in t.missing)
-    assert (missing.node_id, missing.reason.why) == (3, "two hosts claim node id 3: kafka-3 and kafka-9")
+    assert (missing.node_id, missing.reason.fact) == (3, "two hosts claim node id 3: kafka-3 and kafka-9")
     assert missing.reason.hint
 
 
@@ -314,7 +314,7 @@ def test_a_copy_in_a_later_snapshot_belongs_to_it_too(fleet: SmallFleet) -> None
     fleet.publish(3)
     fleet.minute(1, 2)
     (missing,) = (m for t in fleet.progress(number) for m in t.missing)
-    assert missing.node_id == 3 and "it was there at" in missing.reason.why
+    assert missing.node_id == 3 and "it was there at" in missing.reason.fact
     assert fleet.state(number).state == "deleting"
 
 
@@ -365,7 +365,7 @@ def test_a_directory_of_its_name_whose_id_a_snapshot_does_not_know_keeps_the_rep
     fleet.minute(1, 2)
     missing = [m for t in fleet.progress(number) for m in t.missing]
     assert [m.node_id for m in missing] == ([3] if holds else [])
-    assert [m for m in missing if not ("topic id" in m.reason.why and "could not be read" in m.reason.why)] == []
+    assert [m for m in missing if not ("topic id" in m.reason.fact and "could not be read" in m.reason.fact)] == []
 
 
 def test_a_snapshot_that_shows_no_log_dir_is_no_witness(fleet: SmallFleet) -> None:
@@ -575,23 +575,35 @@ def directory(node: int, name: str = f"{NAME}-0", inode: int = 7) -> RequestedDi
     return RequestedDirectory(node, "/d1", name, NAME, TOPIC_ID, 0, "orphan", inode, bytes=100)
 
 
+def test_an_agent_that_looked_and_did_not_take_it_is_asked_for_its_keys(fleet: SmallFleet) -> None:
+    fleet.minute()
+    number = fleet.request("directories", directories=(directory(1),))
+    fleet.now += timedelta(seconds=5)
+    fleet.keys = (public_key(PrivateKey("another", b"\x09" * 32).public()),)
+    fleet.agent(1)
+    fleet.keys = (public_key(KEY.public()),)
+    (topic,) = fleet.progress(number)
+    (missing,) = topic.missing
+    assert "did not accept it" in missing.reason.fact and "orders.keys" in missing.reason.hint
+
+
 def test_directories_are_done_by_agents_and_closed_here(fleet: SmallFleet) -> None:
     fleet.minute()
     number = fleet.request("directories", directories=(directory(1), directory(2)))
     process = fleet.process()
     process.round()
     (topic,) = fleet.progress(number)
-    assert [m.reason.why for m in topic.missing] == ["its agent has not read the request yet"] * 2
+    assert [m.reason.fact for m in topic.missing] == ["its agent has not read the request yet"] * 2
     fleet.minute()
     state = fleet.state(number)
     assert state.state == "open" and state.carried_out_by == "the agents of node 1, 2, 3"
     (topic,) = fleet.progress(number)
-    assert [m.reason.why for m in topic.missing] == ["its agent has taken the request"] * 2
+    assert [m.reason.fact for m in topic.missing] == ["its agent has accepted the request"] * 2
     fleet.agent(1, mine=[DirectoryAnswer("/d1", f"{NAME}-0", "done", "quarantined", bytes=100)])
     waits = DirectoryAnswer("/d1", f"{NAME}-0", "waits", claim="window", fact="its broker runs", next_try_at=None)
     fleet.agent(2, mine=[waits])
     (topic,) = fleet.progress(number)
-    assert topic.bytes_quarantined == 100 and [m.reason.why for m in topic.missing] == ["its broker runs"]
+    assert topic.bytes_quarantined == 100 and [m.reason.fact for m in topic.missing] == ["its broker runs"]
     assert topic.states == {ReplicaState.SUCCESSFUL: 1, ReplicaState.OFFLINE: 1}
     process.round()
     assert fleet.state(number).state == "open" and fleet.admin.sent == []

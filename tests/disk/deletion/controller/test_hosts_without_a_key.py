@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from logagent.base.errors import LogAgentError
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.deletion.controller.deletions import Deletions
 from logagent.deletion.store.answers import Answer, Answers, TopicAnswer
 from logagent.deletion.store.requests import (
@@ -436,7 +436,7 @@ def test_where_the_store_has_owners_nobody_answers_for_another_node(
         process.round()
         missing = {m.node_id: m.reason for t in fleet.progress(number) for m in t.missing}
         assert fleet.state(number).state == "deleting" and not fleet.place(number, "outcome.json").exists()
-    assert "belonged to user 4002 when this was requested, and is user 4001's now" in missing[2].why
+    assert "belonged to user 4002 when this was requested, and is user 4001's now" in missing[2].fact
     assert missing[2].hint == "what broker 2 itself says counts, once it is up"
     fleet.admin.live, fleet.admin.described = set(NODES), set(NODES)
     fleet.brokers_delete()

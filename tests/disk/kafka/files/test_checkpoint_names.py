@@ -10,10 +10,10 @@ import pytest
 
 from logagent.base.dir_names import LOG_START_OFFSET
 from logagent.base.records import ActionKind, Outcome, TopicPartition
-from logagent.cleanup.execute.checkpoint_entries import entries_to_drop
+from logagent.cleanup.execute.renames import entries_to_drop
 from logagent.cleanup.plan.plan import action_id
 from logagent.cleanup.plan.proposals import rename_away
-from logagent.cleanup.restore.plan_restore import plan_restore
+from logagent.cleanup.restore.command import plan_restore
 from logagent.cleanup.restore.rules import RestoreOptions
 from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.disk.scan import scan_log_dir

@@ -16,8 +16,7 @@ from logagent.base.records import TopicPartition
 from logagent.kafka.extents import Epochs, InCommon
 from logagent.kafka.files.checkpoint_files import read_checkpoint
 from logagent.kafka.files.log_extent import LogReading, SegmentReadings, read_log_between, read_log_extent
-from logagent.verdict.covered import in_common
-from logagent.verdict.duplicates import as_loaded
+from logagent.verdict.copies import as_loaded, in_common
 from tests.kafka_disks import KRAFT, ZOOKEEPER, extract
 from tests.metadata_writer import batch
 from tests.needs import need_command
@@ -217,7 +216,7 @@ def test_a_sector_that_cannot_be_read_is_a_defect(log: Path) -> None:
     work = (
         "import os, sys\n"
         "from logagent.kafka.files.log_extent import read_log_between\n"
-        "from logagent.verdict.covered import InCommon\n"
+        "from logagent.verdict.copies import InCommon\n"
         "fd = os.open(sys.argv[1], os.O_RDONLY)\n"
         "print(read_log_between(fd, InCommon(0, 30, (), ((1, 0),)), {}, float('inf'), lambda: False).defect)\n"
     )

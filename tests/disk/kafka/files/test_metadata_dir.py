@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logagent.kafka.files.metadata_dir import metadata_faults
-from logagent.kafka.levels import MetadataFault, MetadataFile
+from logagent.kafka.image import MetadataFault, MetadataFile
 from tests.metadata_writer import feature_level, snapshot, write_quorum_state, write_segment, write_snapshot
 
 LOG = "__cluster_metadata-0"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logagent.kafka.files.segment_files import LogFiles, read_log_files, rebuilt_segment_times
-from logagent.kafka.retention.topic_retention import SegmentAge
+from logagent.kafka.retention.settings import SegmentAge
 
 WRITTEN_MS, LATEST_MS = 1_700_000_000_000, 1_600_000_000_000
 ENTRY = struct.pack(">qi", LATEST_MS, 3)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logagent.kafka.files.metadata_dir import read_start_levels
-from logagent.kafka.levels import StartLevels
+from logagent.kafka.image import StartLevels
 from tests.kafka_disks import KRAFT, extract, metadata_dir
 from tests.metadata_writer import (
     NO_OP,

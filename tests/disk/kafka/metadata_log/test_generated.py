@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logagent.base.errors import NotUnderstood, UnreadableError
-from logagent.base.topic_ids import to_text
+from logagent.base.records import id_to_text
+from logagent.kafka.commitment import LogPoint
 from logagent.kafka.files.metadata_dir import read_start_levels
-from logagent.kafka.levels import NEWEST_METADATA_VERSION
-from logagent.kafka.lineage import LogPoint
+from logagent.kafka.image import NEWEST_METADATA_VERSION
 from logagent.kafka.metadata_log.log import MetadataImage, read_metadata_log
 from tests import metadata_writer as writer
 from tests.metadata_model import Model
@@ -332,6 +332,7 @@ def _beside(batch: bytes) -> list[bytes]:
 
 
 _LEADER = writer.leader_change([1])[1]
+_SEVENTH = id_to_text((7).to_bytes(16, "big"))
 FUTURE = {
     "a record of an unknown type": _beside(writer.batch(1, [writer.frame(30, 0, writer.tags({}))], START_MS)),
     "a known type in a later version": _beside(writer.batch(1, [writer.frame(9, 1, bytes(16) + b"\0")], START_MS)),
@@ -340,7 +341,9 @@ FUTURE = {
     "a byte left over": _beside(writer.batch(1, [writer.remove_topic(id_of(1)) + b"\0"], START_MS)),
     "another frame": _beside(writer.batch(1, [b"\2" + writer.NO_OP[1:]], START_MS)),
     "a reserved directory": _beside(
-        writer.batch(1, [writer.partition(id_of(1), 0, [1], directories=[to_text((7).to_bytes(16, "big"))])], START_MS)
+        writer.batch(
+            1, [writer.partition(id_of(1), 0, [1], directories=[id_to_text((7).to_bytes(16, "big"))])], START_MS
+        )
     ),
     "an unknown control record": _beside(_control(7, b"\0\0\0")),
     "a leader change of a later version": _beside(_control(writer.LEADER_CHANGE, b"\0\2" + _LEADER[2:])),

@@ -18,8 +18,7 @@ from crc32c import crc32c
 
 from logagent.base.errors import NotUnderstood
 from logagent.base.records import Kind, PartitionDir
-from logagent.kafka.image import AssignmentImage
-from logagent.kafka.levels import NEWEST_METADATA_VERSION
+from logagent.kafka.image import NEWEST_METADATA_VERSION, AssignmentImage
 from logagent.kafka.metadata_log.log import read_metadata_log
 from logagent.kafka.metadata_log.metadata_records import DECODERS
 from logagent.verdict.rules import Host, decide

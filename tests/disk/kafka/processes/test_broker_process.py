@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.base.linux.proc import process_start_time_ms
+from logagent.base.linux.kernel import process_start_time_ms
 from logagent.kafka.processes.broker_process import inspect_process
 from tests.command_line import LOCKER, process
 from tests.daemon_process import DaemonProcess, status_of

@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from logagent.base.linux.proc import process_listens
+from logagent.base.linux.kernel import process_listens
 from tests.command_line import process
 from tests.needs import need_root
 

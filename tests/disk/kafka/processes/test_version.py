@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.kafka.processes.version import _CALLED, version_beside
+from logagent.kafka.processes.broker_process import _CALLED, version_beside
 from tests.host import FREELY, NO_LIMITS, Host
 from tests.waiting import within_cpu
 

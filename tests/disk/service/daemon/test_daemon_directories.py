@@ -11,21 +11,20 @@ from typing import Any
 
 import pytest
 
-from logagent.advice.scan import rows as scan_rows
+from logagent.advice.scan import command as scan_rows
 from logagent.base.config.settings import HealthSettings
 from logagent.base.dir_names import LOG_START_OFFSET, delete_name, stray_name
 from logagent.base.records import ActionKind, Health, Identity, Outcome
-from logagent.base.times import DAY_MS
+from logagent.base.units import DAY_MS
 from logagent.cleanup.plan.queue import KEEP_MS
-from logagent.cleanup.session.open_session import forget_old_actions
+from logagent.cleanup.session.session import forget_old_actions
 from logagent.cleanup.state.executor_lock import WAITING_NAME
 from logagent.cleanup.state.journal import CheckpointEntry, Intent
 from logagent.service.daemon import cycles as cycle_notes
 from logagent.service.daemon.command import answering
 from logagent.service.daemon.cycles import Cycles
-from logagent.service.daemon.log_lines import LogLines
 from logagent.service.daemon.scheduling import RunConfig
-from logagent.service.events import Events
+from logagent.service.events import Events, LogLines
 from tests.disk.conftest import Child
 from tests.disk.failing import hanging_fs
 from tests.disk.sessions import FailingHost

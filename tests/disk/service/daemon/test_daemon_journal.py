@@ -21,14 +21,13 @@ from logagent.base.config.settings import (
     Settings,
 )
 from logagent.base.records import ActionKind, Identity, Outcome
-from logagent.base.times import DAY_MS
+from logagent.base.units import DAY_MS
 from logagent.cleanup.plan.plan import Plan
 from logagent.cleanup.state.executor_lock import WAITING_NAME
 from logagent.cleanup.state.journal import FILE_NAME, CheckpointEntry, Intent, Journal
 from logagent.kafka.processes.target import resolve_target
 from logagent.service.daemon.cycles import Cycles
-from logagent.service.daemon.log_lines import LogLines
-from logagent.service.events import Events
+from logagent.service.events import Events, LogLines
 from tests.disk.killed import HEX, PARTITIONS, lay_out
 from tests.disk.sessions import write_topic_elsewhere
 from tests.fake_time import LaterClock

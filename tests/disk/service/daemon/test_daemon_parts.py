@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from logagent.base.errors import ServiceUnreachable
+from logagent.service.daemon.daemon import Notifier
+from logagent.service.daemon.host_jobs import DirWatch
 from logagent.service.daemon.scheduling import ApsScheduler, Loop
-from logagent.service.daemon.sd_notify import Notifier
-from logagent.service.daemon.watch import DirWatch
-from logagent.service.status.socket import SOCKET_NAME, StatusServer, ask_status
+from logagent.service.status.command import SOCKET_NAME, StatusServer, ask_status
 from tests.daemon_process import notify_socket
 from tests.waiting import wait_until
 

@@ -47,6 +47,19 @@ def test_from_start_to_end_systemd_hears_of_it_and_nothing_is_left(host: Host) -
     assert gone.status == Exit.UNREACHABLE and "logagent run" in gone.err
 
 
+def test_doctor_does_not_call_a_daemon_working_whose_cycles_fail(host: Host) -> None:
+    """It runs and answers; nothing is done all the same."""
+    host.state.mkdir()
+    (host.state / "journal.db").write_bytes(b"SQLite format 3\0" + bytes(5000))
+    with host.daemon() as daemon:
+        daemon.wait_for("cycle-failed", job="queue")
+        said = {f["code"]: f for f in host.run("doctor", "--json").json["findings"]}
+        assert daemon.stop() == 0
+    found = said["daemon-failing"]
+    assert found["state"] == "warning" and "its last queue failed: the journal" in found["says"], found
+    assert said["journal-damaged"]["state"] == "fails"
+
+
 def test_report_mode_changes_nothing_and_counts_what_it_sees(tmp_path: Path) -> None:
     host = Host.from_disk(tmp_path / "h")
     host.with_assignments(**{**ALL_DUE, **NO_LIMITS, "cleanup.mode": "report", "cleanup.min_age": "0s",

@@ -22,8 +22,8 @@ from logagent.disk.log_dir import LogDirFailures, OpenLogDir
 from logagent.service import metrics_server
 from logagent.service.metrics import Metrics
 from logagent.service.metrics_server import MetricsServer
-from logagent.service.status import socket as status_module
-from logagent.service.status.socket import SOCKET_NAME, StatusServer, ask_status
+from logagent.service.status import command as status_module
+from logagent.service.status.command import SOCKET_NAME, StatusServer, ask_status
 from tests.disk.failing import open_below
 from tests.disk.sessions import FailingHost
 from tests.host_files import DIRECTORY_IDS, format_log_dir

@@ -6,18 +6,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from logagent.cleanup.state.journal import Journal
+from logagent.kafka.identity import JournalHost
 from logagent.store.signing import PrivateKey
 from tests.command_line import Ran, run_here
-from tests.disk.doctor_host import D1, D2, DISK, PROPERTIES, STATE, TOML, UNIT, DoctorHost, doctor_host
+from tests.disk.doctor_host import D1, D2, DISK, PROPERTIES, STATE, TOML, UNIT, Diagnosis, DoctorHost, doctor_host
 from tests.disk.failing import hanging_fs
 from tests.documents import assert_promised
-from tests.host_files import format_log_dir
+from tests.host_files import CLUSTER_ID, DIRECTORY_IDS, format_log_dir
 from tests.private_host import KAFKA_UID, OTHER_UID
 
 OVERRIDE = "/etc/systemd/system/logagent.service.d/override.conf"
@@ -73,10 +75,32 @@ def test_the_table_for_people_names_file_line_and_change(host: DoctorHost) -> No
     assert f"fails     log dirs        user kafka lacks read and write and search permission on {D1}" in ran.out
     assert "→ the broker's user needs the same" in ran.out and "as root:" in ran.out
     assert f"chown kafka {D1}" in ran.out
-    assert "Traceback" not in ran.err and ran.err.splitlines()[-1] == "1 not working, 1 to improve, 12 working"
+    assert "Traceback" not in ran.err and ran.err.splitlines()[-1] == "1 not working, 1 to improve, 11 working"
+
+
+def test_without_systemd_as_in_a_container_no_unit_counts(host: DoctorHost) -> None:
+    host.write("/usr/lib/systemd/system/logagent.service", UNIT.replace("User=kafka", "User=mallory"))
+    host.configure(kafka__version=None)
+    assert "not-the-service" in host.diagnose(user="kafka").codes("warning")
+    said = Diagnosis(*host.doctor(user="kafka"))
+    assert said.document["service"] is None
+    assert [f for f in said.findings if f["area"] == "service" or "systemctl" in json.dumps(f)] == []
 
 
 # Rights
+
+
+def test_the_root_of_a_volume_may_belong_to_root_where_the_group_may_write(host: DoctorHost) -> None:
+    """What fsGroup makes of it. A directory below belongs to who made it."""
+    host.run("cp", "-a", D1, "/srv/copy")
+    host.run("mount", "-t", "tmpfs", "-o", f"uid=0,gid={KAFKA_UID},mode=2770", "tmpfs", D1)
+    host.run("sh", "-c", f"cp -a /srv/copy/. {D1}; chown 0:{KAFKA_UID} {D1}; chmod 2770 {D1}; rm -r /srv/copy")
+    host.write(PROPERTIES, host.path(PROPERTIES).read_text() + f"\nlog.dirs={D1}\n")
+    assert not {"other-owner", "no-access"} & host.diagnose(user="kafka").codes()
+    host.run("umount", D1)
+    os.chown(host.path(D1), 0, KAFKA_UID)
+    host.path(D1).chmod(0o2770)
+    assert "other-owner" in host.diagnose(user="kafka").codes()
 
 
 def test_a_log_dir_of_another_user(host: DoctorHost) -> None:
@@ -198,7 +222,10 @@ def test_log_dirs_that_are_full_missing_or_not_formatted(host: DoctorHost) -> No
 def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
     healthy = format_log_dir(tmp_path / "d1")
     with hanging_fs(tmp_path / "fs") as fs:
-        log_dir = format_log_dir(fs.point / "d2")
+        log_dir = format_log_dir(fs.point / "d2", DIRECTORY_IDS[1])
+        (tmp_path / "state").mkdir()
+        with Journal.open(str(tmp_path / "state")) as journal:
+            journal.note_host(JournalHost(CLUSTER_ID, 3, frozenset({DIRECTORY_IDS[1]})))
         properties = tmp_path / "server.properties"
         properties.write_text(f"node.id=3\nprocess.roles=broker\nlog.dirs={healthy},{log_dir}\n")
         # Even to look at what somebody has open there would hang.
@@ -216,6 +243,7 @@ def test_a_disk_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
         states = {(f["code"], f["path"]) for f in ran.json["findings"] if f["area"] == "log dirs"}
         assert states == {("log-dir", str(healthy)), ("log-dir-hangs", str(log_dir))}
         assert ran.status == 1
+        assert "journal-foreign" not in {f["code"] for f in ran.json["findings"]}, "the log dir that it knows may hang"
 
 
 def test_hidepid_hides_other_users_processes(host: DoctorHost) -> None:
@@ -280,7 +308,12 @@ def test_a_state_dir_that_cannot_be_used(host: DoctorHost) -> None:
     assert said.of("other-state-dir")["hint"] == f"add --state-dir {STATE}"
     host.run("mount", "-t", "tmpfs", "-o", f"size=64k,uid={KAFKA_UID}", "tmpfs", STATE)
     host.run("sh", "-c", f"cat /dev/zero > {STATE}/filler", check=False)
-    assert host.diagnose().codes() == {"state-full"}
+    said = host.diagnose()
+    assert said.codes() == {"state-full"}
+    assert said.change("state-full")["line"].splitlines() == [
+        "install -d -m 0750 -o kafka /run/logagent",
+        "logagent rescue --state-dir /run/logagent",
+    ]
     host.run("mount", "-o", "remount,size=2m", STATE)
     said = host.diagnose()
     assert (said.codes(), "no-reserve" in said.codes("warning")) == (set(), True)
@@ -294,6 +327,72 @@ def test_a_journal_of_another_schema(host: DoctorHost, schema: int, code: str) -
     host.own(STATE)
     assert host.diagnose().codes() == {code}
     assert sorted(p.name for p in host.path(STATE).iterdir()) == ["journal.db"]
+
+
+def write_journal(host: DoctorHost, script: str) -> None:
+    """SQLite finds no file through `/proc/PID/root`: it is run inside."""
+    made = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])"
+    host.run(sys.executable, "-c", made, f"{STATE}/journal.db", script)
+    host.own(STATE)
+
+
+def a_journal(host: DoctorHost) -> Path:
+    """As a command of this host leaves it."""
+    assert host.logagent("cleanup", "--execute", user="kafka").status in (0, 3)  # 3: the disk has strays that stay
+    return host.path(f"{STATE}/journal.db")
+
+
+def of_text(host: DoctorHost, journal: Path) -> None:
+    journal.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+
+
+def cut_short(host: DoctorHost, journal: Path) -> None:
+    journal.write_bytes(journal.read_bytes()[:6000])
+
+
+def with_a_row_of_nonsense(host: DoctorHost, journal: Path) -> None:
+    write_journal(host, "INSERT INTO failures VALUES ('/d', 'x', 'not a number', 1, '')")
+
+
+@pytest.mark.parametrize("damage", [of_text, cut_short, with_a_row_of_nonsense])
+def test_a_damaged_journal(host: DoctorHost, damage: Callable[[DoctorHost, Path], None]) -> None:
+    """Nothing could act any more, and doctor said that the journal exists."""
+    damage(host, journal := a_journal(host))
+    assert host.logagent("cleanup", "--execute", user="kafka").status == 1
+    for leftover in journal.parent.glob("journal.db-*"):
+        leftover.unlink()
+    said = host.diagnose()
+    assert said.codes() == {"journal-damaged"} and "move the journal away" in said.of("journal-damaged")["hint"]
+    assert sorted(p.name for p in journal.parent.glob("journal.db*")) == ["journal.db"]
+    # What somebody is writing may be elsewhere yet.
+    journal.with_name("journal.db-wal").write_bytes(b"x")
+    assert "journal-damaged" not in host.diagnose().codes()
+
+
+def test_a_journal_of_another_host(host: DoctorHost) -> None:
+    """A state dir that was copied with an image: every act was refused, and doctor called it working."""
+    a_journal(host)
+    assert host.diagnose().codes() == set()
+    write_journal(host, "UPDATE host SET node_id = 77")
+    said = host.diagnose()
+    assert said.codes() == {"journal-foreign"} and "it is of node 77" in said.of("journal-foreign")["says"]
+    assert "it is of node 77" in host.logagent("cleanup", "--execute", user="kafka").err
+    # With one that cannot be read, that may be the one that the journal knows.
+    write_journal(host, "UPDATE host SET node_id = 3, directory_ids = 'AnotherDirAnotherDirAA'")
+    assert host.diagnose().codes() == {"journal-foreign"}
+    host.path(f"{D2}/meta.properties").unlink()
+    assert "journal-foreign" not in host.diagnose().codes()
+
+
+def test_a_state_dir_in_which_nothing_can_be_made(host: DoctorHost) -> None:
+    a_journal(host)
+    host.run("mount", "--bind", STATE, STATE)
+    host.run("mount", "-o", "remount,ro,bind", STATE)
+    said = host.diagnose()
+    assert said.codes() == {"state-unusable"} and "Read-only file system" in said.of("state-unusable")["says"]
+    host.write("/var/lib/file", "")
+    said = host.diagnose("--state-dir", "/var/lib/file")
+    assert "Not a directory" in said.of("state-unusable")["says"]
 
 
 def test_a_journal_that_is_anothers(host: DoctorHost) -> None:
@@ -367,6 +466,28 @@ def test_a_wrong_configuration_is_shown_whole_and_the_rest_is_inspected(host: Do
     host.write(TOML, f'[kafka]\nconfig = "{PROPERTIES}"\n[delete]\nworkers = "x"\n')
     ran = host.logagent("config", "check")
     assert ran.status == 78 and f"{TOML}: delete.workers" in ran.err and f"{PROPERTIES}:2: node.id" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "No such file or directory"),
+        ("security.protocl=SSL", "security.protocl: this security setting is not supported"),
+        ("security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=/no/ca.pem", "/no/ca.pem: No such"),
+        ("security.protocol=SSL\nssl.truststore.location=/no/ca.jks", "JKS (Kafka's default) stores are not read"),
+    ],
+)
+def test_config_check_reads_the_file_of_kafka_client(host: DoctorHost, text: str | None, says: str) -> None:
+    client = "/etc/logagent/client.properties"
+    if text is not None:
+        host.write(client, text + "\n")
+    host.write(TOML, f'[kafka]\nconfig = "{PROPERTIES}"\nclient = "{client}"\n')
+    ran = host.logagent("config", "check")
+    assert (ran.status, f"{client}: " in ran.err, says in ran.err) == (78, True, True), ran.err
+    # Beside what else is wrong.
+    host.write(TOML, f'[kafka]\nconfig = "{PROPERTIES}"\nclient = "{client}"\n[delete]\nworkers = "x"\n')
+    ran = host.logagent("config", "check")
+    assert ran.status == 78 and f"{TOML}: delete.workers" in ran.err and says in ran.err, ran.err
 
 
 def test_the_line_of_the_commented_configuration_file(host: DoctorHost) -> None:

@@ -22,7 +22,7 @@ from logagent.disk.bounded_calls import BoundedCalls
 from logagent.kafka.extents import EpochEnd
 from logagent.kafka.files.log_extent import SegmentReading, SegmentReadings, parse_leader_epochs
 from logagent.verdict.evidence.assignment_sources import Answering
-from logagent.verdict.evidence.copy_reads import CopyReads
+from logagent.verdict.evidence.stray_questions import CopyReads
 from tests.disk.messes import NODE, Mess, Sort, Thing, ThisNodeLeads, make
 from tests.disk.sessions import FailingHost
 
@@ -72,7 +72,7 @@ def test_a_copy_whose_topic_id_was_edited_since_it_was_judged_does_not_count(
         with metadata.open("r+") as file:
             file.write("version: 0\ntopic_id: LivesLivesLivesLivesLA\n")
         done = session.log_manager().execute(plan)
-    assert [(r.name, r.guard) for r in done.refusals] == [(going.name, "assigned")]
+    assert [(r.key.name, r.why.code) for r in done.refusals] == [(going.name, "assigned")]
     assert going.exists() and other.exists()
 
 
@@ -96,10 +96,10 @@ def test_a_copy_that_is_damaged_in_the_middle_does_not_count(tmp_path: Path, sor
         plan = planned(session)
         assert [p.dir.name for p in plan.actions] == [going.name], "a plan reads nothing"
         done = session.log_manager().execute(plan)
-        assert [(r.name, r.guard) for r in done.refusals] == [(going.name, "assigned")]
+        assert [(r.key.name, r.why.code) for r in done.refusals] == [(going.name, "assigned")]
         assert (
             f"{other} does not count ({0:020d}.log has no sound batch at byte {size // 4} of {size}"
-            in done.refusals[0].fact
+            in done.refusals[0].why.fact
         )
         # What was found is remembered.
         assert planned(session).actions == ()
@@ -121,7 +121,7 @@ def test_a_copy_whose_checkpoint_is_not_true_of_its_records_does_not_count(tmp_p
         assert [p.dir.name for p in plan.actions] == [going.name]
         done = session.log_manager().execute(plan)
     (refusal,) = done.refusals
-    assert f"is of leader epoch {epoch} at offset {start}, its leader-epoch-checkpoint says none" in refusal.fact
+    assert f"is of leader epoch {epoch} at offset {start}, its leader-epoch-checkpoint says none" in refusal.why.fact
     assert going.exists() and other.exists()
 
 
@@ -136,7 +136,7 @@ def test_a_copy_is_read_as_far_as_there_is_time(tmp_path: Path, sort: Sort) -> N
         refused = []
         for left in (first - 1, first):
             reads_of(session).left = left
-            refused += [r.fact for r in session.log_manager().execute(plan).refusals]
+            refused += [r.why.fact for r in session.log_manager().execute(plan).refusals]
     (fact,) = refused
     assert fact.endswith(f"{other} does not count (not verified: {first} bytes to read)")
     assert other.exists() and not going.exists()
@@ -147,7 +147,7 @@ def test_reading_ends_when_it_is_told_to(tmp_path: Path) -> None:
     with session_on(mess) as session:
         (stray,) = (p.dir for p in planned(session).actions)
         facts = session.again([stray], lambda: True)
-        assert "bytes to read" in facts.strays[stray.key].detail
+        assert "bytes to read" in facts.strays[stray.key].why.fact
         assert session.again([stray]).strays[stray.key].may_go
 
 

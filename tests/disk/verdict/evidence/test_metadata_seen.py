@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logagent.kafka.lineage import LogPoint, Remembered
+from logagent.kafka.commitment import LogPoint, Remembered
 from logagent.verdict.evidence.version_seen import LINEAGE_FILE_NAME, read_lineage, write_lineage
 
 SEEN = Remembered(LogPoint(30, 2, 33), frozenset({"AAAAAAAAAAAAAAAAAAAAEA"}))

@@ -14,10 +14,10 @@ import pytest
 
 from logagent.base.config.settings import AssignmentsSettings, KafkaSettings, Settings
 from logagent.base.errors import ServiceUnreachable
+from logagent.kafka.commitment import LogPoint, Remembered
 from logagent.kafka.files.exported import read_assignments, write_assignments
-from logagent.kafka.files.meta_properties import parse_meta_properties
+from logagent.kafka.files.properties import parse_meta_properties
 from logagent.kafka.image import AssignmentImage, Source
-from logagent.kafka.lineage import LogPoint, Remembered
 from logagent.kafka.processes.target import resolve_target
 from logagent.verdict.evidence.assignment_sources import AssignmentQuery, Assignments, load_assignments
 from logagent.verdict.evidence.version_seen import LINEAGE_FILE_NAME

@@ -12,12 +12,12 @@ import pytest
 
 from logagent.base.dir_names import stray_name
 from logagent.base.records import Outcome
+from logagent.cleanup.commands.cleanup import plan_cleanup
 from logagent.cleanup.plan.guards import GUARDS, assigned
 from logagent.cleanup.plan.plan import Plan
-from logagent.cleanup.session.plan_cleanup import plan_cleanup
 from logagent.cleanup.session.session import Session
 from logagent.kafka.image import PartitionAssignment, Topic
-from logagent.service.prestart.plan_prestart import plan_prestart
+from logagent.service.prestart.command import plan_prestart
 from logagent.verdict.evidence.assignment_sources import Assignments
 from logagent.verdict.facts import Facts
 from tests.disk.sessions import SETTINGS, FailingHost, in_a_moment
@@ -55,8 +55,8 @@ def test_only_the_guard_keeps_a_stray_whose_partition_lives_here(tmp_path: Path,
         session.take_inventory()
         plan: Plan = planner(session, session.facts())
         assert plan.actions == ()
-        assert [(r.name, r.guard) for r in plan.refusals] == [(stray.name, "assigned")]
-        assert "no copy is known to cover it" in plan.refusals[0].fact
+        assert [(r.key.name, r.why.code) for r in plan.refusals] == [(stray.name, "assigned")]
+        assert "no copy is known to cover it" in plan.refusals[0].why.fact
 
 
 def test_a_stray_that_is_assigned_again_since_the_plan_was_made_stays(tmp_path: Path, log_dir: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_stray_that_is_assigned_again_since_the_plan_was_made_stays(tmp_path: 
         assign(host, session, "orders")
         manager = session.log_manager()
         done = manager.execute(plan)
-        assert [(r.name, r.guard) for r in done.refusals] == [(stray.name, "assigned")]
+        assert [(r.key.name, r.why.code) for r in done.refusals] == [(stray.name, "assigned")]
         assert len(list(stray.iterdir())) == 3
         # Nothing else stands between, but that it is not what was planned.
         unguarded = replace(manager, guards=[g for g in GUARDS if g is not assigned])
@@ -88,8 +88,8 @@ def test_strays_of_internal_topics_go_by_the_operators_word(tmp_path: Path, log_
         # prestart, which nobody watches, has no such word.
         for plan in (_prestart(session, session.facts()), plan_cleanup(session, session.facts())):
             assert plan.actions == ()
-            assert [(r.name, r.guard) for r in plan.refusals] == [(stray.name, "policy")]
-            assert "cleanup --include-internal" in plan.refusals[0].hint
+            assert [(r.key.name, r.why.code) for r in plan.refusals] == [(stray.name, "policy")]
+            assert "cleanup --include-internal" in plan.refusals[0].why.hint
         session.ask_leaders = True
         asked = plan_cleanup(session, session.facts(), include_internal=True)
         (result,) = session.log_manager().execute(asked).results.values()
@@ -136,4 +136,4 @@ def test_what_the_journal_says_counts_while_nothing_is_known(
         session.take_inventory()
         plan = plan_cleanup(session, session.facts())
         assert [p.dir.name for p in plan.actions] == [entry.intent.new_name] * goes
-        assert [r.guard for r in plan.refusals] == ["assigned"] * (not goes)
+        assert [r.why.code for r in plan.refusals] == ["assigned"] * (not goes)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from logagent.kafka.files.meta_properties import parse_meta_properties
-from logagent.kafka.levels import NEWEST_METADATA_VERSION
+from logagent.kafka.files.properties import parse_meta_properties
+from logagent.kafka.image import NEWEST_METADATA_VERSION
 from logagent.kafka.metadata_log.log import read_metadata_log
 from tests import metadata_writer as writer
 from tests.host import Host

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.advice.explain.rules import DiskUsage, LogDirOutside, PlaceKind, Whose, summed_up, whose
+from logagent.advice.explain.rules import DiskUsage, OtherLogDirDoc, PlaceKind, ThisNode, Whose, summed_up
 
 GIB = 1 << 30
 
@@ -76,31 +76,27 @@ def test_no_byte_is_in_two_lines_and_none_is_lost(shape: tuple[str, int, list[ob
     assert not [(a, b) for a in whole for b in whole if b.startswith(f"{a}/")]
 
 
-def other(path: str = "/kafka-logs-old", cluster_id: str | None = "c", node_id: int | None = 1) -> LogDirOutside:
-    return LogDirOutside(path, GIB, 3, cluster_id, node_id, False)
-
-
 def test_of_many_log_dirs_the_largest_are_listed_and_no_byte_is_lost() -> None:
-    log_dirs = [other(f"/l{n}")._replace(allocated=n) for n in range(30)]
+    log_dirs = [OtherLogDirDoc(f"/l{n}", Whose.THIS_NODE, "c", 1, 3, n, False) for n in range(30)]
     found = summed_up("/", DiskUsage("/"), log_dirs)
     assert [d.path for d in found.log_dirs] == [f"/l{n}" for n in range(29, 9, -1)]
     assert found.rest == sum(range(10))
 
 
 @pytest.mark.parametrize(
-    ("log_dir", "expected"),
+    ("path", "cluster_id", "node_id", "expected"),
     [
-        (other(), Whose.THIS_NODE),
-        (other(node_id=2), Whose.OTHER_NODE),
-        (other(cluster_id="d"), Whose.OTHER_CLUSTER),
-        (other(cluster_id=None), Whose.THIS_NODE),
-        (other(cluster_id=None, node_id=None), Whose.UNKNOWN),
-        (other("/meta"), Whose.METADATA_LOG_DIR),
+        ("/old", "c", 1, Whose.THIS_NODE),
+        ("/old", "c", 2, Whose.OTHER_NODE),
+        ("/old", "d", 1, Whose.OTHER_CLUSTER),
+        ("/old", None, 1, Whose.THIS_NODE),
+        ("/old", None, None, Whose.UNKNOWN),
+        ("/meta", "c", 1, Whose.METADATA_LOG_DIR),
     ],
 )
-def test_whose_a_log_dir_is(log_dir: LogDirOutside, expected: Whose) -> None:
-    assert whose(log_dir, "c", 1, "/meta") is expected
+def test_whose_a_log_dir_is(path: str, cluster_id: str | None, node_id: int | None, expected: Whose) -> None:
+    assert ThisNode("c", 1, "/meta").whose(path, cluster_id, node_id) is expected
 
 
 def test_where_our_own_cluster_is_unknown_no_log_dir_is_ours() -> None:
-    assert whose(other(), None, None, None) is Whose.OTHER_CLUSTER
+    assert ThisNode().whose("/old", "c", 1) is Whose.OTHER_CLUSTER

@@ -165,11 +165,22 @@ def test_whatever_the_environment_holds_comes_to_settings_or_problems(values: di
         ("[cleanup]\nmax_dirs = true", "cleanup.max_dirs"),
         ("[cleanup]\nmax_fraction = true", "cleanup.max_fraction"),
         ("[cleanup]\nmax_fraction = nan", "cleanup.max_fraction"),
+        ('[cleanup]\nmode = "enforced"', "cleanup.mode: must be 'report' or 'enforce'"),
+        ('[cleanup]\nmax_dirs = "x"', "cleanup.max_dirs: must be a valid integer"),
     ],
 )
 def test_values_that_do_not_hold_together(tmp_path: Path, text: str, says: str) -> None:
     (problem,) = problems(tmp_path, text)
     assert says in problem
+
+
+def test_a_file_that_cannot_be_read_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "latin1.toml").write_bytes(b'[kafka]\nconfig = "\xff"\n')
+    for name, said in (("latin1.toml", "byte 19 is not UTF-8"), ("absent.toml", "No such file or directory")):
+        with pytest.raises(ConfigError) as caught:
+            load(tmp_path / name, {})
+        assert caught.value.problems == (f"{tmp_path / name}: {said}",)
+    assert caught.value.hint == "name a file that can be read"
 
 
 # 0 (or nothing) in place of each setting: None if it is refused, else what the sample says that it means.
@@ -315,6 +326,24 @@ def test_a_variable_that_is_no_setting_is_an_error_with_the_nearest_one(tmp_path
         load(write(tmp_path, ""), {variable: "enforce"})
     (problem,) = raised.value.problems
     assert variable in problem and "did you mean LOGAGENT_CLEANUP__MODE?" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("[cleanup]\nsightngs = 3", "cleanup.sightings"),
+        ("[cleanup]\nmin_agee = '1d'", "cleanup.min_age"),
+        ("[kafka]\nclients = '/a'", "kafka.client"),
+        ("[kafka]\nlisten = '127.0.0.1:9640'", "metrics.listen"),
+        ("[metrics]\nlistn = '127.0.0.1:9640'", "metrics.listen"),
+        ("bootstrap_servers = 'a:1'", "kafka.bootstrap_servers"),
+        ("bootstrap_servr = 'a:1'", "kafka.bootstrap_servers"),
+        ("[kafak]\nclient = '/a'", "[kafka]"),
+    ],
+)
+def test_a_key_that_is_no_setting_is_an_error_with_the_nearest_one(tmp_path: Path, text: str, nearest: str) -> None:
+    (problem,) = problems(tmp_path, text, {})
+    assert problem.endswith(f"there is no such setting; did you mean {nearest}?")
 
 
 def test_variables_of_others_are_not_ours(tmp_path: Path) -> None:

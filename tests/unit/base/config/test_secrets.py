@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.base.config.secrets import known_part, plain, without_secret, without_secrets
-from logagent.base.config.settings import KafkaSettings, Settings
+from logagent.base.config.settings import KafkaSettings, Settings, known_part, plain, without_secret, without_secrets
 from logagent.base.errors import ConfigError
-from logagent.kafka.files.server_properties import parse_server_properties
+from logagent.kafka.files.properties import parse_server_properties
 from logagent.kafka.processes.target import resolve_target
 from tests.waiting import within_cpu
 

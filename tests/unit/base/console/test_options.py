@@ -18,8 +18,8 @@ import pytest
 import logagent
 from logagent.base.console import options
 from logagent.base.errors import Exit, NotPermitted
+from logagent.cleanup.session import of_command
 from logagent.cli import COMMANDS, run
-from logagent.disk import wrong_user
 from tests.syntax import syntax_tree
 
 ROOT = Path(logagent.__file__).parent
@@ -151,6 +151,6 @@ def test_who_may_not_read_the_log_dirs_is_refused_first(
     def refuse(call: options.Call) -> None:
         raise NotPermitted("you may not read them", hint="run it as another user")
 
-    monkeypatch.setattr(wrong_user, "refuse_wrong_user", refuse)
+    monkeypatch.setattr(of_command, "refuse_wrong_user", refuse)
     assert run([*words.split(), "--config", "/nowhere.toml"]) == Exit.PERMISSION
     assert capsys.readouterr().err.startswith("logagent: you may not read them")

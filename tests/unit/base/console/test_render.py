@@ -143,11 +143,49 @@ def test_of_a_directory_the_uuid_is_cut_first_then_its_log_dir_stands_above(
     assert rows(80, DIRS[1:]) == [
         "/data/d1",
         f" orders-4.0123…-delete   {'y' * 12}",
-        "/data/d2",
-        f" clicks-0                {'y' * 12}",
-        "/data/d1",
         f" {'t' * 90}-0.0123…-stray",
         f"                         {'y' * 12}",
+        "/data/d2",
+        f" clicks-0                {'y' * 12}",
+    ]
+
+
+def test_rows_whose_order_tells_something_keep_it_below_the_log_dir(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_terminal(monkeypatch, 40)
+    rows = [[f"/data/of/a/broker/{d}/{'x' * 25}-0", "one plan"] for d in ("d1", "d2", "d1")]
+    table("", [("directory", "dir"), ("plan", "above?")], rows, color=False)
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("/")] == [
+        f"/data/of/a/broker/{d}   plan one plan" for d in ("d1", "d2", "d1")
+    ]
+
+
+def test_in_a_pipe_nothing_is_hidden_because_the_terminal_is_narrow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`export COLUMNS; logagent scan | less -S`: rows are as long as their names anyway."""
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [[f"/data/d1/{'t' * 60}-0", "1.0 KiB", "2.0 KiB"]]
+    table("", [("directory", "dir"), ("size", "right?"), ("allocated", "right?")], rows, color=False)
+    out = capsys.readouterr().out
+    assert "Hidden" not in out and "2.0 KiB" in out
+
+
+def test_a_name_that_does_not_fit_behind_its_columns_stands_before_its_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_terminal(monkeypatch, 80)
+    topic = "t" * 60
+    rows = [["leftovers", f"/data/d1/{name}", "1.0 KiB"] for name in ("a-0", f"{topic}-11.{HEX}-stray", f"{topic}-1")]
+    table("", [("step", "left"), ("directory", "dir"), ("frees", "right")], rows, color=False)
+    assert capsys.readouterr().out.splitlines()[3:-1] == [
+        "/data/d1",
+        " leftovers   a-0         1.0 KiB",
+        f" {topic}-11.0123…-stray",
+        " leftovers               1.0 KiB",
+        f" leftovers   {topic}-1",
+        "                         1.0 KiB",
     ]
 
 
@@ -182,6 +220,16 @@ def test_no_word_is_broken_where_there_is_room(
     table("", [("directory", "dir"), ("what", "text"), ("why", "text")], [["d/x-0", said, said]], color=False)
     out = capsys.readouterr().out
     assert out.count("z9Bc4zKfQdqsPKIwD-NxxQ") == 2 and out.count("kafka.bootstrap_servers") == 2
+
+
+def test_a_setting_that_is_too_long_for_a_line_is_broken_before_its_value(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_terminal(monkeypatch, 42)
+    setting = "log.segment.delete.delay.ms=86400000"
+    table("", [("why", "text"), ("dirs", "right")], [[f"a move: {setting} (file)", "1" * 9]], color=False)
+    folded = [line.split("  ")[0].strip() for line in capsys.readouterr().out.splitlines()]
+    assert folded[-4:-1] == ["a move:", "log.segment.delete.delay.ms=", "86400000 (file)"]
 
 
 def test_a_table_of_nothing_is_not_drawn(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from tests.syntax import syntax_tree
 
 ROOT = Path(logagent.__file__).parent
 # What these read was written by the same process or its own child a moment ago.
-OWN = {"advice/assignments_command.py", "base/linux/child.py"}
+OWN = {"advice/assignments_command.py", "base/linux/access.py"}
 
 
 @pytest.mark.parametrize(

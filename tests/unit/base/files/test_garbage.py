@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from logagent.base.files.garbage import without_garbage_collection
+from logagent.base.linux.kernel import without_garbage_collection
 
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["on before", "off before"])

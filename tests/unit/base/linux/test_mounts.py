@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from logagent.base.linux.mounts import Mount, mount_of, parse_mounts
+from logagent.base.linux.kernel import Mount, mount_of, parse_mounts
 
 TABLE = (
     b"1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw,errors=remount-ro\n"

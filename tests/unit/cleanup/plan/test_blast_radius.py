@@ -121,7 +121,7 @@ def test_the_last_assigned_dir_of_the_host_needs_approval() -> None:
     kept = proposal(ActionKind.MARK, directory("kept-0", inode=1), new_name=f"kept-0.{HEX}-delete")
     assert kept.dir.key == ASSIGNED
     stop = blast_radius([kept], host(), LIMITS)
-    assert stop is not None and "without any assigned" in stop.fact
+    assert stop is not None and "without any assigned" in stop.why.fact
     more = replace(host(), assigned_dirs=lambda: {ASSIGNED, DirKey(LOG_DIR, "kept-1")})
     assert blast_radius([kept], more, LIMITS) is None
     # Removing marked dirs takes no assigned one, also where there is none at all.
@@ -133,8 +133,8 @@ def test_a_plan_that_trips_stops_whole_until_exactly_it_is_allowed(count: int) -
     proposals = [remove(n) for n in range(count)]
     plan = assemble(proposals, [], host(), [], LIMITS)
     assert plan.needs_approval is not None
-    assert plan.needs_approval.guard == "blast-radius"
-    assert f"--execute --approve {plan.plan_id}" in plan.needs_approval.hint
+    assert plan.needs_approval.why.code == "blast-radius"
+    assert f"--execute --approve {plan.plan_id}" in plan.needs_approval.why.hint
     assert plan.needs_approval.allocated == count
     allowed = assemble(proposals, [], host(), [], LIMITS, approve=plan.plan_id)
     assert allowed.needs_approval is None
@@ -202,7 +202,7 @@ def test_half_of_a_directory_counts_as_the_whole_that_it_was() -> None:
 
 def test_where_nothing_is_known_to_be_assigned_no_current_directory_goes_without_approval() -> None:
     stop = blast_radius([away(1)], replace(host(), assigned_dirs=tuple), LIMITS)
-    assert stop is not None and "without any assigned" in stop.fact
+    assert stop is not None and "without any assigned" in stop.why.fact
 
 
 def test_what_another_state_dir_renamed_today_counts_and_what_is_older_or_known_does_not() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from logagent.base.claims import Claim
-from logagent.base.records import ActionKind, DirKey, Holder, HolderState, Verdict
+from logagent.base.records import ActionKind, DirKey, Holder, HolderState, Reason, Verdict
 from logagent.cleanup.plan import guards
 from logagent.cleanup.plan.plan import Flags, Guard, Proposal
 from logagent.verdict.facts import Facts, Ruling, StrayRuling
@@ -39,14 +39,14 @@ def held(state: HolderState, pid: int | None = 4711) -> Facts:
     return facts(log_dir(holder=Holder(state, pid)))
 
 
-COVER_UNKNOWN = StrayRuling(False, "no copy covers it", "unknown", "set kafka.client")
+COVER_UNKNOWN = StrayRuling(False, Reason("no copy covers it", "set kafka.client"), "unknown")
 
 
 @pytest.mark.parametrize(
     ("guard", "asked", "known", "fact", "hint"),
     [
         (guards.assigned, MARK, ruled(Verdict.ORPHAN, "topic-absent"),
-         "its verdict is orphan (topic-absent), and nobody who counts says so (topic-absent)",
+         "its verdict is orphan (topic-absent), but no source that can prove it says so (topic-absent)",
          "logagent assignments show says what is wrong with the sources"),
         (guards.assigned, MARK, ruled(Verdict.UNKNOWN, "no-assignments"), "its verdict is unknown (no-assignments)",
          "logagent assignments show says what is wrong with the sources; --allow-assigned acts"),
@@ -59,10 +59,10 @@ COVER_UNKNOWN = StrayRuling(False, "no copy covers it", "unknown", "set kafka.cl
         (guards.assigned, REMOVE, stray(COVER_UNKNOWN), "no copy covers it",
          "it stays until its leader can be asked: set kafka.client"),
         (guards.assigned, replace(REMOVE, flags=Flags(only_deleted=True)),
-         stray(StrayRuling(True, "a copy has all of it", "yes", ruling=orphan("not-a-replica"))),
+         stray(StrayRuling(True, Reason("a copy has all of it"), "yes", ruling=orphan("not-a-replica"))),
          "its topic is not deleted: a copy has all of it", "nothing to do: it stays"),
         (guards.window, REMOVE, held(HolderState.STARTING), "the broker (process 4711) may still be starting and holds",
-         "nothing to do while it recovers, or until guard.settle is over"),
+         "nothing to do: it goes once the broker has served this log dir for guard.settle"),
         (guards.window, act(ActionKind.REMOVE, MARKED), held(HolderState.HELD), "the broker (process 4711) is live and",
          "nothing to do: the broker removes what is marked for deletion itself"),
         (guards.window, act(ActionKind.REMOVE_LEFTOVERS, "orders-0"), held(HolderState.HELD), "the broker (process ",
@@ -74,7 +74,7 @@ COVER_UNKNOWN = StrayRuling(False, "no copy covers it", "unknown", "set kafka.cl
         (guards.in_use, MARK, facts(log_dir(open_files_unreadable="process 9 cannot be read")),
          "process 9 cannot be read", "run as the broker's own user"),
         (guards.in_use, MARK, facts(log_dir(open_files_unreadable="process 9 has ended")), "process 9 has ended",
-         "it is known once that process has ended or has closed the file"),
+         "wait until that process ends or closes the file"),
     ],
 )  # fmt: skip
 def test_a_refusal_says_what_is_so_and_what_helps(
@@ -90,8 +90,8 @@ def test_a_verdict_that_is_too_old_is_said_to_be_so() -> None:
     moved = replace(orphan("not-a-replica"), proof=gone(Claim.NOT_A_REPLICA, NOW - age_ms))
     known = facts(rulings={DirKey(LOG_DIR, "orders-0"): moved}, max_age_ms=age_ms - 1)
     refusal = guards.assigned(act(ActionKind.QUARANTINE, "orders-0"), known)
-    assert refusal is not None and refusal.fact.startswith("what was known of it does not count any more (")
-    assert refusal.hint == "run it again: everything is looked at anew"
+    assert refusal is not None and refusal.fact.startswith("the evidence for it is no longer valid (")
+    assert refusal.hint == "run it again: it gathers all evidence anew"
 
 
 @pytest.mark.parametrize(("version", "passes"), [((3, 6, 0), False), ((3, 6, 1), True)])

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from logagent.base.claims import Claim, Held, Witness
 from logagent.base.dir_names import delete_name, stray_name
-from logagent.base.reason import Reason
-from logagent.base.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Verdict
+from logagent.base.records import ActionKind, DirKey, Health, Holder, HolderState, Kind, PartitionDir, Reason, Verdict
 from logagent.cleanup.plan import guards
 from logagent.cleanup.plan.assemble import BlastRadius, assemble, blast_radius
 from logagent.cleanup.plan.guards import GUARDS
@@ -81,7 +80,7 @@ IN_USE = log_dir(open_by={"orders-0": (17,)})
 IN_USE_STRAY = log_dir(open_by={STRAY: (4711, 17)}, holder=serving())
 UNSEEN = log_dir(open_files_unreadable="process 9 cannot be read")
 OTHER = "/data/quarantine"
-STAYS = facts(strays={DirKey(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it")})
+STAYS = facts(strays={DirKey(LOG_DIR, STRAY): StrayRuling(False, Reason("no copy covers it"))})
 FIXED = Reason("it is immutable", "chattr -i")
 
 CASES = [
@@ -156,10 +155,10 @@ def test_a_guard_refuses_what_no_other_one_would(case: Case) -> None:
     plan = assemble([case.proposal], [], case.facts, GUARDS, WIDE)
     assert plan.actions == ()
     (refusal,) = plan.refusals
-    assert refusal.guard == case.guard.__name__.replace("_", "-")
-    assert case.says in refusal.fact
-    assert refusal.hint
-    assert "None" not in refusal.fact, refusal.fact
+    assert refusal.why.code == case.guard.__name__.replace("_", "-")
+    assert case.says in refusal.why.fact
+    assert refusal.why.hint
+    assert "None" not in refusal.why.fact, refusal.why.fact
     without = [g for g in GUARDS if g is not case.guard]
     assert assemble([case.proposal], [], case.facts, without, WIDE).actions == (case.proposal,)
 
@@ -309,7 +308,7 @@ def test_a_stray_that_may_be_the_only_copy_goes_by_the_operators_word_and_an_app
     was: Ruling, flags: Flags, word: bool
 ) -> None:
     p = proposal(ActionKind.MARK, directory(STRAY), flags=flags)
-    seen = facts(strays={DirKey(LOG_DIR, STRAY): StrayRuling(False, "no copy covers it", ruling=was)})
+    seen = facts(strays={DirKey(LOG_DIR, STRAY): StrayRuling(False, Reason("no copy covers it"), ruling=was)})
     assert (guards.assigned(p, seen) is None) is word
     plan = assemble([p], [], seen, [guards.assigned], WIDE)
     assert (plan.needs_approval is not None) is word
@@ -333,7 +332,7 @@ def from_quarantine() -> Proposal:
 def test_a_restore_from_quarantine_looks_at_where_it_goes(guard: Guard, home: LogDirFacts) -> None:
     seen = replace(facts(), log_dirs={LOG_DIR: home, OTHER: replace(log_dir(OTHER), quarantine=True)})
     plan = assemble([from_quarantine()], [], seen, GUARDS, WIDE)
-    assert [r.guard for r in plan.refusals] == [guard.__name__]
+    assert [r.why.code for r in plan.refusals] == [guard.__name__]
 
 
 def test_a_restore_from_quarantine_never_goes_to_a_log_dir_of_another_cluster() -> None:
@@ -342,7 +341,7 @@ def test_a_restore_from_quarantine_never_goes_to_a_log_dir_of_another_cluster() 
         log_dirs={LOG_DIR: log_dir(), OTHER: replace(log_dir(OTHER), quarantine=True)},
         cluster_problems={LOG_DIR: "different clusters"},
     )
-    assert [r.guard for r in assemble([from_quarantine()], [], seen, GUARDS, WIDE).refusals] == ["cluster"]
+    assert [r.why.code for r in assemble([from_quarantine()], [], seen, GUARDS, WIDE).refusals] == ["cluster"]
 
 
 def test_a_new_name_is_of_the_kind_that_the_action_gives() -> None:
@@ -373,20 +372,24 @@ COVERED = (*MOVED.proof, Held(Claim.COVERED, Witness.LEADER, NOW))
 @pytest.mark.parametrize(
     ("ruling", "flags", "goes"),
     [
-        (StrayRuling(True, "topic-absent", ruling=GONE, proof=GONE.proof), Flags(only_deleted=True), True),
-        (StrayRuling(True, "another copy has all of it", "yes", ruling=MOVED, proof=COVERED), Flags(), True),
+        (StrayRuling(True, Reason("topic-absent"), ruling=GONE, proof=GONE.proof), Flags(only_deleted=True), True),
+        (StrayRuling(True, Reason("another copy has all of it"), "yes", ruling=MOVED, proof=COVERED), Flags(), True),
         (
-            StrayRuling(True, "another copy has all of it", "yes", ruling=MOVED, proof=COVERED),
+            StrayRuling(True, Reason("another copy has all of it"), "yes", ruling=MOVED, proof=COVERED),
             Flags(only_deleted=True, even_last_copy=True),
             False,
         ),
-        (StrayRuling(False, "no copy covers it", "no", ruling=MOVED, proof=MOVED.proof), Flags(), False),
-        (StrayRuling(False, "no copy covers it", "no", ruling=MOVED), Flags(even_last_copy=True), True),
-        (StrayRuling(False, "nobody could be asked", "unknown", ruling=MOVED), Flags(even_last_copy=True), True),
-        (StrayRuling(False, "no copy covers it", "no", ruling=HERE), Flags(even_last_copy=True), False),
-        (StrayRuling(False, "no copy covers it", "no", ruling=MOVED), Flags(only_copy=True), True),
-        (StrayRuling(False, "no copy covers it", "no", ruling=HERE), Flags(only_copy=True), False),
-        (StrayRuling(False, "its owner is unknown now", ruling=UNKNOWN), Flags(only_copy=True), False),
+        (StrayRuling(False, Reason("no copy covers it"), "no", ruling=MOVED, proof=MOVED.proof), Flags(), False),
+        (StrayRuling(False, Reason("no copy covers it"), "no", ruling=MOVED), Flags(even_last_copy=True), True),
+        (
+            StrayRuling(False, Reason("nobody could be asked"), "unknown", ruling=MOVED),
+            Flags(even_last_copy=True),
+            True,
+        ),
+        (StrayRuling(False, Reason("no copy covers it"), "no", ruling=HERE), Flags(even_last_copy=True), False),
+        (StrayRuling(False, Reason("no copy covers it"), "no", ruling=MOVED), Flags(only_copy=True), True),
+        (StrayRuling(False, Reason("no copy covers it"), "no", ruling=HERE), Flags(only_copy=True), False),
+        (StrayRuling(False, Reason("its owner is unknown now"), ruling=UNKNOWN), Flags(only_copy=True), False),
     ],
 )
 def test_what_a_stray_needs_to_go(ruling: StrayRuling, flags: Flags, goes: bool) -> None:
@@ -402,9 +405,13 @@ def test_what_a_stray_needs_to_go(ruling: StrayRuling, flags: Flags, goes: bool)
     ("cover", "fact", "hint"),
     [
         (None, "nobody checked whether another copy has all of it", "add --even-last-copy"),
-        (StrayRuling(False, "no copy covers it", "no", ruling=MOVED), "no copy covers it", "add --even-last-copy"),
         (
-            StrayRuling(False, "not asked", "unknown", hint="set kafka.client", ruling=MOVED),
+            StrayRuling(False, Reason("no copy covers it"), "no", ruling=MOVED),
+            "no copy covers it",
+            "add --even-last-copy",
+        ),
+        (
+            StrayRuling(False, Reason("not asked", "set kafka.client"), "unknown", ruling=MOVED),
             "not asked",
             "its leader could not be asked: set kafka.client; or add --even-last-copy",
         ),

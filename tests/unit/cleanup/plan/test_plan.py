@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.base.records import ActionKind
+from logagent.base.records import ActionKind, DirKey, Reason
 from logagent.cleanup.plan.assemble import BlastRadius, assemble, keep_pairs
 from logagent.cleanup.plan.guards import GUARDS
 from logagent.cleanup.plan.plan import Plan, Proposal, Refusal, action_id, first_of_plan, plan_id
@@ -121,9 +121,9 @@ def test_an_approval_is_void_when_anything_in_it_changed(now: list[Proposal]) ->
     plan = plan_of(*now, approve=approve)
     assert plan.needs_approval is not None
     assert plan.needs_approval in plan.refusals
-    assert approve in plan.needs_approval.fact
-    assert (plan.plan_id if now else "nothing is left") in plan.needs_approval.hint
-    assert (plan.plan_id in plan.needs_approval.hint) is bool(now), "the empty plan is none to approve"
+    assert approve in plan.needs_approval.why.fact
+    assert (plan.plan_id if now else "nothing is left") in plan.needs_approval.why.hint
+    assert (plan.plan_id in plan.needs_approval.why.hint) is bool(now), "the empty plan is none to approve"
     assert [p for p in plan.actions if p.approved] == []
 
 
@@ -131,11 +131,11 @@ def test_the_first_refusal_of_each_is_told_and_the_others_go_on() -> None:
     plan = plan_of(remove(0), remove(1, error="symlink", device=7), remove(2))
     assert [p.dir.name[:8] for p in plan.actions] == ["orders-0", "orders-2"]
     (refusal,) = plan.refusals
-    assert (refusal.guard, refusal.name[:8]) == ("inside", "orders-1")
+    assert (refusal.why.code, refusal.key.name[:8]) == ("inside", "orders-1")
 
 
 def test_refusals_from_before_are_kept() -> None:
-    before = Refusal(LOG_DIR, "x", "policy", "fact", "hint")
+    before = Refusal(Reason("fact", "hint", "policy"), DirKey(LOG_DIR, "x"))
     assert assemble([], [], facts(), GUARDS, WIDE, refusals=[before]).refusals == (before,)
 
 
@@ -164,12 +164,12 @@ def test_neither_half_of_a_pair_goes_alone(refused: int) -> None:
     halves = pair()
     names = {halves[refused].dir.name}
 
-    def guard(p: Proposal, _: Facts) -> Refusal | None:
-        return Refusal(LOG_DIR, p.dir.name, "in-use", "open", "close it") if p.dir.name in names else None
+    def guard(p: Proposal, _: Facts) -> Reason | None:
+        return Reason("open", "close it", "in-use") if p.dir.name in names else None
 
     plan = assemble([*halves, remove(5)], [], facts(), [guard], WIDE)
     assert [p.dir.name for p in plan.actions] == [remove(5).dir.name]
-    assert [(r.guard, r.name) for r in plan.refusals] == [
+    assert [(r.why.code, r.key.name) for r in plan.refusals] == [
         ("in-use", halves[refused].dir.name),
         ("policy", halves[1 - refused].dir.name),
     ]

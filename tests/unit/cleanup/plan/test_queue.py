@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.base.records import DirKey, Health, Holder, HolderState, PartitionDir
-from logagent.cleanup.plan.due import removals
+from logagent.cleanup.plan.planner import removals
 from logagent.cleanup.plan.queue import (
     BACKOFF_MOST_MS,
     NO_REMOVALS,
@@ -139,10 +139,15 @@ def test_what_a_running_broker_removes_waits_for_it_and_is_not_ours_any_sooner()
     (entry,) = queue(directory(NAME, ctime_ns=NOW * 1_000_000))
     there = {LOG_DIR: log_dir(holder=Holder(HolderState.HELD, 4711, 0))}
     early = removals([entry], entry.marked_at_ms + DELAY, there)
-    assert early.due == [] and [w.until_ms for w in early.waiting] == [entry.marked_at_ms + DELAY]
-    assert [w.until_ms for w in removals([entry], entry.marked_at_ms + DELAY).waiting] == [entry.due_at_ms]
+    assert early.due == [] and [w.why.until_ms for w in early.waiting] == [entry.marked_at_ms + DELAY]
+    assert [w.why.until_ms for w in removals([entry], entry.marked_at_ms + DELAY).waiting] == [entry.due_at_ms]
     (soon,), (overdue,) = (removals([entry], entry.marked_at_ms + at, there).waiting for at in (DELAY - 1, DELAY))
-    assert soon.reason == "the running broker removes it" and "was to remove it then and has not" in overdue.reason
+    assert soon.why.fact == "the running broker removes it" and "should have removed it by then" in overdue.why.fact
+    # Also where ours is over sooner: nothing is refused that the broker does by itself.
+    shorter = replace(entry, due_at_ms=entry.marked_at_ms)
+    before, after = (removals([shorter], shorter.marked_at_ms + at, there) for at in (DELAY - 1, DELAY))
+    assert before.due == [] and [w.why.until_ms for w in before.waiting] == [entry.marked_at_ms + DELAY]
+    assert [p.dir for p in after.due] == [entry.dir]
     failed = replace(entry, attempts=Attempts(2, entry.marked_at_ms + DELAY, "EIO"), due_at_ms=entry.due_at_ms + 2_000)
     (again,) = removals([failed], failed.marked_at_ms + DELAY, there).waiting
-    assert "EIO" in again.reason and "has not" in again.reason, again
+    assert "EIO" in again.why.fact and "should have removed it" in again.why.fact, again

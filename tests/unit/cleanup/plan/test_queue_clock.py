@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from logagent.base.records import Kind, PartitionDir
-from logagent.cleanup.plan.due import Candidates, strays
+from logagent.cleanup.plan.planner import Candidates, strays
 from logagent.cleanup.plan.queue import NO_REMOVALS, build_queue, marked_at_ms
 from logagent.verdict.marks import Mark
 
@@ -27,7 +27,7 @@ def test_no_rename_is_older_than_the_last_write() -> None:
 
 def test_a_stray_of_yesterday_is_kept_whatever_its_ctime_says() -> None:
     proposals, waiting = strays(Candidates(dirs=[STRAY]), 7 * DAY_MS, NOW_MS)
-    assert proposals == [] and waiting[0].until_ms == NOW_MS + 6 * DAY_MS
+    assert proposals == [] and waiting[0].why.until_ms == NOW_MS + 6 * DAY_MS
 
 
 def test_so_is_what_the_broker_marked() -> None:

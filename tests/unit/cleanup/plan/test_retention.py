@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.base.times import DAY_MS
+from logagent.base.units import DAY_MS
 from logagent.cleanup.plan.queue import KEEP_MS, SettledAction, forgettable
 
 NOW = 2_000 * DAY_MS

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.base.dir_names import delete_name, future_name, stray_name
+from logagent.base.dir_names import delete_name, stray_name
 from logagent.base.records import ActionKind, Holder, HolderState, Identity, RemovedFile, Verdict
 from logagent.cleanup.plan.guards import GUARDS
+from logagent.cleanup.plan.plan import Refusal
 from logagent.cleanup.rescue.rules import at_risk, without_a_stop
 from logagent.verdict.facts import Ruling
 from logagent.verdict.rules import GONE_FOR_GOOD, VerdictReason
+from tests.host_files import future_name
 from tests.hosts import HEX, LOG_DIR, directory, facts, log_dir, proposal
 
 SEGMENT = "00000000000000000000.log"
@@ -67,4 +69,4 @@ def test_no_guard_that_only_a_stop_lifts_asks_for_one_while_something_is_at_risk
     found = proposal(ActionKind.QUARANTINE, directory("orders-0"), new_name=stray_name("orders", 0, HEX))
     refusals = [r for guard in GUARDS if (r := guard(found, held)) is not None]
     assert any("stop" in r.hint for r in refusals), refusals
-    assert [r for r in refusals if "stop" in without_a_stop(r).hint] == []
+    assert [r for r in refusals if "stop" in without_a_stop(Refusal.of(found.dir, r)).why.hint] == []

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from logagent.base.claims import Claim, Held, Witness
 from logagent.base.dir_names import stray_name
-from logagent.base.records import ActionKind, DirKey, Verdict
+from logagent.base.records import ActionKind, DirKey, Reason, Verdict
 from logagent.cleanup.plan.guards import assigned
 from logagent.cleanup.plan.plan import Flags, Plan, Proposal, plan_id
 from logagent.cleanup.rescue.rules import Offer, Step, approved, in_order, kept, removal_of, up_to, with_approval
-from logagent.verdict.duplicates import Duplicates
+from logagent.verdict.copies import Duplicates
 from logagent.verdict.facts import Ruling, StrayRuling
 from tests.hosts import HEX, LOG_DIR, NOW, directory, facts, proposal
 
@@ -71,9 +71,9 @@ def test_what_goes_before_its_time_needs_approval() -> None:
         by_key = {o.key: o for o in chosen}
         stop = with_approval(plan, by_key, None).needs_approval
         assert (stop is not None) is needs
-        assert stop is None or ("cleanup.min_age" in stop.fact and "--approve p" in stop.hint)
+        assert stop is None or ("cleanup.min_age" in stop.why.fact and "--approve p" in stop.why.hint)
         all_early = all(o.shortens is not None for o in by_key.values())
-        assert stop is None or ("--execute alone removes only what is due" in stop.hint) is not all_early
+        assert stop is None or ("--execute alone removes only what is due" in stop.why.hint) is not all_early
         assert with_approval(plan, by_key, "p").needs_approval is None
 
 
@@ -143,10 +143,12 @@ def test_a_double_is_set_aside_only_as_long_as_the_other_copy_has_all_of_it() ->
     living = facts(rulings={DirKey(LOG_DIR, "orders-0"): Ruling(Verdict.ASSIGNED)})
     refusal = assigned(away, living)
     assert refusal is not None and "was not checked" in refusal.fact
-    no = replace(living, duplicates={DirKey(LOG_DIR, "orders-0"): StrayRuling(False, "it ends later")})
+    no = replace(living, duplicates={DirKey(LOG_DIR, "orders-0"): StrayRuling(False, Reason("it ends later"))})
     refusal = assigned(away, no)
     assert refusal is not None and refusal.fact == "it ends later"
-    yes = replace(living, duplicates={DirKey(LOG_DIR, "orders-0"): StrayRuling(True, "covered", proof=(COVERED,))})
+    yes = replace(
+        living, duplicates={DirKey(LOG_DIR, "orders-0"): StrayRuling(True, Reason("covered"), proof=(COVERED,))}
+    )
     assert assigned(away, yes) is None
     # It permits nothing else.
     assert assigned(replace(away, action=ActionKind.MARK), yes) is not None

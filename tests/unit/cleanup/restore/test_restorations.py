@@ -14,7 +14,7 @@ from logagent.cleanup.plan.queue import NO_REMOVALS, RemovalIntent, RemovalInten
 from logagent.cleanup.restore.rules import CopyRead, Owner, RestoreOptions, Wanted, restorations
 from logagent.kafka.extents import EpochEnd, LogExtent
 from logagent.kafka.image import AssignmentImage, PartitionAssignment, Source, Topic, make_image
-from logagent.kafka.retention.topic_retention import FirstCheck
+from logagent.kafka.retention.settings import SegmentAge, TopicConfigs, first_check
 from logagent.verdict.facts import Facts
 from logagent.verdict.marks import Contents, Mark
 from tests.hosts import CLUSTER, DEVICE, HEX, LOG_DIR, NOW, TOPIC_ID, directory, facts, log_dir
@@ -77,14 +77,14 @@ def test_a_future_log_may_come_back_where_no_current_one_is() -> None:
     assert (p.new_name, refusals) == (FUTURE, [])
     # One partition twice, whatever its kind.
     _, (refusal,) = restored([directory(MARKED)], (directory(FUTURE, inode=3),), marks=marks)
-    assert "exists in this log dir" in refusal.fact
+    assert "exists in this log dir" in refusal.why.fact
 
 
 def test_not_beside_a_future_log_in_one_log_dir() -> None:
     """No broker starts with both."""
     for marks in ({}, {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}):
         proposals, (refusal,) = restored([directory(STRAY)], (directory(FUTURE, inode=3),), marks=marks)
-        assert proposals == [] and refusal.guard == "policy" and "no broker starts with both" in refusal.fact
+        assert proposals == [] and refusal.why.code == "policy" and "no broker starts with both" in refusal.why.fact
 
 
 def test_not_where_a_future_log_alone_may_have_more() -> None:
@@ -92,7 +92,7 @@ def test_not_where_a_future_log_alone_may_have_more() -> None:
     future = replace(directory(FUTURE, inode=3), log_dir="/data/d2")
     seen = replace(facts(), log_dirs={**facts().log_dirs, "/data/d2": log_dir("/data/d2")})
     _, (refusal,) = restored([directory(STRAY)], (future,), seen=seen)
-    assert refusal.guard == "policy" and "truncated to this one" in refusal.fact
+    assert refusal.why.code == "policy" and "truncated to this one" in refusal.why.fact
     # Set aside by us a moment ago, while it was moved: it goes back to where it was.
     undo = {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}
     ((p,), _) = restored([directory(STRAY)], (future,), seen=seen, marks=undo)
@@ -114,13 +114,13 @@ def test_a_cut_name_needs_the_journal_or_the_operator() -> None:
     found = directory(CUT, truncated=True)
     assert found.truncated and len(CUT) == 255
     _, (refusal,) = restored([found])
-    assert "--topic-name" in refusal.hint
+    assert "--topic-name" in refusal.why.hint
     ((p,), _) = restored([found], marks={DirKey(LOG_DIR, CUT): Mark(NOW, LONG, old_name=f"{LONG}-0")})
     assert p.new_name == f"{LONG}-0"
     ((p,), _) = restored([found], options=RestoreOptions(topic=LONG))
     assert p.new_name == f"{LONG}-0"
     _, (refusal,) = restored([found], options=RestoreOptions(topic="u" * 249))
-    assert "does not begin with" in refusal.fact
+    assert "does not begin with" in refusal.why.fact
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_a_cut_name_needs_the_journal_or_the_operator() -> None:
 def test_what_cannot_come_back(found: PartitionDir, guard: str, says: str) -> None:
     proposals, (refusal,) = restored([found])
     assert proposals == []
-    assert (refusal.guard, refusal.name) == (guard, found.name)
-    assert says in refusal.fact
+    assert (refusal.why.code, refusal.key.name) == (guard, found.name)
+    assert says in refusal.why.fact
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_what_cannot_come_back(found: PartitionDir, guard: str, says: str) -> No
 def test_not_once_its_removal_has_begun(then: list[RemovalIntent], says: str) -> None:
     found = directory(STRAY, removal_started=True)
     _, (refusal,) = restored([found], removals={DirKey(LOG_DIR, STRAY): then})
-    assert refusal.guard == "journal" and refusal.fact == f"its removal has started: {says}"
-    assert "replica" not in refusal.hint and "copy what is left" in refusal.hint
+    assert refusal.why.code == "journal" and refusal.why.fact == f"its removal has started: {says}"
+    assert "replica" not in refusal.why.hint and "copy what is left" in refusal.why.hint
 
 
 def test_what_a_removal_had_marked_and_not_touched_comes_back() -> None:
@@ -171,7 +171,7 @@ def test_what_a_removal_took_is_known_without_the_mark(started: bool, is_of_copy
     found = directory(STRAY, removal_started=started, segments=1)
     then = RemovalIntent(files=9, bytes=3000, segments=3, log_bytes=3000, is_of_copy=is_of_copy)
     _, (refusal,) = restored([found], removals={DirKey(LOG_DIR, STRAY): [then]})
-    assert refusal.guard == "journal" and "4 of 9 files are left" in refusal.fact
+    assert refusal.why.code == "journal" and "4 of 9 files are left" in refusal.why.fact
     assert removal_has_started(found, {found.key: [then]}) is (started and not is_of_copy)
 
 
@@ -184,7 +184,7 @@ def test_indexes_that_a_broker_stretched_are_no_removal(started: bool) -> None:
     assert p.new_name == "orders-0" and not removal_has_started(found, {found.key: [then]})
     shortened = replace(found, bytes=found.bytes - 1)
     _, (refusal,) = restored([shortened], removals={found.key: [then]})
-    assert refusal.guard == "journal", "a byte of a log is gone: a removal shortens large files first"
+    assert refusal.why.code == "journal", "a byte of a log is gone: a removal shortens large files first"
 
 
 @pytest.mark.parametrize(("files", "segments"), [(5, 2), (3, 2), (4, 3)], ids=["snapshot", ".deleted", "rolled"])
@@ -195,7 +195,7 @@ def test_files_that_a_broker_makes_or_drops_are_no_removal(files: int, segments:
     (p,), _ = restored([found], removals={found.key: [then]})
     assert p.new_name == "orders-0" and not removal_has_started(found, {found.key: [then]})
     _, (refusal,) = restored([replace(found, segments=1)], removals={found.key: [then]})
-    assert refusal.guard == "journal", "an empty segment is one, too"
+    assert refusal.why.code == "journal", "an empty segment is one, too"
 
 
 def test_of_an_empty_log_its_bytes_do_not_tell_what_a_removal_took() -> None:
@@ -207,7 +207,7 @@ def test_of_an_empty_log_its_bytes_do_not_tell_what_a_removal_took() -> None:
     assert p.new_name == "orders-0", "nothing was touched"
     for changed in (replace(found, files=3), replace(found, bytes=10, beside_log_bytes=10)):
         _, (refusal,) = restored([changed], removals={found.key: [then]})
-        assert refusal.guard == "journal" and refusal.claim is Claim.WHOLE
+        assert refusal.why.code == "journal" and refusal.why.claim is Claim.WHOLE
 
 
 def test_a_mark_that_it_had_under_its_own_name_says_nothing() -> None:
@@ -219,7 +219,7 @@ def test_a_mark_that_it_had_under_its_own_name_says_nothing() -> None:
     assert p.new_name == "orders-0", "a broker that loaded it dropped a file"
     for more in (replace(had, segments=3), replace(had, log_bytes=1001)):
         _, (refusal,) = restored([found], marks={DirKey(LOG_DIR, STRAY): replace(mark, had=more)})
-        assert refusal.guard == "journal", "another state dir's removal took some"
+        assert refusal.why.code == "journal", "another state dir's removal took some"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_what_it_had_when_it_was_set_aside_tells_without_mark_and_without_intent
     marks = {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0", had=had, intact=intact)}
     accepted, refusals = restored([directory(STRAY, segments=1)], marks=marks)
     assert (len(accepted), len(refusals)) == ((1, 0) if is_whole else (0, 1))
-    assert [r for r in refusals if not (r.guard == "journal" and "when it was set aside" in r.fact)] == []
+    assert [r for r in refusals if not (r.why.code == "journal" and "when it was set aside" in r.why.fact)] == []
 
 
 def test_of_a_log_that_was_set_aside_and_is_empty_now_all_was_removed() -> None:
@@ -250,7 +250,7 @@ def test_of_a_log_that_was_set_aside_and_is_empty_now_all_was_removed() -> None:
     had = Contents(files=4, bytes=1000, segments=1, log_bytes=1000)
     marks = {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0", had=had)}
     _, (refusal,) = restored([directory(STRAY, segments=1, bytes=0)], marks=marks)
-    assert refusal.guard == "journal"
+    assert refusal.why.code == "journal"
 
 
 def test_a_mark_that_nobody_knows_sends_nobody_to_a_replica() -> None:
@@ -258,34 +258,39 @@ def test_a_mark_that_nobody_knows_sends_nobody_to_a_replica() -> None:
     found = directory(STRAY, removal_started=True)
     for marks in ({}, {DirKey(LOG_DIR, STRAY): Mark(NOW, "orders", old_name="orders-0")}):
         _, (refusal,) = restored([found], marks=marks)
-        assert refusal.guard == "journal" and "this journal knows of no removal" in refusal.fact
-        assert "replica" not in refusal.hint and "chmod" not in refusal.hint and "copy it" in refusal.hint
+        assert refusal.why.code == "journal" and "this journal knows of none" in refusal.why.fact
+        assert "replica" not in refusal.why.hint and "chmod" not in refusal.why.hint and "copy it" in refusal.why.hint
 
 
 def test_not_while_a_log_dir_was_left_out() -> None:
     proposals, (refusal,) = restored([directory(STRAY)], seen=replace(facts(), left_out=("/data/d9",)))
-    assert proposals == [] and refusal.guard == "online" and "/data/d9" in refusal.fact
-    assert "--log-dir" in refusal.hint
+    assert proposals == [] and refusal.why.code == "online" and "/data/d9" in refusal.why.fact
+    assert "--log-dir" in refusal.why.hint
 
 
 def test_not_while_one_is_missing_that_the_cluster_has() -> None:
     here, dead = "A" * 22, "B" * 22
     seen = replace(facts(log_dir(directory_id=here)), directory_ids=lambda: frozenset({here, dead}))
     proposals, (refusal,) = restored([directory(STRAY)], seen=seen)
-    assert proposals == [] and refusal.guard == "online" and dead in refusal.fact and "--kafka-config" in refusal.hint
+    assert (
+        proposals == []
+        and refusal.why.code == "online"
+        and dead in refusal.why.fact
+        and "--kafka-config" in refusal.why.hint
+    )
     assert restored([directory(STRAY)], seen=replace(seen, directory_ids=lambda: frozenset({here})))[1] == []
 
 
 def test_not_while_a_log_dir_is_offline() -> None:
     dead = log_dir("/data/d2", health=Health.OFFLINE, health_reason="EIO")
     _, (refusal,) = restored([directory(STRAY)], seen=facts(log_dir(), dead))
-    assert refusal.guard == "online" and "/data/d2" in refusal.fact
+    assert refusal.why.code == "online" and "/data/d2" in refusal.why.fact
 
 
 def test_not_over_what_stands_there_unless_that_is_set_aside_first() -> None:
     there = directory("orders-0", inode=3)
     _, (refusal,) = restored([directory(STRAY)], (there,))
-    assert "--replace" in refusal.hint
+    assert "--replace" in refusal.why.hint
     (away, back), refusals = restored([directory(STRAY)], (there,), options=RestoreOptions(replace=True))
     assert refusals == []
     assert (away.action, away.dir.name, away.makes_room_for) == (
@@ -334,7 +339,7 @@ def test_all_indexes_are_rebuilt_unless_it_was_closed_cleanly_and_never_marked(
 
 def test_not_half_a_directory() -> None:
     _, (refusal,) = restored([directory(STRAY)], copy=replace(COPY, without_log=("00000000000000000000.index",)))
-    assert refusal.guard == "journal" and "its removal had started" in refusal.fact
+    assert refusal.why.code == "journal" and "its removal had started" in refusal.why.fact
 
 
 DELETED = "00000000000000000000.log.deleted"
@@ -358,7 +363,7 @@ def test_not_what_a_broker_had_begun_to_remove_unless_its_log_start_had_moved(
     copy = replace(COPY, log=log, log_start_back=log_start_back, deleted=(DELETED,))
     proposals, refusals = restored([directory(MARKED)], copy=copy)
     assert bool(proposals) is comes_back
-    assert comes_back or (refusals[0].guard == "journal" and DELETED in refusals[0].fact)
+    assert comes_back or (refusals[0].why.code == "journal" and DELETED in refusals[0].why.fact)
     assert restored([directory(MARKED)], copy=replace(copy, deleted=()))[0]
 
 
@@ -395,20 +400,20 @@ def test_another_incarnation_does_not_take_the_name(has: str | None, replacing: 
     others = (directory("orders-0", inode=3),) if replacing else ()
     found = directory(STRAY, topic_id=has)
     proposals, (refusal,) = restored([found], others, options=RestoreOptions(replace=True), owner=living())
-    assert proposals == [] and refusal.guard == "assigned"
-    assert f"topic orders now exists with {TOPIC_ID}" in refusal.fact
+    assert proposals == [] and refusal.why.code == "assigned"
+    assert f"topic orders now exists with {TOPIC_ID}" in refusal.why.fact
 
 
 def test_nor_the_id_of_another_topic() -> None:
     _, (refusal,) = restored([directory(STRAY)], owner=living(name="payments"))
-    assert refusal.guard == "assigned" and "topic payments" in refusal.fact
+    assert refusal.why.code == "assigned" and "topic payments" in refusal.why.fact
 
 
 @pytest.mark.parametrize("has", [OTHER_ID, None])
 def test_without_assignments_only_the_same_incarnation_takes_a_place(has: str | None) -> None:
     there = directory("orders-0", inode=3, topic_id=has)
     _, (refusal,) = restored([directory(STRAY)], (there,), options=RestoreOptions(replace=True))
-    assert refusal.guard == "assigned" and "no assignments" in refusal.fact
+    assert refusal.why.code == "assigned" and "no assignments" in refusal.why.fact
     ((p,), _) = restored([directory(STRAY)])
     assert "its owner is unknown" in p.reason
 
@@ -434,7 +439,7 @@ def test_where_the_topic_is_not_listed_only_the_same_incarnation_takes_a_place(h
     options = RestoreOptions(replace=True, even_last_copy=True)
     there = directory("orders-0", inode=3, topic_id=has)
     _, (refusal,) = restored([directory(STRAY)], (there,), owner=owner, options=options)
-    assert refusal.guard == "assigned" and "do not list topic orders" in refusal.fact
+    assert refusal.why.code == "assigned" and "do not list topic orders" in refusal.why.fact
     _, refusals = restored([directory(STRAY)], (replace(there, topic_id=TOPIC_ID),), owner=owner, options=options)
     assert refusals == []
 
@@ -451,7 +456,7 @@ def test_what_its_broker_would_delete_needs_consent(owner: Owner, refused: bool,
     proposals, refusals = restored([directory(STRAY)], owner=before_3_7, marks=marks)
     assert bool(refusals) is refused and bool(proposals) is not refused
     if refused:
-        assert "--broker-will-delete" in refusals[0].hint
+        assert "--broker-will-delete" in refusals[0].why.hint
     word = RestoreOptions(broker_will_delete=True)
     assert restored([directory(STRAY)], owner=before_3_7, options=word, marks=marks)[1] == []
     assert restored([directory(STRAY)], owner=owner, marks=marks)[1] == []
@@ -475,8 +480,8 @@ def test_a_copy_that_its_leader_would_truncate(answer: EpochEnd | None, isr: tup
     proposals, refusals = restored([directory(STRAY)], owner=owner)
     assert bool(proposals) is allowed and bool(refusals) is not allowed
     if refusals:
-        assert "--leader-will-truncate" in refusals[0].hint and "ends at offset 100" in refusals[0].fact
-        assert answer is None or "ends it at 99" in refusals[0].fact
+        assert "--leader-will-truncate" in refusals[0].why.hint and "ends at offset 100" in refusals[0].why.fact
+        assert answer is None or "ends it at 99" in refusals[0].why.fact
     (_, refusals) = restored([directory(STRAY)], owner=owner, options=RestoreOptions(leader_will_truncate=True))
     assert refusals == []
 
@@ -490,7 +495,8 @@ def test_a_copy_of_what_its_leader_has_deleted(log_start: int | None, goes: str 
     answer = replace(END_OF_LEADER, end_offset=100, log_start=log_start)
     owner = replace(living(replicas=(1, 2)), leaders={DirKey(LOG_DIR, STRAY): answer})
     _, refusals = restored([directory(STRAY)], owner=owner, copy=copy)
-    assert [goes in r.fact and "--retention-will-delete" in r.hint for r in refusals if goes] == [True] * bool(goes)
+    reasons = [r.why for r in refusals]
+    assert [goes in r.fact and "--retention-will-delete" in r.hint for r in reasons if goes] == [True] * bool(goes)
     assert bool(refusals) is bool(goes)
     word = RestoreOptions(retention_will_delete=True)
     assert restored([directory(STRAY)], owner=owner, copy=copy, options=word)[1] == []
@@ -505,7 +511,7 @@ def test_what_comes_back_to_where_it_was_asks_no_leader_that_does_not_answer() -
     (_, (refusal,)) = restored(
         [directory(STRAY)], (there,), marks=marks, owner=living(replicas=(1, 2)), options=options
     )
-    assert "nobody was asked" in refusal.fact
+    assert "nobody was asked" in refusal.why.fact
 
 
 @pytest.mark.parametrize(("isr", "allowed"), [((1, 2), True), ((1,), True), ((2,), False), ((), False)])
@@ -516,7 +522,7 @@ def test_it_asks_where_it_is_not_in_sync_any_more(isr: tuple[int, ...], allowed:
     proposals, refusals = restored([directory(STRAY)], marks=marks, owner=led)
     assert bool(proposals) is allowed
     if not allowed:
-        assert ("no replica of its partition is in sync" if not isr else "in sync on node 2") in refusals[0].fact
+        assert ("no replica of its partition is in sync" if not isr else "in sync on node 2") in refusals[0].why.fact
     covered = replace(led, leaders={DirKey(LOG_DIR, STRAY): replace(END_OF_LEADER, end_offset=100)})
     assert restored([directory(STRAY)], marks=marks, owner=covered)[1] == []
 
@@ -532,9 +538,9 @@ def test_it_asks_where_it_is_not_in_sync_any_more(isr: tuple[int, ...], allowed:
 )
 def test_never_twice_on_this_host(there: PartitionDir, replace_it: bool) -> None:
     proposals, (refusal,) = restored([directory(STRAY)], (there,), options=RestoreOptions(replace=replace_it))
-    assert proposals == [] and there.name in refusal.fact
+    assert proposals == [] and there.name in refusal.why.fact
     # Not only because it is another topic's: a swap across log dirs would be a copy.
-    assert refusal.guard == "policy" and "does not start with one partition twice" in refusal.hint
+    assert refusal.why.code == "policy" and "does not start with one partition twice" in refusal.why.hint
 
 
 @pytest.mark.parametrize(
@@ -549,17 +555,17 @@ def test_two_spellings_of_one_partition_do_not_both_come_back(one: str, other: s
     marks = {d.key: Mark(NOW, "zzz", old_name=name) for d, name in zip(dirs, (one, other), strict=True)}
     proposals, (refusal,) = restored(dirs, marks=marks)
     assert [p.new_name for p in proposals] == [one]
-    assert "already restored" in refusal.fact
+    assert "already restored" in refusal.why.fact
     standing = directory(one, inode=9, topic_id="9" * 22, log_dir="/data/d3")
     proposals, refusals = restored(dirs[1:], (standing,), marks=marks)
-    assert proposals == [] and one in refusals[0].fact
+    assert proposals == [] and one in refusals[0].why.fact
 
 
 def test_from_a_quarantine_directory_it_goes_home_or_stays() -> None:
     quarantine = log_dir("/quarantine", quarantine=True)
     found = replace(directory(STRAY), log_dir="/quarantine")
     _, (refusal,) = restored([found], seen=facts(log_dir(), quarantine))
-    assert refusal.guard == "journal"
+    assert refusal.why.code == "journal"
     marks = {DirKey("/quarantine", STRAY): Mark(NOW, "orders", old_name="orders-0", original_dir=LOG_DIR)}
     ((p,), _) = restored([found], marks=marks, seen=facts(log_dir(), quarantine))
     assert (p.new_dir, p.new_name) == (LOG_DIR, "orders-0")
@@ -574,7 +580,7 @@ def test_the_log_dir_it_came_from_may_have_another_path_now() -> None:
     assert p.new_dir == LOG_DIR
     # Two log dirs on its file system: it may be from either.
     _, (refusal,) = restored([found], marks=marks, seen=facts(log_dir(), log_dir("/data/d2"), quarantine))
-    assert refusal.guard == "journal" and "which log dir" in refusal.fact
+    assert refusal.why.code == "journal" and "which log dir" in refusal.why.fact
     # Moved back by hand since.
     moved = {DirKey(LOG_DIR, STRAY): marks[DirKey("/quarantine", STRAY)]}
     ((p,), _) = restored([directory(STRAY)], marks=moved, seen=facts(log_dir(), quarantine))
@@ -590,7 +596,8 @@ def test_of_what_we_renamed_and_the_journal_does_not_know_the_log_start_offset_i
         assert "log start offset" not in p.reason
 
 
-EXPIRES = FirstCheck("orders", 1000, 1000, "they are past retention.ms=1000 (of the topic)", ("retention.ms=-1",))
+_SHORT = TopicConfigs(policy="delete", retention_ms=1000, retention_bytes=-1, complete=True)
+EXPIRES = first_check("orders", [SegmentAge(4096, 0)], [1000], NOW, _SHORT, "")
 
 
 @pytest.mark.parametrize("replace_it", [False, True])
@@ -599,8 +606,10 @@ def test_what_retention_deletes_comes_back_only_with_the_operators_word(replace_
     copy = replace(COPY, first_check=EXPIRES)
     options = RestoreOptions(replace=replace_it)
     proposals, (refusal,) = restored([directory(STRAY)], there, copy=copy, options=options, owner=living())
-    assert not proposals and "deletes all its 1000 bytes" in refusal.fact
-    assert "--add-config retention.ms=-1 keeps them" in refusal.hint and "--retention-will-delete" in refusal.hint
+    assert not proposals and "deletes all its 1000 bytes" in refusal.why.fact
+    assert (
+        "--add-config retention.ms=-1 keeps them" in refusal.why.hint and "--retention-will-delete" in refusal.why.hint
+    )
     word = replace(options, retention_will_delete=True)
     proposals, refusals = restored([directory(STRAY)], there, copy=copy, options=word, owner=living())
     assert not refusals and "deletes all its 1000 bytes" in proposals[-1].reason
@@ -613,10 +622,10 @@ def test_retention_deletes_nothing_of_what_the_broker_sets_aside_again() -> None
     assert restored([directory(STRAY)], copy=copy, owner=elsewhere)[1] == []
     for loads in (replace(elsewhere, zookeeper=True), NOBODY):
         (refusal,) = restored([directory(STRAY)], copy=copy, owner=loads)[1]
-        assert "first retention check" in refusal.fact
+        assert "first retention check" in refusal.why.fact
 
 
 def test_a_restore_says_as_of_when_its_retention_is_known() -> None:
-    owner = replace(living(), settings_as_of={"orders": "; retention settings as of 14:02"})
+    owner = replace(living(), settings_as_of={"orders": "Retention settings as of 14:02."})
     ((p,), _) = restored([directory(STRAY)], owner=owner)
-    assert "retention settings as of 14:02" in p.reason
+    assert "Retention settings as of 14:02. At its next start" in p.reason

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.base.records import Kind, PartitionDir
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.deletion.agent.memory import KEPT_MS, RequestMemory, difference, is_final, is_settled, why_refused
 from logagent.deletion.store.answers import DirectoryAnswer
 from logagent.deletion.store.requests import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.deletion.controller.topic_deletion_manager import (
     AgentSeen,
     BrokerLogs,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from logagent.base.times import instant
+from logagent.base.units import instant
 from logagent.deletion.controller.deletion_plan import (
     DeletionPlan,
     ExistingTopic,
@@ -206,4 +206,4 @@ def test_a_stray_beside_its_nodes_own_copy_is_no_only_copy() -> None:
 def test_what_is_removed_at_once_is_counted() -> None:
     stray = replace(directory(1), kind="stray")
     plan = plan_directories([stray, directory(2)], CLUSTER, copies(3), dirs_on_host=MANY, no_retention=True)
-    assert needed(plan) == [("no-retention", "1 strays are removed at once: nothing brings them back")]
+    assert needed(plan) == [("no-retention", "1 stray will be removed at once and cannot be restored")]

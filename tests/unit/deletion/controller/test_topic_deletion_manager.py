@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logagent.base.times import instant
+from logagent.base.units import human_time, instant
 from logagent.deletion.controller.topic_deletion_manager import (
     AgentSeen,
     BrokerLogs,
@@ -22,7 +22,7 @@ from logagent.deletion.controller.topic_deletion_manager import (
     TopicProgress,
 )
 from logagent.deletion.store.answers import Answer, Seen, SeenLogDirs, TopicAnswer
-from logagent.deletion.store.requests import Decision, Filed, Request, RequestedPartition, RequestedTopic
+from logagent.deletion.store.requests import Decision, Filed, Request, RequestedPartition, RequestedTopic, moment_ms
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DECIDED = NOW - timedelta(hours=1)
@@ -72,9 +72,9 @@ def test_a_witness_is_enough(seen: dict[str, Any]) -> None:
 
 
 NEVER_ENOUGH: dict[str, tuple[dict[str, Any], str]] = {
-    "nobody": ({}, "its host was never heard"),
+    "nobody": ({}, "its host was never heard from"),
     "an answer from before the decision": ({"answer": answer(0, DECIDED - timedelta(minutes=6))}, "never heard"),
-    "an answer that has some": ({"answer": answer(2)}, "2 directories of it are there"),
+    "an answer that has some": ({"answer": answer(2)}, "it still has 2 directories there"),
     "an answer with a log dir unread": ({"answer": answer(None)}, "not every log dir could be read"),
     "a broker that lists it": ({"cluster": logs(("clicks", 0))}, "broker 1 still has it"),
     "a broker with a log dir offline": ({"cluster": logs(offline=("/d2",))}, "/d2 is offline"),
@@ -82,8 +82,8 @@ NEVER_ENOUGH: dict[str, tuple[dict[str, Any], str]] = {
         {"cluster": logs(("clicks", 0), ids={"clicks": "B" * 22})},
         "never heard",
     ),
-    "a snapshot from before the decision": ({"host": snapshot(DECIDED)}, "no agent has looked at it"),
-    "a snapshot with a log dir offline": ({"host": snapshot(NOW, offline=("/d2",))}, "no agent has looked at it"),
+    "a snapshot from before the decision": ({"host": snapshot(DECIDED)}, "no agent has checked it"),
+    "a snapshot with a log dir offline": ({"host": snapshot(NOW, offline=("/d2",))}, "no agent has checked it"),
     "a snapshot with a directory of its name and no id": (
         {"host": HostSeen(("kafka-1",), NOW, SnapshotSeen(NOW, frozenset(), unread=frozenset({"clicks"})))},
         "could not be read at",
@@ -96,11 +96,11 @@ NEVER_ENOUGH: dict[str, tuple[dict[str, Any], str]] = {
     "two hosts": ({"host": HostSeen(("a", "b"), NOW), "answer": answer(0)}, "two hosts claim node id 1: a and b"),
     "a broker that is down": (
         {"cluster": replace(DELETED, live_brokers=frozenset())},
-        "broker 1 is down, and its host was never heard",
+        "broker 1 is down, and its host was never heard from",
     ),
     "a broker that is down, its agent is not": (
         {"cluster": replace(DELETED, live_brokers=frozenset()), "answer": answer(2)},
-        "broker 1 is down: 2 directories of it are there",
+        "broker 1 is down: it still has 2 directories there",
     ),
 }
 
@@ -109,7 +109,7 @@ NEVER_ENOUGH: dict[str, tuple[dict[str, Any], str]] = {
 def test_no_witness_is_enough(seen: dict[str, Any], why: str) -> None:
     topic = progress(**seen)
     (missing,) = topic.missing
-    assert not topic.complete and why in missing.reason.why, missing
+    assert not topic.complete and why in missing.reason.fact, missing
     assert topic.partitions == {PartitionState.OFFLINE: 1}
 
 
@@ -120,7 +120,7 @@ def test_what_helps_follows_from_what_was_counted_and_not_from_the_words_of_the_
 ) -> None:
     given = replace(answer(None), topics=(TopicAnswer(ID, None, 0, words=words, unread=unread),))
     (missing,) = progress(answer=given).missing
-    assert hint in (missing.reason.hint or "")
+    assert hint in missing.reason.hint
 
 
 CLUSTERS: dict[str, tuple[ClusterSeen, str]] = {
@@ -153,15 +153,17 @@ def test_of_a_broker_that_is_down_no_more_is_said_than_is_known() -> None:
     """Its agent was heard a moment ago; with a log dir offline, that is what has to be repaired first."""
     down = replace(DELETED, live_brokers=frozenset())
     (missing,) = progress(down, HostSeen(("kafka-1",), NOW)).missing
-    assert missing.reason.why == "broker 1 is down"
+    assert missing.reason.fact == "broker 1 is down"
     log_dirs = SeenLogDirs(instant(NOW), False, instant(DECIDED), ("/d2",))
     agent = AgentSeen(Seen("c", 1, "kafka-1", "0" * 32, instant(DECIDED), instant(NOW), log_dirs=log_dirs), NOW)
     seen = Sightings(NOW, {NUMBER: FILED}, {1: agent}, cluster=down)
     (missing,) = TopicDeletionManager(seen, timedelta(hours=2)).progress(FILED)[0].missing
-    assert missing.reason.why == f"log dir /d2 is offline since {instant(DECIDED)}" and missing.reason.claim == "online"
+    assert (
+        missing.reason.fact == f"log dir /d2 is offline since {human_time(DECIDED)}" and missing.reason.code == "online"
+    )
 
 
 def test_a_replica_says_since_when_its_host_is_silent() -> None:
     (missing,) = progress(host=HostSeen((), NOW - timedelta(hours=3))).missing
-    assert "nothing heard of its host since 2026-11-21T09:00:00.000Z" in missing.reason.why
-    assert missing.reason.since == "2026-11-21T09:00:00.000Z" and missing.state is ReplicaState.INELIGIBLE
+    assert "its host has been silent since 2026-11-21 09:00:00Z" in missing.reason.fact
+    assert missing.reason.as_of_ms == moment_ms("2026-11-21T09:00:00.000Z") and missing.state is ReplicaState.INELIGIBLE

@@ -110,6 +110,14 @@ def test_the_host_name_check_and_tls_versions_can_be_changed() -> None:
         ("sasl.login.class=X", "sasl.login.class: this security setting is not supported"),
         ("ssl.key.password=${file:/a:b}", "ssl.key.password: config providers are not resolved"),
         (
+            f'{SASL_PLAIN}sasl.jaas.config={PLAIN} required username=a password="${{file:/x:password}}";',
+            "sasl.jaas.config: config providers are not resolved",
+        ),
+        (
+            f"{SASL_PLAIN}sasl.jaas.config={PLAIN} required username=a password=PASSWORD;",
+            "sasl.jaas.config: the password is still PASSWORD, as in the example",
+        ),
+        (
             "security.protocol=SASL_SSL",
             "sasl.mechanism: GSSAPI (Kafka's default) is not supported; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 are",
         ),

@@ -18,7 +18,7 @@ from logagent.base.records import TopicPartition
 from logagent.kafka.admin.client import AdminClient, ListOffsetsRequest
 from logagent.kafka.admin.reader import Leader, ask_epoch_ends
 from logagent.kafka.extents import EpochEnd, LogExtent
-from logagent.verdict.covered import covers, end_of_epoch, past_retention
+from logagent.verdict.copies import covers, end_of_epoch, past_retention
 
 ORDERS = TopicPartition("orders", 0)
 Epochs = tuple[tuple[int, int], ...]

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from logagent.base.errors import ServiceUnreachable, UnreadableError
-from logagent.base.topic_ids import ZERO_ID, to_text
+from logagent.base.records import ZERO_ID, id_to_text
 from logagent.kafka.admin.client import AdminClient
 from logagent.kafka.admin.reader import AdminReader, IdAnswer
 
@@ -19,7 +19,7 @@ GONE = [uuid.UUID(int=n) for n in range(2000, 2003)]
 
 
 def text(topic_id: uuid.UUID) -> str:
-    return to_text(topic_id.bytes)
+    return id_to_text(topic_id.bytes)
 
 
 def topic(topic_id: uuid.UUID, error_code: int = 0) -> SimpleNamespace:
@@ -31,6 +31,7 @@ class Cluster:
     """Stands in for the connection: answers like a broker that lists `living` and says `by_id` about ids."""
 
     bootstrap_servers = "b:1"
+    principal = "User:agent"
     timeout = 1.0
 
     def __init__(self, living: list[uuid.UUID], by_id: Mapping[uuid.UUID, int], version: int = 12) -> None:
@@ -153,7 +154,7 @@ def test_log_dirs_that_nobody_may_see_are_no_answer(changes: dict[str, Any]) -> 
             return SimpleNamespace(**changes)
 
     reader = Refusing([], {}).reader()
-    with pytest.raises(UnreadableError, match="does not describe its log dirs"):
+    with pytest.raises(UnreadableError, match=r"does not describe its log dirs|lacks Describe on Cluster"):
         reader.log_dirs(1)
     assert reader.log_dir_served(1, "/d1") is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,20 @@ from typing import Any
 import pytest
 
 from logagent.base.errors import UnreadableError
-from logagent.base.topic_ids import to_text
-from logagent.kafka.admin.responses import IdAnswer, id_answer, log_dir_of, topic_of
+from logagent.base.records import TopicPartition, id_to_text
+from logagent.kafka.admin.responses import (
+    HeldLog,
+    HeldLogDir,
+    IdAnswer,
+    held_log_dir,
+    id_answer,
+    log_dir_of,
+    topic_of,
+    transactions_of,
+)
 from logagent.kafka.image import PartitionAssignment
+from logagent.kafka.retention.reasons import OpenTransaction
+from tests.kafka_answers import rows
 
 ID = uuid.UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
 
@@ -27,7 +39,7 @@ def topic(*partitions: SimpleNamespace, **changes: Any) -> SimpleNamespace:
 
 def test_a_topic_is_read_with_its_partitions() -> None:
     read = topic_of(topic(partition(1), partition(0, leader_id=-1, error_code=5)), {})
-    assert (read.name, read.topic_id) == ("orders", to_text(ID.bytes))
+    assert (read.name, read.topic_id) == ("orders", id_to_text(ID.bytes))
     assert read.partitions == {
         0: PartitionAssignment((1, 2), (1,), leader=-1),
         1: PartitionAssignment((1, 2), (1,), leader=1),
@@ -77,3 +89,34 @@ def test_a_log_dir_has_its_current_partitions_while_it_is_served(
     topics = [SimpleNamespace(name="orders", partitions=logs)]
     read = log_dir_of(SimpleNamespace(log_dir="/d1", error_code=code, topics=topics))
     assert (read.path, read.error_code, read.partitions) == ("/d1", code, expected)
+
+
+def decoded(row: dict[str, Any]) -> Any:
+    import kafka.protocol.admin as messages
+
+    return getattr(messages, row["name"]).decode(base64.b64decode(row["b64"]), version=row["version"])
+
+
+@pytest.mark.parametrize("row", [r for r in rows("responses") if "LogDirs" in r["name"]], ids=lambda r: r["version"])
+def test_what_a_broker_says_of_its_logs(row: dict[str, Any]) -> None:
+    """By each version of its answer."""
+    found = {result.log_dir: held_log_dir(result) for result in decoded(row).results}
+    orders = {TopicPartition("orders", 0): HeldLog(1 << 33, 0), TopicPartition("orders", 1): HeldLog(5, 2)}
+    moving = TopicPartition("moving", 7)
+    assert found == {
+        "/d1": HeldLogDir(0, {**orders, moving: HeldLog(70, 0)}, {}),
+        "/d2/": HeldLogDir(0, {}, {moving: HeldLog(3, 1 << 40)}),
+        "/d3": HeldLogDir(56, {}, {}),
+    }
+
+
+def test_the_oldest_open_transaction_of_each_partition() -> None:
+    """What was refused is no answer: neither "none is open" nor one."""
+    (row,) = (r for r in rows("responses") if "Producers" in r["name"])
+    found, refused = transactions_of(decoded(row))
+    assert found == {
+        TopicPartition("orders", 0): OpenTransaction(15, 9, 1_900_000_000_000),
+        TopicPartition("orders", 1): None,
+        TopicPartition("orders", 2): None,
+    }
+    assert refused == {6: [TopicPartition("orders", 3)], 29: [TopicPartition("secret", 0)]}

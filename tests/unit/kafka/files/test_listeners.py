@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.kafka.files.server_properties import broker_listeners, inter_broker_listener, parse_server_properties
+from logagent.kafka.files.properties import broker_listeners, inter_broker_listener, parse_server_properties
 
 MAP = "listener.security.protocol.map"
 

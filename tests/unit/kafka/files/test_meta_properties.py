@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from logagent.base.errors import UnreadableError
-from logagent.kafka.files.meta_properties import MetaProperties, parse_meta_properties
+from logagent.kafka.files.properties import MetaProperties, parse_meta_properties
 from tests.kafka_answers import content, rows
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.base.errors import UnreadableError
-from logagent.base.topic_ids import ZERO_ID, to_text
-from logagent.kafka.files.meta_properties import parse_partition_metadata
+from logagent.base.records import ZERO_ID, id_to_text
+from logagent.kafka.files.properties import parse_partition_metadata
 from tests.kafka_answers import content, rows
 
 
@@ -25,7 +25,7 @@ def test_every_file_is_read_or_refused_as_kafka_does() -> None:
 
 @given(st.binary(min_size=16, max_size=16).filter(any), st.sampled_from(["", "\n", "\r\n", "\nmore\n"]))
 def test_what_brokers_write_comes_back(raw: bytes, end: str) -> None:
-    assert parse_partition_metadata(f"version: 0\ntopic_id: {to_text(raw)}{end}".encode()) == to_text(raw)
+    assert parse_partition_metadata(f"version: 0\ntopic_id: {id_to_text(raw)}{end}".encode()) == id_to_text(raw)
 
 
 @given(st.binary(max_size=60))

@@ -9,8 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logagent.base.errors import ConfigError, Exit, UnreadableError
-from logagent.kafka.files.java_properties import iter_properties, parse_properties
-from logagent.kafka.files.server_properties import ServerProperties, _variables, parse_server_properties
+from logagent.kafka.files.properties import (
+    ServerProperties,
+    _variables,
+    iter_properties,
+    parse_properties,
+    parse_server_properties,
+)
 from tests.kafka_answers import content, rows
 from tests.waiting import within_cpu
 

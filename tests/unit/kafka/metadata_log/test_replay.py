@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logagent.base.errors import UnreadableError
-from logagent.base.topic_ids import to_text
+from logagent.base.records import id_to_text
 from logagent.kafka.metadata_log.replay import Replay
 from tests import metadata_writer as writer
 from tests.metadata_model import Model
@@ -99,7 +99,7 @@ def test_a_removal_in_a_transaction_happens_at_its_end() -> None:
 
 
 def _reserved(number: int) -> str:
-    return to_text(number.to_bytes(16, "big"))
+    return id_to_text(number.to_bytes(16, "big"))
 
 
 A = writer.topic("a", id_of(1))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.kafka.processes.version import launch_of_java, launch_of_script, version_of_class_path
+from logagent.kafka.processes.broker_process import launch_of_java, launch_of_script, version_of_class_path
 
 JARS = "/opt/kafka/bin/../libs/kafka_2.13-3.9.1.jar:/opt/kafka/bin/../libs/kafka-clients-3.9.1.jar"
 

@@ -10,9 +10,9 @@ from logagent.base.config import config
 from logagent.base.config.settings import KafkaSettings, Settings
 from logagent.base.errors import ConfigError
 from logagent.base.linux.state_dir import default_state_dir
+from logagent.kafka.processes.broker_process import version_beside
 from logagent.kafka.processes.discovery import USUAL_SERVER_PROPERTIES, brokers_of, find_brokers, version_installed
 from logagent.kafka.processes.target import named_target, resolve_target
-from logagent.kafka.processes.version import version_beside
 
 PROPERTIES = "node.id=3\nprocess.roles=broker\nlog.dirs=/srv/kafka/d1,/srv/kafka/d2/\n"
 

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.base.times import rfc3339
+from logagent.base.units import human_time
 from logagent.kafka.retention.reasons import cleanable_offsets, overdue_ms, when_rolled
-from logagent.kafka.retention.settings import NEVER
-from logagent.kafka.retention.topic_retention import LogSegment
+from logagent.kafka.retention.settings import NEVER, LogSegment
 from tests.hosts import NOW
 
 DAY = 86_400_000
-LATER = rfc3339(NOW + DAY + 1)
+LATER = human_time(NOW + DAY + 1)
 
 
 class KafkaLog:

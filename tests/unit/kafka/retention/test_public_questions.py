@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from logagent.kafka.retention.reasons import Offsets, RetentionReason, explain_log, settings_of
-from logagent.kafka.retention.settings import Layers
-from logagent.kafka.retention.topic_retention import LogSegment
+from logagent.kafka.retention.settings import Layers, LogSegment
 from tests.hosts import NOW
 
 HOUR, DAY, GIB = 3_600_000, 86_400_000, 1 << 30
@@ -106,6 +105,14 @@ QUESTIONS = [
         offsets=Offsets(cleaned=20),
         setting="cleanup.policy=compact (topic)",
         first="newer records with the same keys",
+    ),
+    Question(
+        "delete.retention.ms is an hour, and the tombstones of last week stay",
+        log(300, 200, 0),
+        [RetentionReason.COMPACTED, RetentionReason.ACTIVE],
+        topic={"cleanup.policy": "compact", "delete.retention.ms": str(HOUR)},
+        offsets=Offsets(cleaned=20),
+        first="tombstones by a cleaning delete.retention.ms=3600000 after the one that reached them",
     ),
     Question(
         "a compacted topic still has old values of a key: they are in the active segment",
@@ -260,12 +267,26 @@ def test_the_answer_is_the_experts(q: Question) -> None:
         complete=True,
     )
     groups = explain_log(q.segments, settings_of(layers, "t"), q.offsets, NOW)
-    reasons = list(dict.fromkeys(g.reason for g in groups))
+    reasons = list(dict.fromkeys(g.why.code for g in groups))
     assert reasons == q.answer
     oldest = groups[0]
-    assert q.setting in ("", str(oldest.setting))
-    assert q.first in (oldest.first or "")
+    assert q.setting in ("", str(oldest.why.setting))
+    assert q.first in (oldest.why.until or "")
     if q.goes is None:
-        assert oldest.at_ms is None
+        assert oldest.why.until_ms is None
     else:
-        assert oldest.at_ms is not None and abs(oldest.at_ms - NOW - q.goes * DAY) <= 2
+        assert oldest.why.until_ms is not None and abs(oldest.why.until_ms - NOW - q.goes * DAY) <= 2
+
+
+@pytest.mark.parametrize(
+    ("age_days", "runs_days", "suspected"), [(30, 5, True), (30, 0.01, False), (7.01, 5, False), (30, None, False)]
+)
+def test_what_the_checks_of_a_running_broker_pass_over_is_a_suspicion(
+    age_days: float, runs_days: float | None, suspected: bool
+) -> None:
+    """Due for long, beside a broker that checks for long: something else keeps it, and a start ends it."""
+    since = None if runs_days is None else NOW - int(runs_days * DAY)
+    settings = settings_of(Layers(file={}, complete=True), "t")
+    (due, _) = explain_log(log(age_days, 0), settings, NO_ENTRIES, NOW, since)
+    assert due.why.code is RetentionReason.DUE and due.why.until_ms == NOW
+    assert ("cancelled move" in (due.why.until or "")) == suspected

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logagent.base.dir_names import INTERNAL_TOPICS, NEVER_DELETED
-from logagent.kafka.retention.reasons import Group, Offsets, RetentionReason, explain_log, settings_of
-from logagent.kafka.retention.settings import Layers
-from logagent.kafka.retention.topic_retention import LogSegment
+from logagent.base.records import TopicPartition
+from logagent.kafka.retention.reasons import Group, Offsets, RetentionReason, explain_log, offsets_of, settings_of
+from logagent.kafka.retention.settings import Layers, LogSegment
 from tests.hosts import NOW
 
 DAY = 86_400_000
@@ -104,7 +104,7 @@ def explained(log: tuple[list[LogSegment], Offsets, int, int, str], now_ms: int 
 
 def goes_now(groups: Sequence[Group]) -> int:
     """How many segments the next checks delete."""
-    return sum(g.segments for g in groups if g.reason in (RetentionReason.DUE, RetentionReason.BELOW_LOG_START))
+    return sum(g.segments for g in groups if g.why.code in (RetentionReason.DUE, RetentionReason.BELOW_LOG_START))
 
 
 @given(logs(), st.booleans())
@@ -120,6 +120,26 @@ def test_what_is_due_is_what_the_checks_delete(log: tuple[list[LogSegment], Offs
     ]
 
 
+def held_back(written_ms: int, as_of_ms: int | None) -> list[str]:
+    """Of a log that is past its retention, with a high watermark in its second segment, which was written then."""
+    segments = [
+        LogSegment(base, 5, 4096, NOW - 8 * DAY, base == 20, end=22 if base == 20 else None, written_ms=at_ms)
+        for base, at_ms in ((0, NOW - DAY), (10, written_ms), (20, NOW))
+    ]
+    offsets = Offsets(high_watermark=12, as_of_ms=as_of_ms)
+    return [g.why.code for g in explained((segments, offsets, DAY, -1, "delete")) for _ in range(g.segments)]
+
+
+def test_a_high_watermark_from_before_the_last_writes_holds_nothing_back() -> None:
+    """A running broker writes the file every 5 s, and replicates meanwhile."""
+    due, above, after = RetentionReason.DUE, RetentionReason.ABOVE_HIGH_WATERMARK, RetentionReason.OLDER_SEGMENT
+    assert held_back(NOW - 100, as_of_ms=NOW - 4_000) == [due, due, due]
+    # It was not replicated although there was time.
+    assert held_back(NOW - 9_000, as_of_ms=NOW - 4_000) == [due, above, after]
+    # No broker runs: the next one begins with what the file says.
+    assert held_back(NOW - 100, as_of_ms=None) == [due, above, after]
+
+
 @given(logs())
 def test_each_date_is_when_the_checks_delete_it_and_not_earlier(
     log: tuple[list[LogSegment], Offsets, int, int, str],
@@ -128,14 +148,14 @@ def test_each_date_is_when_the_checks_delete_it_and_not_earlier(
     # Those of the future are replicated by then.
     offsets = Offsets(offsets.log_start, None)
     groups = explained((segments, offsets, ms, size, policy))
-    dated = [g for g in groups if g.at_ms is not None and g.at_ms > NOW]
+    dated = [g for g in groups if g.why.until_ms is not None and g.why.until_ms > NOW]
     for g in dated:
-        assert g.at_ms is not None and g.base is not None
+        assert g.why.until_ms is not None and g.base is not None
         early = KafkaLog(segments, offsets, ms, size, "delete" in policy)
-        assert g.base in early.after_checks(g.at_ms - 1, start_first=True), g
+        assert g.base in early.after_checks(g.why.until_ms - 1, start_first=True), g
         late = KafkaLog(segments, offsets, ms, size, "delete" in policy)
-        assert g.base not in late.after_checks(g.at_ms, start_first=True), g
-    undated = [g for g in groups if g.at_ms is None and g.reason is not RetentionReason.ABOVE_HIGH_WATERMARK]
+        assert g.base not in late.after_checks(g.why.until_ms, start_first=True), g
+    undated = [g for g in groups if g.why.until_ms is None and g.why.code is not RetentionReason.ABOVE_HIGH_WATERMARK]
     for g in undated:
         ever = KafkaLog(segments, offsets, ms, size, "delete" in policy)
         assert g.base in ever.after_checks(NOW + 1000 * DAY, start_first=True), g
@@ -144,16 +164,16 @@ def test_each_date_is_when_the_checks_delete_it_and_not_earlier(
 def test_what_is_not_known_is_said() -> None:
     segments = [LogSegment(0, 5, 4096, NOW, active=True)]
     (unknown,) = explain_log(segments, settings_of(Layers(), "t"), Offsets(), NOW)
-    assert unknown.reason is RetentionReason.SETTINGS_UNKNOWN
+    assert unknown.why.code is RetentionReason.SETTINGS_UNKNOWN
     layers = Layers(topics={"retention.ms": {"t": "${file:x}"}}, file={}, complete=True)
     (unknown,) = explain_log(segments, settings_of(layers, "t"), Offsets(), NOW)
-    assert unknown.reason is RetentionReason.SETTINGS_UNKNOWN and unknown.setting is not None
+    assert unknown.why.code is RetentionReason.SETTINGS_UNKNOWN and unknown.why.setting is not None
 
 
 def test_a_segment_whose_timestamps_cannot_be_read_keeps_the_later_ones() -> None:
     segments = [LogSegment(0, 5, 0, None), LogSegment(9, 5, 0, 0), LogSegment(12, 0, 0, NOW, active=True)]
     groups = explain_log(segments, settings_of(Layers(file={}, complete=True), "t"), Offsets(), NOW)
-    assert [g.reason for g in groups] == [
+    assert [g.why.code for g in groups] == [
         RetentionReason.UNREADABLE,
         RetentionReason.OLDER_SEGMENT,
         RetentionReason.ACTIVE,
@@ -166,7 +186,7 @@ def test_neighbours_with_the_same_reason_are_one_group(count: int, groups: int) 
     segments.append(LogSegment(count, 5, 4096, NOW, active=True, end=count + 1))
     found = explain_log(segments, settings_of(Layers(file={}, complete=True), "t"), Offsets(), NOW)
     assert len(found) == groups and found[0].segments == count
-    assert (found[0].at_ms, found[0].last_at_ms) == (NOW - count + 7 * DAY + 1, NOW - 1 + 7 * DAY + 1)
+    assert (found[0].why.until_ms, found[0].last_at_ms) == (NOW - count + 7 * DAY + 1, NOW - 1 + 7 * DAY + 1)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +225,7 @@ def test_below_the_log_start_offset_nothing_has_to_be_copied_to_remote_storage()
     file = {"remote.log.storage.system.enable": "true"}
     layers = Layers(topics={name: {"t": text} for name, text in own.items()}, file=file, complete=True)
     groups = explain_log(segments, settings_of(layers, "t"), Offsets(log_start=9), NOW)
-    assert [g.reason for g in groups] == [
+    assert [g.why.code for g in groups] == [
         RetentionReason.BELOW_LOG_START,
         RetentionReason.NOT_YET_TIERED,
         RetentionReason.NOT_YET_TIERED,
@@ -261,22 +281,22 @@ def test_what_is_copied_later_stays_longer(
     own: dict[str, str], file: dict[str, str], reasons: list[str], setting: str
 ) -> None:
     groups = tiered(ages(3, 2), {"local.retention.ms": str(DAY), **own}, file)
-    found = [g.reason.value for g in groups for _ in range(g.segments)]
-    assert found[:2] == reasons and str(groups[0].setting) == setting
+    found = [g.why.code for g in groups for _ in range(g.segments)]
+    assert found[:2] == reasons and str(groups[0].why.setting) == setting
     if found[0] == "copy-delayed":
-        assert groups[0].at_ms == NOW + DAY
+        assert groups[0].why.until_ms == NOW + DAY
 
 
 def test_what_is_copied_once_more_is_written_says_how_much() -> None:
     own = {"local.retention.bytes": "8", "local.retention.ms": "-1", "remote.copy.lag.ms": "-1"}
     groups = tiered(ages(3, 2), {**own, "remote.copy.lag.bytes": "30"})
-    assert (groups[0].reason, groups[0].at_ms, str(groups[0].setting)) == (
+    assert (groups[0].why.code, groups[0].why.until_ms, str(groups[0].why.setting)) == (
         RetentionReason.COPY_DELAYED,
         None,
         "remote.copy.lag.bytes=30 (topic)",
     )
-    assert groups[0].first == "20 more bytes are written to the partition"
-    assert tiered(ages(3, 2), {**own, "remote.copy.lag.bytes": "10"})[0].reason is RetentionReason.NOT_YET_TIERED
+    assert groups[0].why.until == "20 more bytes are written to the partition"
+    assert tiered(ages(3, 2), {**own, "remote.copy.lag.bytes": "10"})[0].why.code is RetentionReason.NOT_YET_TIERED
 
 
 def copied(segments: Sequence[LogSegment], now_ms: int, lag_ms: int, lag_bytes: int) -> int:
@@ -312,7 +332,7 @@ def test_a_segment_of_a_tiered_topic_goes_once_it_is_past_local_retention_and_ma
     index = -1
     for g in groups:
         first, index = index + 1, index + g.segments
-        for i, at_ms in ((first, g.at_ms), (index, g.last_at_ms)):
+        for i, at_ms in ((first, g.why.until_ms), (index, g.last_at_ms)):
             if segments[i].active:
                 continue
             if at_ms is None:
@@ -320,3 +340,11 @@ def test_a_segment_of_a_tiered_topic_goes_once_it_is_past_local_retention_and_ma
                 continue
             assert gone(max(at_ms, NOW)) > i, g
             assert at_ms <= NOW or gone(at_ms - 1) <= i, g
+
+
+def test_the_checkpoints_that_were_read() -> None:
+    """rescue reads no cleaner's, and died of it."""
+    where = TopicPartition("orders", 0)
+    for read in range(4):
+        found = offsets_of(where, [{where: 7}] * read)
+        assert found[:3] == (*[7] * read, None, None, None)[:3]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from logagent.base.records import SetBy
 from logagent.kafka.retention.settings import (
     BROKER_SETTINGS,
     NOTHING_SET,
     TOPIC_SETTINGS,
     Layers,
-    Source,
     is_not_considered,
     parsed_ms,
 )
@@ -27,16 +27,16 @@ EVERYWHERE = Layers(
 @pytest.mark.parametrize(
     ("without", "number", "source"),
     [
-        ((), 1, Source.TOPIC),
-        (("topics",), 2, Source.BROKER),
-        (("topics", "broker"), 3, Source.ALL_BROKERS),
-        (("topics", "broker", "all_brokers"), 4, Source.FILE),
-        (("topics", "broker", "all_brokers", "log.retention.ms"), 5 * MINUTE, Source.FILE),
-        (("topics", "broker", "all_brokers", "log.retention.ms", "log.retention.minutes"), 6 * HOUR, Source.FILE),
-        (("topics", "broker", "all_brokers", "file"), 168 * HOUR, Source.DEFAULT),
+        ((), 1, SetBy.TOPIC),
+        (("topics",), 2, SetBy.BROKER),
+        (("topics", "broker"), 3, SetBy.ALL_BROKERS),
+        (("topics", "broker", "all_brokers"), 4, SetBy.FILE),
+        (("topics", "broker", "all_brokers", "log.retention.ms"), 5 * MINUTE, SetBy.FILE),
+        (("topics", "broker", "all_brokers", "log.retention.ms", "log.retention.minutes"), 6 * HOUR, SetBy.FILE),
+        (("topics", "broker", "all_brokers", "file"), 168 * HOUR, SetBy.DEFAULT),
     ],
 )
-def test_precedence(without: tuple[str, ...], number: int, source: Source) -> None:
+def test_precedence(without: tuple[str, ...], number: int, source: SetBy) -> None:
     file = {key: text for key, text in (EVERYWHERE.file or {}).items() if key not in without}
     layers = Layers(
         topics={} if "topics" in without else EVERYWHERE.topics,
@@ -56,7 +56,7 @@ def test_a_dynamic_default_in_ms_comes_before_hours_of_the_file() -> None:
 
 def test_where_the_file_was_not_read_its_values_and_the_defaults_are_unknown() -> None:
     found = NOTHING_SET.of("orders", "retention.ms")
-    assert (found.number, found.source) == (None, Source.UNKNOWN) and "not known" in str(found)
+    assert (found.number, found.source) == (None, SetBy.UNKNOWN) and "not known" in str(found)
     dynamic = Layers(broker={"log.retention.ms": "2"}).of("orders", "retention.ms")
     assert dynamic.number == 2
 
@@ -64,7 +64,7 @@ def test_where_the_file_was_not_read_its_values_and_the_defaults_are_unknown() -
 @pytest.mark.parametrize("name", TOPIC_SETTINGS)
 def test_every_setting_has_a_default(name: str) -> None:
     found = Layers(file={}).default(name)
-    assert found.source is Source.DEFAULT and found.text is not None
+    assert found.source is SetBy.DEFAULT and found.text is not None
     assert name not in BROKER_SETTINGS or found.key in dict(BROKER_SETTINGS[name])
 
 

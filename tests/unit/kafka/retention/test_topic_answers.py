@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logagent.kafka.retention.topic_retention import (
+from logagent.kafka.retention.settings import (
     LOCAL_RETENTION,
     RETENTION,
     RETENTION_BYTES,

@@ -17,14 +17,12 @@ from logagent.base.config.settings import CleanupSettings, HealthSettings, Publi
 from logagent.base.errors import ConfigError, Exit
 from logagent.base.records import Health
 from logagent.cleanup.plan.queue import backoff_ms
-from logagent.kafka.files.server_properties import parse_server_properties
+from logagent.kafka.files.properties import parse_server_properties
 from logagent.kafka.processes.target import Target
 from logagent.service.daemon.cycles import CycleAborted
-from logagent.service.daemon.daemon import BUSY_RETRY_MS, ERROR_RETRY_MS, Daemon
-from logagent.service.daemon.log_lines import LogLines
+from logagent.service.daemon.daemon import BUSY_RETRY_MS, ERROR_RETRY_MS, Daemon, Notifier
 from logagent.service.daemon.scheduling import POLL_MS, LoopControl, RunConfig
-from logagent.service.daemon.sd_notify import Notifier
-from logagent.service.events import Events
+from logagent.service.events import Events, LogLines
 from logagent.service.summary import CycleSummary, HealthSummary, LogDirSummary, PublishSummary
 from tests.fake_time import DAY_MS, HOUR_MS, START_MS, FakeClock, FakeScheduler
 
@@ -155,7 +153,7 @@ class Life:
     def work_off(self) -> None:
         # Twice: what one loop does can post to another one.
         for loop in 2 * [*self.daemon.loops.values()]:
-            loop.run_waiting()
+            loop.run(wait=False)
 
     def run(self, ms: int) -> None:
         self.scheduler.run_until(self.clock.now_ms() + ms)
@@ -503,7 +501,7 @@ def test_a_fleet_store_that_hangs_is_not_silence() -> None:
     life.daemon.post("publish")
     life.clock.elapsed_ms += DAY_MS
     life.daemon.post("health")
-    life.daemon.loops["health"].run_waiting()
+    life.daemon.loops["health"].run(wait=False)
     assert life.daemon.is_alive(60)
 
 

@@ -15,9 +15,8 @@ from logagent.base.records import ActionKind
 from logagent.cleanup.plan.plan import Plan, Proposal
 from logagent.cleanup.plan.queue import KEEP_MS, SettledAction, forgettable
 from logagent.service.daemon.daemon import ERROR_RETRY_MS
-from logagent.service.daemon.log_lines import MOST_APART, MOST_LINES, LogLines
 from logagent.service.daemon.scheduling import RunConfig
-from logagent.service.events import Events
+from logagent.service.events import MOST_APART, MOST_LINES, Events, LogLines
 from logagent.service.summary import CycleSummary
 from tests.fake_time import DAY_MS, HOUR_MS
 from tests.hosts import HEX, directory

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logagent.base.records import ActionKind, Outcome
+from logagent.base.records import ActionKind, DirKey, Outcome, Reason
 from logagent.cleanup.plan.plan import ActionResult, Execution, Plan, Proposal, Refusal, action_id
-from logagent.service.daemon.log_lines import MOST_LINES, LogLines
-from logagent.service.events import Events, Value, as_text
+from logagent.service.events import MOST_LINES, Events, LogLines, Value, as_text
 from tests.hosts import LOG_DIR, NOW, directory
 
 
@@ -86,7 +85,7 @@ def plan(*names: str, refusals: tuple[Refusal, ...] = (), stop: Refusal | None =
 
 
 def refusal(name: str, guard: str = "in-use") -> Refusal:
-    return Refusal(LOG_DIR, name, guard, "process 12 has it open", "wait")  # type: ignore[arg-type]
+    return Refusal(Reason("process 12 has it open", "wait", guard), DirKey(LOG_DIR, name))
 
 
 def test_a_refusal_is_logged_once_until_it_changes_or_is_over() -> None:
@@ -134,7 +133,7 @@ def test_failures_are_reported_however_many_there_are() -> None:
 def test_a_plan_that_needs_approval_is_logged_once_with_the_command_and_again_when_it_changes() -> None:
     out = io.StringIO()
     log = LogLines(Events(out, lambda: NOW, "json"))
-    stop = Refusal("", "", "blast-radius", "21 directories are more than 20", "read the plan")
+    stop = Refusal(Reason("21 directories are more than 20", "read the plan", "blast-radius"))
     for stopped in (stop, stop, None, stop):
         log.planned("cleanup", plan("a-0", stop=stopped), True)
     told = lines(out)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from logagent.base.dir_names import delete_name, stray_name
 from logagent.base.records import ActionKind
-from logagent.base.sizes import NOTHING, Space
+from logagent.base.units import NOTHING, Space
 from logagent.cleanup.plan.assemble import BlastRadius, blast_radius
 from logagent.cleanup.plan.plan import Proposal
 from logagent.service.prestart.rules import Removals, still_lacking, to_make_room
@@ -67,7 +67,7 @@ def test_renames_over_the_limits_do_not_keep_a_start_from_its_room() -> None:
     due = [removal(n) for n in range(9)]
     got = made(due, [Space(10)] * 9, Space(15), most=3)
     assert (got.chosen, got.renames, len(got.beyond)) == (due[:2], [], 6)
-    assert got.stop is not None and got.stop.fact == "9 directories within 24 hours exceed cleanup.max_dirs = 3"
+    assert got.stop is not None and got.stop.why.fact == "9 directories within 24 hours exceed cleanup.max_dirs = 3"
 
 
 def test_the_largest_go_where_the_safest_would_not_suffice() -> None:

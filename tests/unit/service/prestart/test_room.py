@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from logagent.base.dir_names import stray_name
 from logagent.base.records import ActionKind, DirKey
-from logagent.base.sizes import NOTHING, Space
+from logagent.base.units import NOTHING, Space
 from logagent.cleanup.plan.plan import Proposal
 from logagent.service.prestart.rules import needed_to_start, room_to_start, until_it_starts
 from tests.hosts import DEVICE, HEX, LOG_DIR, directory

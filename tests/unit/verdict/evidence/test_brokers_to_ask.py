@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import getpid
@@ -12,16 +13,26 @@ from typing import Any, cast
 
 import pytest
 
+from logagent.base.clock import Patience
 from logagent.base.config.settings import KafkaSettings, Settings
-from logagent.base.errors import ServiceUnreachable
-from logagent.kafka.admin.responses import LogDirDescription
+from logagent.base.errors import ServiceUnreachable, UnreadableError
+from logagent.base.records import TopicPartition
+from logagent.kafka.admin.responses import HeldLogDir, LogDirDescription
 from logagent.kafka.commitment import QuorumRead, QuorumReplica
-from logagent.kafka.files.server_properties import parse_server_properties
+from logagent.kafka.files.properties import parse_server_properties
 from logagent.kafka.image import AssignmentImage, BrokerRegistration, Endpoint, Source, make_image
 from logagent.kafka.processes.target import Target
-from logagent.verdict.answerer import StoppedBroker
+from logagent.kafka.retention.reasons import OpenTransaction
+from logagent.kafka.retention.settings import Layers
+from logagent.verdict.brokers import StoppedBroker, what_helps
 from logagent.verdict.evidence.assignment_sources import Assignments
-from logagent.verdict.evidence.brokers_to_ask import BrokersToAsk
+from logagent.verdict.evidence.brokers_to_ask import (
+    IN_FORCE_SECONDS,
+    NO_TIME_LEFT,
+    SILENT_SECONDS,
+    BrokersToAsk,
+    RunningBroker,
+)
 from logagent.verdict.rules import Host
 
 OURS = frozenset({("orders", 0)})
@@ -41,6 +52,7 @@ class Reader:
     epoch: int = 5
     followed_ms: int = NOW - 600_000
     closed: bool = False
+    untils: list[float] = field(default_factory=list)
 
     def cluster_id(self) -> str:
         return self.cluster
@@ -62,6 +74,9 @@ class Reader:
 
     def log_dir_served(self, _: int, path: str) -> bool:
         return path == "/d1"
+
+    def stop_at(self, until: float) -> None:
+        self.untils.append(until)
 
     def close(self) -> None:
         self.closed = True
@@ -137,7 +152,10 @@ def test_who_listens_there_must_be_the_process_that_holds_the_lock() -> None:
     with listening() as port:
         brokers = to_ask(Reader(), f"listeners=PLAINTEXT://:{port}", pid=1)
         assert not brokers.serves("/d1") and connections(brokers) == []
-        assert brokers.broker_problem is not None and f"does not listen on port {port} yet" in brokers.broker_problem
+        assert (
+            brokers.broker_problem is not None
+            and f"the broker does not listen on port {port} yet" in brokers.broker_problem
+        )
         assert "kafka.bootstrap_servers" in brokers.broker_problem
 
 
@@ -162,7 +180,7 @@ def test_a_broker_that_is_silent_at_one_listener_is_not_waited_for_at_each(secon
     """One that recovers has its ports open, and `queue` took five seconds for each. A refusal comes at once."""
     now = 0.0
 
-    class Silent(Reader):
+    class Silent(Itself):
         def cluster_id(self) -> str:
             nonlocal now
             now += seconds
@@ -175,6 +193,11 @@ def test_a_broker_that_is_silent_at_one_listener_is_not_waited_for_at_each(secon
         assert not brokers.serves("/d1")
         assert [servers for servers, _ in connections(brokers)][-1] == "b:9092"
         assert len(connections(brokers)) == asked
+        # Nor is it for the next question, which is another kind's.
+        again = replace(brokers, connect=Connections(Silent()), broker_problem=None, _silent=False)
+        again.not_again(brokers)
+        assert "nobody answers" in str(again.ask_running(Layers(file={})).why_not)
+        assert len(connections(again)) == (0 if seconds > SILENT_SECONDS else asked)
 
 
 def test_a_broker_that_has_nothing_but_strays_is_known_by_where_it_listens() -> None:
@@ -250,3 +273,132 @@ def test_no_password_goes_to_an_address_that_nobody_configured_without_verified_
 def test_without_a_metadata_log_here_somebody_has_to_be_configured() -> None:
     brokers = to_ask(Reader())
     assert brokers.leaders() is None and "set kafka.bootstrap_servers" in str(brokers.leader_problem)
+
+
+ORDERS, SECRET = TopicPartition("orders", 0), TopicPartition("secret", 0)
+
+
+@dataclass
+class Itself(Reader):
+    """Node 1, with what it says of its settings and logs; None: it may not be asked."""
+
+    settings: dict[str, str] | None = field(default_factory=lambda: {"log.retention.hours": "9"})
+    logs: dict[str, HeldLogDir] | None = field(default_factory=lambda: {"/d1": HeldLogDir(0, {}, {})})
+    asked: list[TopicPartition] = field(default_factory=list)
+
+    def broker_settings(self, _: int) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+        if self.settings is None:
+            raise UnreadableError("node 1 does not describe its settings: error 31")
+        return {}, {}, self.settings
+
+    def held_log_dirs(self, _: int) -> dict[str, HeldLogDir]:
+        if self.logs is None:
+            raise UnreadableError("node 1 does not describe its log dirs: error 31")
+        return self.logs
+
+    def transactions(self, _: int, partitions: Sequence[TopicPartition]) -> Any:
+        self.asked += partitions
+        return {ORDERS: OpenTransaction(15, 9, 1000)}, {29: [SECRET]}
+
+
+def held_up(_: Layers) -> list[TopicPartition]:
+    return [ORDERS, SECRET]
+
+
+def ask_itself(reader: Itself, **changes: Any) -> RunningBroker:
+    with listening() as port:
+        brokers = to_ask(reader, f"listeners=PLAINTEXT://:{port}", pid=getpid(), clock=lambda: 100.0, **changes)
+        return brokers.ask_running(Layers(file={"log.retention.hours": "1"}), held_up)
+
+
+def test_the_running_broker_is_asked_of_itself_within_two_seconds() -> None:
+    reader = Itself()
+    found = ask_itself(reader)
+    assert found.layers is not None and found.layers.file == reader.settings and found.why_not is None
+    assert found.says.log_dirs == reader.logs and found.says.transactions == {ORDERS: OpenTransaction(15, 9, 1000)}
+    assert reader.untils[0] == 100.0 + IN_FORCE_SECONDS and reader.closed
+
+
+@dataclass
+class Hanging(Itself):
+    """It accepts connections, and lets each answer take until nobody waits for it any more."""
+
+    now: float = 100.0
+
+    def cluster_id(self) -> str:
+        self.now = self.untils[-1] if self.untils[-1] < math.inf else self.now + 60
+        raise ServiceUnreachable("no answer")
+
+
+def test_all_questions_together_end_in_time_and_what_was_not_asked_is_said() -> None:
+    """What is done between them takes no patience."""
+    reader, patience = Hanging(), Patience(3.0)
+    with listening() as port:
+        asked: dict[str, Any] = {"clock": lambda: reader.now, "patience": patience}
+        brokers = to_ask(reader, f"listeners=PLAINTEXT://:{port}", pid=getpid(), **asked)
+        assert not brokers.serves("/d1") and reader.now == 103.0 and patience.is_over
+        reader.now += 500
+        for again in (brokers, to_ask(reader, f"listeners=PLAINTEXT://:{port}", pid=getpid(), **asked)):
+            running = again.ask_running(Layers(file={}), held_up)
+            assert running.why_not and not again.serves("/d1") and again.epoch_ends({}, {}) == {}
+        assert running.why_not == again.leader_problem == again.broker_problem == NO_TIME_LEFT
+        assert NO_TIME_LEFT in running.says.unknown[0] and reader.now == 603.0
+        stopped = to_ask(
+            reader, assignments=named_by_own_log(Endpoint("PLAINTEXT", "127.0.0.1", port, "PLAINTEXT")), **asked
+        )
+        assert stopped.leaders() is None and stopped.leader_problem == NO_TIME_LEFT
+        patience.left = 1.5
+        stopped.leader_problem = None
+        assert stopped.epoch_ends({}, {}) == {} and "no answer" in str(stopped.leader_problem) and reader.now == 604.5
+
+
+def test_what_it_does_not_let_us_know_is_said_and_not_none_of_it() -> None:
+    says = ask_itself(Itself(logs=None)).says
+    assert says.log_dirs is None and SECRET not in says.transactions
+    assert [line.partition(":")[0] for line in says.unknown] == [
+        "what the broker itself has of these logs is not known",
+        "open transactions of secret are told by the disk, not by the broker",
+    ]
+    assert "error 31" in says.unknown[0] and "READ on the topic" in says.unknown[1]
+
+
+def test_where_nobody_can_be_asked_it_is_said_of_what() -> None:
+    brokers = to_ask(Itself(), "listeners=SASL_SSL://:9092", pid=getpid())
+    (line,) = brokers.ask_running(Layers(file={}), held_up).says.unknown
+    assert line.startswith(
+        "what the broker itself has of these logs is not known: the broker listens with SASL_SSL only"
+    )
+
+
+def test_without_a_partition_to_compare_nobody_is_said_to_show_another_disk() -> None:
+    """`doctor` has no inventory, and who answers at `kafka.bootstrap_servers` may be any broker with our ids."""
+    configured = Settings(kafka=KafkaSettings(bootstrap_servers="b:9092"))
+    found = to_ask(Itself(), pid=getpid(), settings=configured, on_disk={}).ask_running(Layers(file={}))
+    assert found.layers is None and "b:9092: no partition here was compared" in str(found.why_not)
+
+
+def test_who_may_not_ask_for_the_settings_is_told_of_the_logs() -> None:
+    found = ask_itself(Itself(settings=None))
+    assert found.layers is None and "error 31" in str(found.why_not) and found.says.log_dirs is not None
+
+
+def test_a_directory_that_was_put_there_does_not_keep_the_broker_from_being_asked() -> None:
+    """It explains; for what permits an act, a broker that does not show all of the disk is not its broker."""
+    there = {"/d1": OURS | {("copied", 0)}}
+    assert ask_itself(Itself(), on_disk=there).layers is not None
+    with listening() as port:
+        brokers = to_ask(Itself(), f"listeners=PLAINTEXT://:{port}", pid=getpid(), on_disk=there)
+        assert not brokers.serves("/d1") and "does not show copied-0" in str(brokers.broker_problem)
+
+
+def test_without_partitions_that_a_transaction_holds_up_nobody_is_asked_of_them() -> None:
+    reader = Itself()
+    with listening() as port:
+        brokers = to_ask(reader, f"listeners=PLAINTEXT://:{port}", pid=getpid())
+        assert brokers.ask_running(Layers(file={}), lambda _: []).says.unknown == () and reader.asked == []
+
+
+def test_the_hint_is_what_was_not_done_already() -> None:
+    assert ": set kafka.bootstrap_servers" in what_helps(None)
+    assert "see that one answers at kafka.bootstrap_servers (k1:9092)" in what_helps("k1:9092")
+    assert "let it be asked (admin in assignments.sources, no --offline)" in what_helps("k1:9092", asks=False)

@@ -27,7 +27,7 @@ from logagent.advice.check.rules.start_facts import (
     StartLogDirFacts,
     StartServerFacts,
 )
-from logagent.advice.finding import ALL, Finding, Releases, Severity, any_fatal, concerning
+from logagent.advice.finding import ALL, Releases, Severity, any_fatal, concerning, finding
 from logagent.base.dir_names import METADATA_DIR
 from logagent.base.kafka_version import Version, VersionsSeen, which_version
 from logagent.base.records import (
@@ -40,10 +40,10 @@ from logagent.base.records import (
     Kind,
     PartitionDir,
     TopicPartition,
+    id_to_text,
 )
-from logagent.base.topic_ids import to_text
 from logagent.disk.health import REMOVE_OPEN, SYNC_FOLDER
-from logagent.kafka.levels import MetadataFault, MetadataFile
+from logagent.kafka.image import MetadataFault, MetadataFile
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.without_directory import LeftLogDir, Missing, WithoutDirectory
 from tests.damages.disk import OTHER_UUID, UUID
@@ -56,7 +56,7 @@ NEW: Version = (4, 3, 1)
 
 def said(found: StartFacts, version: Version | None = NEW) -> list[tuple[str, str, str]]:
     """(severity, code, path) of every finding."""
-    return [(f.severity.value, f.code, f.path) for f in check(found, version)]
+    return [(f.severity.value, f.why.code, f.path) for f in check(found, version)]
 
 
 def test_a_healthy_broker_has_no_findings() -> None:
@@ -169,8 +169,8 @@ def test_each_kind_of_symlink_has_its_finding(
 def test_an_assigned_directory_without_topic_id_is_fatal() -> None:
     found = facts(dirs=(directory("orders-0", topic_id=None),), assigned=frozenset({TopicPartition("orders", 0)}))
     (finding,) = check(found, NEW)
-    assert (finding.severity, finding.code) == (FATAL, "no-topic-id")
-    assert "EMPTY" in finding.says
+    assert (finding.severity, finding.why.code) == (FATAL, "no-topic-id")
+    assert "EMPTY" in finding.why.fact
 
 
 def test_what_is_gone_does_not_count_as_duplicate() -> None:
@@ -269,7 +269,7 @@ def test_each_problem_of_a_log_dir_has_its_finding(
 def test_a_full_disk_is_for_rescue() -> None:
     """`cleanup` shows nothing that is not due."""
     for look in seen(health=Health.FULL), seen(room=FreeSpace(1000, 19, 1000, 19)):
-        hints = [f.hint for f in check(facts(look), NEW)]
+        hints = [f.why.hint for f in check(facts(look), NEW)]
         assert hints
         assert [hint for hint in hints if "logagent rescue" not in hint] == []
 
@@ -317,8 +317,8 @@ def test_folders_are_synced_by_later_releases_only_and_a_start_is_not_held_up() 
 def test_a_path_of_windows_is_said_as_that(text: str) -> None:
     server = replace(facts().server, log_dirs_text=text)
     (finding,) = check(replace(facts(), server=server), NEW)
-    assert ascii(text)[1:-1] in finding.says
-    assert ("only escapes" in finding.says) == (text in ("C:kafka", "C:\tmp"))
+    assert ascii(text)[1:-1] in finding.why.fact
+    assert ("only escapes" in finding.why.fact) == (text in ("C:kafka", "C:\tmp"))
 
 
 def test_a_nested_log_dir_is_not_an_unparsable_name_too() -> None:
@@ -348,19 +348,19 @@ def test_the_text_of_log_dirs(text: str, version: Version, expected: list[tuple[
 def test_an_unknown_version_is_warned_for_every_release() -> None:
     found = facts(dirs=(directory(f"z-0.{UUID}-stray"), directory("bar")))
     findings = check(found, None)
-    assert [(f.severity, f.code, str(f.releases)) for f in findings] == [
+    assert [(f.severity, f.why.code, str(f.releases)) for f in findings] == [
         (FATAL, "unparsable-name", "all"),
         (WARNING, "stray-unsupported", "< 3.6.1"),
     ]
     assert any_fatal(findings)
-    assert [f.code for f in check(found, None, at_least=(3, 9, 0))] == ["unparsable-name"]
+    assert [f.why.code for f in check(found, None, at_least=(3, 9, 0))] == ["unparsable-name"]
 
 
 def test_of_many_alike_the_first_are_listed_and_the_rest_counted() -> None:
     many = facts(dirs=tuple(directory(f"bad{i:04}") for i in range(1000)))
     findings = check(many, NEW)
     assert len(findings) == SHOWN_ALIKE + 1
-    assert findings[-1].says == f"and {1000 - SHOWN_ALIKE} more like the {SHOWN_ALIKE} above"
+    assert findings[-1].why.fact == f"and {1000 - SHOWN_ALIKE} more like the {SHOWN_ALIKE} above"
     assert findings[-1].path == "/d1"
 
 
@@ -389,9 +389,9 @@ VERSIONS = st.tuples(st.integers(2, 4), st.integers(0, 9), st.integers(0, 3))
 def test_what_concerns_a_version_concerns_it_from_there_on_too(
     since: Version | None, before: Version | None, version: Version
 ) -> None:
-    finding = Finding(FATAL, "x", "/p", "says", "hint", Releases(since, before))
-    if concerning([finding], version):
-        assert concerning([finding], None, at_least=version)
+    one = finding(FATAL, "x", "/p", "says", "hint", Releases(since, before))
+    if concerning([one], version):
+        assert concerning([one], None, at_least=version)
 
 
 ZOOKEEPER = StartServerFacts(Mode.ZOOKEEPER, None, "/d1", None, CONF)
@@ -463,7 +463,7 @@ def test_each_problem_of_a_node_has_its_finding(
 def test_a_full_metadata_dir_is_for_its_own_retention_and_not_for_rescue() -> None:
     for look in seen("/m", health=Health.FULL), seen("/m", room=FreeSpace(1000, 19, 1000, 19)):
         own = replace(look, holds_logs=False, holds_metadata=True, metadata_only=True)
-        hints = [f.hint for f in check(facts(own, server=CONTROLLER), NEW)]
+        hints = [f.why.hint for f in check(facts(own, server=CONTROLLER), NEW)]
         assert hints
         assert [hint for hint in hints if not ("metadata.max.retention.bytes" in hint and "rescue" not in hint)] == []
 
@@ -475,14 +475,14 @@ def test_no_hint_removes_a_snapshot_that_the_log_needs(controller: bool, advice:
     fault = MetadataFault(MetadataFile.SNAPSHOT, "__cluster_metadata-0/x.checkpoint", "it is empty", spare=False)
     server = replace(KRAFT, runs_controller=controller)
     (needed,) = check(facts(replace(HERE, metadata_faults=(fault,)), server=server), NEW)
-    assert advice in needed.hint and "move the file" not in needed.hint
+    assert advice in needed.why.hint and "move the file" not in needed.why.hint
     (spare,) = check(facts(replace(HERE, metadata_faults=(fault._replace(spare=True),)), server=server), NEW)
-    assert "move the file" in spare.hint
+    assert "move the file" in spare.why.hint
 
 
 def test_what_an_override_puts_in_force_is_named() -> None:
     found = facts(overrides=(Override("kafka.service", "log.dirs=/data"),))
-    assert [f.says for f in check(found, NEW) if "kafka.service has --override log.dirs=/data" in f.says]
+    assert [f.why.fact for f in check(found, NEW) if "kafka.service has --override log.dirs=/data" in f.why.fact]
 
 
 def test_every_code_is_in_the_table_and_every_row_of_it_is_a_code() -> None:
@@ -504,16 +504,16 @@ def test_a_configured_version_that_the_running_broker_contradicts_is_reported() 
     found = facts(seen())
     known = which_version(VersionsSeen(running=(3, 9, 1), pid=5, configured=(3, 5, 2)))
     (finding,) = check(replace(found, kafka_version=known), (3, 9, 1))
-    assert (finding.severity, finding.code) == (Severity.WARNING, "version-contradicted")
-    assert "kafka.version is 3.5.2" in finding.says and "process 5 runs 3.9.1" in finding.says
+    assert (finding.severity, finding.why.code) == (Severity.WARNING, "version-contradicted")
+    assert "kafka.version is 3.5.2" in finding.why.fact and "process 5 runs 3.9.1" in finding.why.fact
     assert check(replace(found, kafka_version=replace(known, newer=())), (3, 9, 1)) == []
 
 
 def test_a_cordon_of_what_log_dirs_lacks_is_reported() -> None:
     found = facts(stale_cordons={"/gone": "when it runs: kafka-configs.sh"})
     (finding,) = check(found, (4, 3, 1))
-    assert (finding.severity, finding.code, finding.path) == (Severity.WARNING, "stale-cordon", "/gone")
-    assert "dynamic settings" in finding.says and "kafka-configs.sh" in finding.hint
+    assert (finding.severity, finding.why.code, finding.path) == (Severity.WARNING, "stale-cordon", "/gone")
+    assert "dynamic settings" in finding.why.fact and "kafka-configs.sh" in finding.why.hint
     assert check(found, (4, 2, 0)) == []
 
 
@@ -534,13 +534,15 @@ def test_a_cordon_in_the_file_has_to_name_what_log_dirs_names(text: str, refused
     found = replace(facts(), settings=Layers(file={"cordoned.log.dirs": text}))
     found = replace(found, server=replace(found.server, log_dirs_text="/d1,/d2"))
     controller = replace(found, server=replace(found.server, runs_controller=True, controller_only=True))
-    assert ["stale-cordon"] * ("" in refused) == [f.code for f in check(controller, (4, 4, 0)) if "cordon" in f.code]
-    fatal = [f for f in check(found, (4, 4, 0)) if f.code == "stale-cordon"]
+    assert ["stale-cordon"] * ("" in refused) == [
+        f.why.code for f in check(controller, (4, 4, 0)) if "cordon" in f.why.code
+    ]
+    fatal = [f for f in check(found, (4, 4, 0)) if f.why.code == "stale-cordon"]
     assert [f.severity for f in fatal] == [Severity.FATAL] * len(refused)
     assert [
-        (f, item) for f, item in zip(fatal, refused, strict=True) if f"has {item or 'an empty item'}," not in f.says
+        (f, item) for f, item in zip(fatal, refused, strict=True) if f"has {item or 'an empty item'}," not in f.why.fact
     ] == []
-    assert [f for f in check(found, (4, 2, 2)) if f.code == "stale-cordon"] == []
+    assert [f for f in check(found, (4, 2, 2)) if f.why.code == "stale-cordon"] == []
 
 
 def test_what_is_assigned_here_and_has_no_directory_is_reported_with_what_becomes_of_it() -> None:
@@ -550,18 +552,22 @@ def test_what_is_assigned_here_and_has_no_directory_is_reported_with_what_become
         WithoutDirectory("c", 0, "C", only_copy=None, aside="/d1/c-0.x-stray"),
     )
     found = check(replace(facts(), missing=Missing(here=missing)), NEW)
-    assert [(f.severity, f.code, f.path) for f in found] == [
+    assert [(f.severity, f.why.code, f.path) for f in found] == [
         (Severity.WARNING, "no-directory", name) for name in ("a-0", "b-0", "c-0")
     ]
-    assert "copies it from its leader" in found[0].says
-    assert "no other replica is in sync" in found[1].says and "logagent rescue" in found[1].hint
-    assert "logagent restore" in found[2].hint
+    assert "copies it from its leader" in found[0].why.fact
+    assert "no other replica is in sync" in found[1].why.fact and "logagent rescue" in found[1].why.hint
+    assert "logagent restore" in found[2].why.hint
 
 
 def test_an_open_exchange_is_reported_with_the_name_that_came_back() -> None:
     (finding,) = check(replace(facts(), open_exchanges={"/d1/orders-0.x-stray": "orders-0"}), (3, 9, 1))
-    assert (finding.severity, finding.code, finding.path) == (Severity.WARNING, "open-exchange", "/d1/orders-0.x-stray")
-    assert "orders-0 is restored" in finding.says
+    assert (finding.severity, finding.why.code, finding.path) == (
+        Severity.WARNING,
+        "open-exchange",
+        "/d1/orders-0.x-stray",
+    )
+    assert "orders-0 is restored" in finding.why.fact
 
 
 def test_a_wrong_directory_is_only_reported() -> None:
@@ -590,15 +596,15 @@ def test_a_log_dir_that_left_is_fatal_where_records_go_with_it(known: bool, only
     left = LeftLogDir("/d9", None, "the journal", known, (WithoutDirectory("a", 0, "A", only_copy),))
     (finding,) = check(replace(facts(), missing=Missing(left=(left,))), NEW)
     expected = Severity.FATAL if known and only_copy is not False else Severity.WARNING
-    assert (finding.severity, finding.code, finding.path) == (expected, "log-dir-forgotten", "/d9")
+    assert (finding.severity, finding.why.code, finding.path) == (expected, "log-dir-forgotten", "/d9")
 
 
 def test_what_may_be_in_a_log_dir_that_was_not_read_is_said_of_that() -> None:
     w = WithoutDirectory("a", 0, "A", only_copy=None)
     (finding,) = check(replace(facts(), missing=Missing(hidden=(w,), unseen=("/d9",))), NEW)
-    assert (finding.severity, finding.code, finding.path) == (Severity.WARNING, "no-directory", "/d9")
+    assert (finding.severity, finding.why.code, finding.path) == (Severity.WARNING, "no-directory", "/d9")
     (finding,) = check(replace(facts(), missing=Missing(doubt="a file is damaged")), NEW)
-    assert (finding.severity, finding.code) == (Severity.WARNING, "not-verified")
+    assert (finding.severity, finding.why.code) == (Severity.WARNING, "not-verified")
 
 
 SAME, OTHER = "AAAAAAAAAAAAAAAAAAAAZZ", "AAAAAAAAAAAAAAAAAAAAZY"
@@ -629,9 +635,9 @@ def test_an_id_that_was_not_read_is_not_a_different_one(
     dirs = (directory(name, topic_id=SAME), directory(name, log_dir="/d2", error=error, topic_id=None))
     code = "duplicate-future" if kind else "duplicate-partition"
     found = check(facts(seen(), second, dirs=dirs), NEW)
-    assert [f.severity.value for f in found if f.code == code] == [severity], found
+    assert [f.severity.value for f in found if f.why.code == code] == [severity], found
     older = check(facts(seen(), second, dirs=dirs), (3, 6, 0))
-    assert [f.severity.value for f in older if f.code == code] == ["fatal"]
+    assert [f.severity.value for f in older if f.why.code == code] == ["fatal"]
 
 
 @pytest.mark.parametrize(("read", "expected"), [(SAME, ["fatal"]), (OTHER, []), (None, []), ("unread", ["warning"])])
@@ -640,7 +646,7 @@ def test_a_future_whose_id_was_not_read_may_be_of_the_current_beside_it(read: st
     where = seen(dir_links={name: "/x"}, followed_ids={name: read} if read != "unread" else {})
     dirs = (directory("orders-0", topic_id=SAME), directory(name, error="symlink", topic_id=None))
     found = check(facts(where, dirs=dirs), NEW)
-    assert [f.severity.value for f in found if f.code == "future-beside-current"] == expected
+    assert [f.severity.value for f in found if f.why.code == "future-beside-current"] == expected
 
 
 def test_a_directory_without_an_id_beside_the_real_one_is_not_made_anew() -> None:
@@ -649,7 +655,7 @@ def test_a_directory_without_an_id_beside_the_real_one_is_not_made_anew() -> Non
     alone = directory("orders-0", log_dir="/d2", topic_id=None)
     for dirs, severity in (((alone,), FATAL), ((directory("orders-0", topic_id=SAME), alone), WARNING)):
         found = check(facts(seen(), seen("/d2"), dirs=dirs, assigned=mine), NEW)
-        assert [f.severity for f in found if f.code == "no-topic-id"] == [severity]
+        assert [f.severity for f in found if f.why.code == "no-topic-id"] == [severity]
 
 
 @pytest.mark.parametrize(("version", "severities"), [(NEW, [FATAL]), ((3, 7, 1), [FATAL]), ((3, 7, 0), [])])
@@ -658,9 +664,9 @@ def test_a_mount_point_that_is_set_aside_takes_the_log_dir_offline(
 ) -> None:
     mounted = directory("orders-0", error="mount point", topic_id=None)
     found = facts(seen(followed_ids={"orders-0": ID}), dirs=(mounted,), set_aside={mounted.key})
-    assert [f.severity for f in check(found, version) if f.code == "mounted-partition"] == severities
+    assert [f.severity for f in check(found, version) if f.why.code == "mounted-partition"] == severities
     (other,) = check(zookeeper(found), (3, 5, 2))
-    assert (other.code, other.severity) == ("mounted-partition", WARNING)
+    assert (other.why.code, other.severity) == ("mounted-partition", WARNING)
 
 
 @pytest.mark.parametrize("error", ["symlink", "mount point"])
@@ -670,13 +676,17 @@ def test_two_partitions_are_never_one_directory(name: str, shared: bool, error: 
     real, link = directory("orders-0"), directory(name, "/d2", topic_id=None, error=error)
     d2 = seen("/d2", dir_links={name: "/d1/orders-0"}, followed_ids={name: ID}, places={name: real.identity})
     found = check(facts(seen(), d2, dirs=(real, link)), NEW)
-    told = [f.code for f in found if f.code in ("linked-partition", "duplicate-partition") and f.severity is not INFO]
+    told = [
+        f.why.code
+        for f in found
+        if f.why.code in ("linked-partition", "duplicate-partition") and f.severity is not INFO
+    ]
     assert told == (["linked-partition"] if shared else ["duplicate-partition"])
     unseen = [replace(directory(each, error="it cannot be opened"), device=0, inode=0) for each in ("a-0", "b-0")]
-    assert [f for f in check(facts(dirs=tuple(unseen)), NEW) if f.code == "linked-partition"] == []
+    assert [f for f in check(facts(dirs=tuple(unseen)), NEW) if f.why.code == "linked-partition"] == []
     elsewhere = replace(d2, places={name: Identity(1, 1)})
     apart = check(facts(seen(), elsewhere, dirs=(real, link)), NEW)
-    assert [f.code for f in apart if f.severity is FATAL] == ([] if shared else ["duplicate-partition"])
+    assert [f.why.code for f in apart if f.severity is FATAL] == ([] if shared else ["duplicate-partition"])
 
 
 ORDERS = TopicPartition("orders", 0)
@@ -701,8 +711,8 @@ def test_two_partitions_in_one_directory_keep_a_broker_down_where_records_are_kn
     real, link = directory("orders-0"), directory(name, "/d2", topic_id=None, error="symlink")
     d2 = seen("/d2", dir_links={name: "/d1/orders-0"}, followed_ids={name: ID}, places={name: real.identity})
     found = check(facts(seen(), d2, dirs=(real, link), assigned=frozenset(assigned)), version)
-    (first, *_) = (f for f in found if f.code == "linked-partition")
-    assert first.severity.value == severity and "the broker starts with it" in first.says
+    (first, *_) = (f for f in found if f.why.code == "linked-partition")
+    assert first.severity.value == severity and "the broker starts with it" in first.why.fact
 
 
 LONE_FUTURES = [
@@ -726,9 +736,9 @@ def test_only_what_is_known_to_be_truncated_keeps_a_broker_down(
     w = WithoutDirectory("orders", 0, ID, only_copy, directory_id=id_, future=DirKey("/d1", name))
     missing = Missing(promoted=(w,)) if in_place else Missing((w,))
     found = check(facts(dirs=(directory(name),), missing=missing, missing_sure=sure), version)
-    said = [f for f in found if f.code in ("future-without-current", "no-directory")]
+    said = [f for f in found if f.why.code in ("future-without-current", "no-directory")]
     assert [f.severity.value for f in said] == ([severity] if severity else [])
-    assert [f for f in said if f"mv -nT /d1/{name} /d1/orders-0" not in f.hint] == []
+    assert [f for f in said if f"mv -nT /d1/{name} /d1/orders-0" not in f.why.hint] == []
 
 
 @pytest.mark.parametrize("unmounted", [True, False])
@@ -738,9 +748,9 @@ def test_no_future_is_renamed_while_the_whole_replica_may_be_elsewhere(unmounted
     left = Missing(left=(LeftLogDir("/d3", "left", "the journal", True, (w,)),))
     missing = Missing(hidden=(w,), unseen=("/d3",)) if unmounted else left
     found = check(facts(missing=missing, missing_sure=True), NEW)
-    (future,) = (f for f in found if f.code == "future-without-current")
-    assert future.severity is WARNING and "put /d3 back" in future.hint and "mv " not in future.hint
-    assert {f.code for f in found} >= {"no-directory" if unmounted else "log-dir-forgotten"}
+    (future,) = (f for f in found if f.why.code == "future-without-current")
+    assert future.severity is WARNING and "put /d3 back" in future.why.hint and "mv " not in future.why.hint
+    assert {f.why.code for f in found} >= {"no-directory" if unmounted else "log-dir-forgotten"}
 
 
 LOAD_FAULTS = [
@@ -798,7 +808,7 @@ def test_the_metadata_log_needs_its_files_as_a_partition_does(
 def test_the_hint_on_a_foreign_txnindex_names_the_index_that_makes_the_broker_rebuild_both() -> None:
     fault = LoadFault(LoadFile.ABORTED, "orders-0/00000000000000000007.txnindex", "of version 1")
     (finding,) = check(facts(seen(load_faults=(fault,)), seen("/d2")), (4, 4, 0))
-    assert "/d1/orders-0/00000000000000000007.index" in finding.hint
+    assert "/d1/orders-0/00000000000000000007.index" in finding.why.hint
 
 
 RESERVED = [(0, NEW, 1), (99, (3, 7, 0), 1), (100, NEW, 0), (1, (3, 6, 2), 0)]
@@ -806,7 +816,7 @@ RESERVED = [(0, NEW, 1), (99, (3, 7, 0), 1), (100, NEW, 0), (1, (3, 6, 2), 0)]
 
 @pytest.mark.parametrize(("number", "version", "fatal"), RESERVED)
 def test_the_first_hundred_directory_ids_are_reserved(number: int, version: Version, fatal: int) -> None:
-    found = facts(seen(meta=meta(directory_id=to_text(number.to_bytes(16, "big")))), seen("/d2"))
+    found = facts(seen(meta=meta(directory_id=id_to_text(number.to_bytes(16, "big")))), seen("/d2"))
     assert [code for _, code, _ in said(found, version)] == ["reserved-directory-id"] * fatal
 
 
@@ -814,5 +824,5 @@ def test_a_first_snapshot_that_is_cut_off_stops_older_releases_only() -> None:
     fault = MetadataFault(MetadataFile.FIRST_SNAPSHOT, "__cluster_metadata-0/x.checkpoint", "it is empty", spare=False)
     for version, expected in (((4, 2, 2), ["broken-metadata-log"]), ((4, 3, 1), []), ((4, 4, 0), [])):
         found = check(facts(replace(HERE, metadata_faults=(fault,))), version)
-        assert [f.code for f in found] == expected
-        assert [f for f in found if "move the file out" not in f.hint] == []
+        assert [f.why.code for f in found] == expected
+        assert [f for f in found if "move the file out" not in f.why.hint] == []

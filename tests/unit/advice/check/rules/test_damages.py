@@ -19,8 +19,8 @@ def test_the_rules_find_what_the_table_says(damage: Damage, kind: Kind) -> None:
     told = []
     for release, answer in damage.answers(kind).items():
         found = check(of_kind(FACTS[damage.id], kind), version_tuple(release))
-        fatal = {f.code for f in found if f.severity.value == "fatal"}
-        more = {f"{f.severity.value}:{f.code}" for f in found} - {*answer.found}
+        fatal = {f.why.code for f in found if f.severity.value == "fatal"}
+        more = {f"{f.severity.value}:{f.why.code}" for f in found} - {*answer.found}
         if fatal != answer.fatal or more:
             told.append(f"{release}: {sorted(fatal | more)} instead of {list(answer.found)}")
     assert "; ".join(told) == ""

@@ -13,7 +13,7 @@ from logagent.advice.check.rules.releases import UNSTABLE
 from logagent.advice.check.rules.start_facts import Mode, StartFacts, StartLogDirFacts, StartServerFacts
 from logagent.advice.finding import Finding, Severity
 from logagent.base.kafka_version import Version
-from logagent.kafka.levels import StartLevels
+from logagent.kafka.image import StartLevels
 from logagent.kafka.release_table import RELEASES
 from logagent.kafka.retention.settings import TOPIC_SETTINGS, Layers
 
@@ -28,11 +28,11 @@ def findings(
     meta = StartLogDirFacts("/meta", "/meta", holds_logs=False, holds_metadata=True, levels=levels)
     settings = Layers(**{"complete": True, **layers})  # type: ignore[arg-type]
     found = check(StartFacts(server, (meta,), settings=settings), version)
-    return [f for f in found if f.code in ("setting-refused", "settings-not-compared", "feature-unsupported")]
+    return [f for f in found if f.why.code in ("setting-refused", "settings-not-compared", "feature-unsupported")]
 
 
 def said(*args: object, **named: object) -> list[tuple[str, str, str]]:
-    return [(f.severity.value, f.code, f.path) for f in findings(*args, **named)]  # type: ignore[arg-type]
+    return [(f.severity.value, f.why.code, f.path) for f in findings(*args, **named)]  # type: ignore[arg-type]
 
 
 FILE = [("fatal", "setting-refused", "/server.properties")]
@@ -65,9 +65,9 @@ def test_a_small_segment_of_any_topic_keeps_a_broker_down_and_no_controller() ->
     small = {"segment.bytes": {"small": SMALL, "large": str(LEAST)}}
     assert said((4, 0, 2), topics=small) == []
     (finding,) = findings((4, 1, 0), topics=small)
-    assert (finding.severity.value, finding.code, finding.path) == TOPIC[0]
-    assert "small (100000)" in finding.says and "large" not in finding.says
-    assert f"--add-config segment.bytes={LEAST}" in finding.hint
+    assert (finding.severity.value, finding.why.code, finding.path) == TOPIC[0]
+    assert "small (100000)" in finding.why.fact and "large" not in finding.why.fact
+    assert f"--add-config segment.bytes={LEAST}" in finding.why.hint
     assert said((4, 1, 0), replace(BROKER, controller_only=True), topics=small) == []
     assert said((4, 1, 0), replace(BROKER, mode=Mode.ZOOKEEPER), topics=small) == []
 
@@ -79,7 +79,7 @@ def test_settings_of_topics_that_were_not_read_are_said() -> None:
 
 def test_a_release_that_is_not_known_is_only_warned_of() -> None:
     (finding,) = findings(None, file={"log.segment.bytes": SMALL})
-    assert finding.severity is Severity.WARNING and "Kafka >= 4.0.0 accepts 1048576 or more" in finding.says
+    assert finding.severity is Severity.WARNING and "Kafka >= 4.0.0 accepts 1048576 or more" in finding.why.fact
 
 
 @given(number=st.integers(-2, 10**7), minor=st.sampled_from(sorted(RELEASES)), topic=st.booleans(), data=st.data())
@@ -103,4 +103,4 @@ def test_what_is_not_stable_may_be_supported_where_it_is_enabled() -> None:
     levels = StartLevels({"metadata.version": (34,)})
     assert [f.severity for f in findings((4, 4, 0), levels=levels)] == [Severity.FATAL]
     (finding,) = findings((4, 4, 0), levels=levels, file={UNSTABLE: "true"})
-    assert finding.severity is Severity.WARNING and "unless unstable.feature.versions.enable" in finding.says
+    assert finding.severity is Severity.WARNING and "unless unstable.feature.versions.enable" in finding.why.fact

@@ -31,7 +31,7 @@ def severities(
         failed_marks=failed or {},
         about_to_start=about_to_start,
     )
-    return [(f.severity, f.path) for f in check(facts, version) if f.code == "too-long-to-delete"]
+    return [(f.severity, f.path) for f in check(facts, version) if f.why.code == "too-long-to-delete"]
 
 
 def test_a_name_that_is_too_long_is_a_warning_until_2_2_2() -> None:

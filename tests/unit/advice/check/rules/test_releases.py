@@ -13,8 +13,7 @@ from logagent.advice.check.rules.releases import QUORUM_STATE_COUNTS
 from logagent.advice.check.rules.start_facts import Mode, StartFacts, StartLogDirFacts, StartServerFacts
 from logagent.advice.finding import Finding, Severity
 from logagent.base.kafka_version import Version
-from logagent.kafka.levels import StartLevels
-from logagent.kafka.metadata_versions import oldest_release
+from logagent.kafka.image import StartLevels, oldest_release
 from logagent.kafka.release_table import METADATA_VERSIONS, RELEASES
 
 CONTROLLER = StartServerFacts(Mode.KRAFT, 1, None, "/meta", None, runs_controller=True)
@@ -27,11 +26,11 @@ def findings(
 ) -> list[Finding]:
     meta = StartLogDirFacts("/meta", "/meta", holds_logs=False, holds_metadata=True, levels=levels)
     found = check(StartFacts(server, (meta,)), version, at_least=at_least)
-    return [f for f in found if f.code in CODES]
+    return [f for f in found if f.why.code in CODES]
 
 
 def said(*args: object, **named: object) -> list[tuple[str, str, str]]:
-    return [(f.severity.value, f.code, f.path) for f in findings(*args, **named)]  # type: ignore[arg-type]
+    return [(f.severity.value, f.why.code, f.path) for f in findings(*args, **named)]  # type: ignore[arg-type]
 
 
 def log(**levels: int | tuple[int, ...]) -> StartLevels:
@@ -84,13 +83,13 @@ def test_a_release_that_is_not_known_exactly_is_only_warned_of() -> None:
     assert said(log(metadata=30), None, at_least=(3, 9, 1)) == [("warning", "feature-unsupported", LOG)]
     assert said(log(metadata=30), None, at_least=(4, 3, 0)) == []
     (finding,) = findings(log(metadata=30), None)
-    assert finding.severity is Severity.WARNING and "Kafka before 4.3" in finding.says
+    assert finding.severity is Severity.WARNING and "Kafka before 4.3" in finding.why.fact
 
 
 def test_no_row_is_said_and_not_silence() -> None:
     (finding,) = findings(log(metadata=30, share=1), (4, 5, 0))
-    assert (finding.severity, finding.code) == (Severity.WARNING, "features-not-compared")
-    assert "metadata.version 30 (4.3-IV0), share.version 1" in finding.says and "Kafka 4.5.0" in finding.says
+    assert (finding.severity, finding.why.code) == (Severity.WARNING, "features-not-compared")
+    assert "metadata.version 30 (4.3-IV0), share.version 1" in finding.why.fact and "Kafka 4.5.0" in finding.why.fact
     # What is newer than all that is known is refused by all of it.
     assert said(log(metadata=99), (4, 4, 0)) == REFUSED
     # Older releases than the table has cannot support what its oldest does not.
@@ -99,16 +98,16 @@ def test_no_row_is_said_and_not_silence() -> None:
 
 def test_a_feature_that_no_release_has_is_said() -> None:
     (finding,) = findings(log(metadata=30, telepathy=1), (4, 3, 1))
-    assert finding.code == "features-not-compared" and "telepathy.version 1" in finding.says
+    assert finding.why.code == "features-not-compared" and "telepathy.version 1" in finding.why.fact
     assert findings(log(metadata=30, telepathy=0), (4, 3, 1)) == []
 
 
 def test_what_could_not_be_read_is_said_for_every_release() -> None:
     for version in ((3, 9, 1), (4, 4, 0), None):
         (finding,) = findings(StartLevels({"metadata.version": (7,)}, unread="torn"), version)
-        assert (finding.severity, finding.code) == (Severity.WARNING, "features-not-compared")
+        assert (finding.severity, finding.why.code) == (Severity.WARNING, "features-not-compared")
     (finding,) = findings(StartLevels(), (4, 3, 1))
-    assert "no metadata.version" in finding.says
+    assert "no metadata.version" in finding.why.fact
 
 
 def test_a_broker_that_has_never_run_has_nothing_to_compare_and_says_so() -> None:
@@ -120,8 +119,8 @@ def test_a_broker_that_has_never_run_has_nothing_to_compare_and_says_so() -> Non
 def test_what_was_taken_back_is_fatal_for_a_controller_and_not_for_a_broker() -> None:
     past = log(metadata=21, group=(1, 0))
     (finding,) = findings(past, (3, 9, 1))
-    assert finding.severity is Severity.FATAL and "no longer finalised" in finding.says
-    assert "snapshot" in finding.hint and "downgrade" not in finding.hint
+    assert finding.severity is Severity.FATAL and "no longer finalised" in finding.why.fact
+    assert "snapshot" in finding.why.hint and "downgrade" not in finding.why.hint
     assert said(past, (3, 9, 1), BROKER) == [("warning", "feature-unsupported", LOG)]
     assert said(past, (4, 3, 1)) == []
 
@@ -134,7 +133,7 @@ def test_one_finding_for_a_feature_however_often_it_was_changed() -> None:
 def test_the_bootstrap_checkpoint_counts_where_a_release_has_no_name_for_its_level() -> None:
     levels = log(metadata=19)._replace(bootstrap={"metadata.version": (21,), "group.version": (1,)})
     (finding,) = findings(levels, (3, 7, 0))
-    assert (finding.severity, finding.path) == (Severity.FATAL, BOOTSTRAP) and "move the file" in finding.hint
+    assert (finding.severity, finding.path) == (Severity.FATAL, BOOTSTRAP) and "move the file" in finding.why.hint
     assert findings(levels, (3, 7, 0), BROKER)[-1].path == BOOTSTRAP
     assert findings(levels, (3, 8, 1)) == []  # it has a name for 21, if not a stable one
     assert findings(levels, (3, 9, 1)) == []
@@ -149,7 +148,7 @@ def test_the_bootstrap_checkpoint_counts_where_a_release_has_no_name_for_its_lev
 def test_of_a_host_that_was_only_formatted_all_that_the_format_asked_for_counts() -> None:
     levels = StartLevels(bootstrap={"metadata.version": (21,), "group.version": (1,)}, empty=True)
     (finding,) = findings(levels, (3, 9, 1))
-    assert finding.path == BOOTSTRAP and "group.version" in finding.says and "format" in finding.hint
+    assert finding.path == BOOTSTRAP and "group.version" in finding.why.fact and "format" in finding.why.hint
     assert said(levels, (3, 9, 1), BROKER) == [("info", "features-not-compared", LOG)]
     newest = levels._replace(bootstrap={"metadata.version": (30,)})
     assert said(newest, (4, 1, 0)) == [("fatal", "feature-unsupported", BOOTSTRAP)]
@@ -171,16 +170,16 @@ def test_of_a_host_that_was_only_formatted_all_that_the_format_asked_for_counts(
 )
 def test_the_remedy_is_one_that_kafka_permits(level: int, version: Version, hint: str) -> None:
     (finding,) = findings(log(metadata=level), version)
-    assert hint in finding.hint
+    assert hint in finding.why.hint
 
 
 def test_nobody_lowers_features_where_metadata_version_cannot_be() -> None:
-    hints = {f.hint for f in findings(log(metadata=30, group=1, transaction=2), (3, 9, 1))}
+    hints = {f.why.hint for f in findings(log(metadata=30, group=1, transaction=2), (3, 9, 1))}
     assert len(hints) == 1 and "downgrade" not in hints.pop()
     (finding,) = findings(log(metadata=21, group=1), (3, 9, 1))
-    assert "downgrade --feature group.version=0" in finding.hint
+    assert "downgrade --feature group.version=0" in finding.why.hint
     (finding,) = findings(log(metadata=21, kraft=1), (3, 8, 0))[1:]
-    assert "kraft.version cannot be lowered" in finding.hint
+    assert "kraft.version cannot be lowered" in finding.why.hint
 
 
 def test_a_zookeeper_mode_broker_has_no_features() -> None:

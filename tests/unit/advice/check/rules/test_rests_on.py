@@ -23,7 +23,7 @@ from logagent.advice.documents import CheckDoc, LeaveDoc
 from logagent.advice.finding import Finding, Severity
 from logagent.base.kafka_version import VersionsSeen, which_version
 from logagent.base.records import Health, Holder, HolderState
-from logagent.kafka.levels import StartLevels
+from logagent.kafka.image import StartLevels
 from logagent.kafka.retention.settings import Layers
 from logagent.verdict.without_directory import LeftLogDir, WithoutDirectory
 from tests.damages.disk import UUID
@@ -91,7 +91,7 @@ def test_without_an_input_something_is_said_and_it_is_not_fatal(what: str) -> No
     assert check(KNOWN, NEW) == []
     withhold, code = WITHHELD[what]
     found = check(withhold(KNOWN), NEW)
-    assert code in {f.code for f in found}
+    assert code in {f.why.code for f in found}
     assert {f.severity for f in found} <= {Severity.WARNING, Severity.INFO}, found
 
 
@@ -117,7 +117,7 @@ def second(found: StartFacts, **changes: object) -> StartFacts:
 
 
 def what(findings: list[Finding]) -> set[tuple[str, str, Severity]]:
-    return {(f.code, f.path, f.severity) for f in findings}
+    return {(f.why.code, f.path, f.severity) for f in findings}
 
 
 @given(st.lists(st.sampled_from(DAMAGES), unique=True, max_size=4), st.sampled_from(sorted(WITHHELD)))
@@ -134,8 +134,8 @@ def test_an_unknown_version_names_what_any_release_would_make_of_it() -> None:
     """Less is fatal, and nothing is left out."""
     damaged = first(replace(KNOWN, dirs=(*KNOWN.dirs, directory(f"z-0.{UUID}-stray"), directory("bar"))), levels=None)
     for version in ((2, 5, 1), (3, 5, 2), NEW):
-        named = {(f.code, f.path) for f in check(damaged, version)}
-        assert named <= {(f.code, f.path) for f in check(damaged, None)}
+        named = {(f.why.code, f.path) for f in check(damaged, version)}
+        assert named <= {(f.why.code, f.path) for f in check(damaged, None)}
 
 
 def test_not_known_is_not_different_absent_or_zero() -> None:
@@ -147,7 +147,7 @@ def test_not_known_is_not_different_absent_or_zero() -> None:
         (known,), (doubted,) = ([f for f in check(f, version) if "orders-0" in f.path] for f in (other, unread))
         assert (known.severity, doubted.severity) == (Severity.INFO, Severity.WARNING)
     assert check(first(KNOWN, room=None), NEW) == []
-    assert [f.code for f in check(first(KNOWN, file_system=None), NEW)] == ["unfit-file-system"]
+    assert [f.why.code for f in check(first(KNOWN, file_system=None), NEW)] == ["unfit-file-system"]
 
 
 # Whether a log dir may leave: each obstacle of tests/unit/verdict/test_leaving.py withholds one of these.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from logagent.advice.finding import Finding, Severity, any_fatal
 from logagent.base.kafka_version import KafkaVersion, VersionSource
-from logagent.base.records import Health, HolderState, LogDoubt
+from logagent.base.records import Health, HolderState, Reason
 from logagent.kafka.image import Source
 from logagent.service.doctor.rules.diagnose import diagnose, exit_config
 from logagent.service.doctor.rules.host import (
@@ -55,6 +55,7 @@ LOG_DIR = DoctorLogDirFacts(
 )
 HOLDER = HolderFacts(pid=5, command="java", user="kafka", uid=92, gid=92, config="/s.p", same_config=True)
 FACTS = DoctorFacts(
+    now_ms=0,
     config=CONFIG,
     brokers=(BrokerFacts(config="/s.p", how="process 5 runs with it", pid=5, chosen=True),),
     subject=SubjectFacts(name="kafka", uid=92, gid=92, how="the user of logagent.service", service=True),
@@ -78,11 +79,11 @@ def test_what_runs_may_differ_from_the_file() -> None:
 
 
 def codes(facts: DoctorFacts, severity: Severity = Severity.FATAL) -> list[str]:
-    return [f.code for f in diagnose(facts) if f.severity is severity]
+    return [f.why.code for f in diagnose(facts) if f.severity is severity]
 
 
 def of(facts: DoctorFacts, code: str) -> Finding:
-    (finding,) = (f for f in diagnose(facts) if f.code == code)
+    (finding,) = (f for f in diagnose(facts) if f.why.code == code)
     return finding
 
 
@@ -92,13 +93,31 @@ def test_a_host_where_all_is_well() -> None:
     assert not any_fatal(found) and not exit_config(FACTS)
 
 
+def test_whether_a_broker_answered_is_said_either_way() -> None:
+    known = replace(FACTS.assignments or AssignmentsFacts(usable=True), asked="h:9093", bootstrap_set=True)
+    good = replace(FACTS, assignments=replace(known, answered_as="User:logagent"))
+    assert of(good, "admin").why.fact == "h:9093 answered as User:logagent"
+    assert "admin" in codes(good, Severity.WORKS)
+    why = Reason("cannot talk to Kafka at h:9093: authentication failed", "correct it")
+    bad = replace(FACTS, assignments=replace(known, no_answer=why, problems=(f"admin: {why.fact}",)))
+    assert codes(bad, Severity.WARNING) == ["admin"] and of(bad, "admin").why.hint == "correct it"
+    untried = replace(FACTS, assignments=replace(known, asked=None, bootstrap="h:9093", untried=True))
+    change = of(untried, "admin-untried").change
+    assert change is not None and 'bootstrap_servers = "h:9093"' in change.line
+
+
+def test_an_age_of_nothing_has_no_sign() -> None:
+    a_moment_ahead = replace(FACTS.assignments or AssignmentsFacts(usable=True), age_seconds=-0.3)
+    assert "-0" not in of(replace(FACTS, assignments=a_moment_ahead), "assignments").why.fact
+
+
 @pytest.mark.parametrize("proves", ["nothing", "removals", "all"])
 def test_a_metadata_log_that_is_not_understood_does_not_work(proves: Literal["nothing", "removals", "all"]) -> None:
-    doubt = LogDoubt(proves, "what is not understood", "what helps")
+    doubt = Reason("what is not understood", "what helps", proves)
     known = replace(FACTS.assignments or AssignmentsFacts(usable=True), log_doubt=doubt, bootstrap="h:9092")
     facts = replace(FACTS, assignments=known)
     finding = of(facts, "metadata-log")
-    assert (finding.says, finding.hint) == (doubt.says, doubt.hint)
+    assert (finding.why.fact, finding.why.hint) == (doubt.fact, doubt.hint)
     assert finding.severity is (Severity.INFO if proves == "all" else Severity.WARNING)
     assert ("assignments" in codes(facts, Severity.WORKS)) is (proves == "all")
     if proves != "all":
@@ -173,7 +192,7 @@ def test_a_daemon_that_sees_a_log_dir_read_only() -> None:
     facts = replace(FACTS, service=replace(SERVICE, sandbox={"/d1": mount}))
     assert codes(facts) == ["service-read-only"]
     failed = replace(FACTS, service=replace(SERVICE, active="failed", properties={"Result": "watchdog"}))
-    assert "watchdog" in of(failed, "service-failed").says
+    assert "watchdog" in of(failed, "service-failed").why.fact
 
 
 @pytest.mark.parametrize(
@@ -281,8 +300,8 @@ def test_every_log_dir_is_reported_and_what_fails_has_a_hint(
     found = diagnose(facts)
     assert any(f.area == "log dirs" for f in found), found
     for f in found:
-        assert f.says and (f.hint or f.severity in (Severity.WORKS, Severity.INFO)), f
-        assert f.severity is not Severity.WORKS or (not f.hint and f.change is None)
+        assert f.why.fact and (f.why.hint or f.severity in (Severity.WORKS, Severity.INFO)), f
+        assert f.severity is not Severity.WORKS or (not f.why.hint and f.change is None)
     assert any_fatal(found)  # the instances do
 
 
@@ -318,12 +337,12 @@ ODD_STATE = StateDirFacts(path=ODD, exists=True, access=CLOSED)
 )
 def test_a_shell_takes_names_in_a_command_line_as_they_are(code: str, changed: Any, words: list[str]) -> None:
     finding = of(replace(FACTS, subject=replace(FACTS.subject, name=USER), **changed), code)
-    assert shlex.split(finding.change.line if finding.change is not None else finding.hint) == words
+    assert shlex.split(finding.change.line if finding.change is not None else finding.why.hint) == words
 
 
 def test_the_owner_of_the_log_dirs_is_reported_with_the_reason() -> None:
     strange = of(replace(FACTS, cluster_problems={"/d1": "node id 2, and 1 in server.properties"}), "cluster")
     assert (strange.severity, strange.path) == (Severity.FATAL, "/d1")
-    assert strange.says == "node id 2, and 1 in server.properties"
+    assert strange.why.fact == "node id 2, and 1 in server.properties"
     before_2_4 = of(replace(FACTS, cluster_id=None, by_node=True), "cluster")
-    assert before_2_4.severity is not Severity.FATAL and "before 2.4" in before_2_4.says
+    assert before_2_4.severity is not Severity.FATAL and "before 2.4" in before_2_4.why.fact

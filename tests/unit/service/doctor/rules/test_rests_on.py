@@ -9,18 +9,17 @@ import pytest
 
 from logagent.advice.finding import Severity
 from logagent.base.kafka_version import UNKNOWN_VERSION
-from logagent.base.reason import Reason
-from logagent.base.records import Health, HolderState, LogDoubt
+from logagent.base.records import Health, HolderState, Reason
 from logagent.kafka.image import Source
-from logagent.service.doctor.command import doctor_document
-from logagent.service.doctor.documents import DoctorDoc
+from logagent.service.doctor.command import DoctorDoc, doctor_document
 from logagent.service.doctor.rules.diagnose import diagnose
 from logagent.service.doctor.rules.host import AccessFacts, AssignmentsFacts, DaemonFacts, DoctorFacts, StateDirFacts
 from tests.rests_on import assert_complete
 from tests.unit.service.doctor.rules.test_doctor import FACTS, HOLDER, LOG_DIR, of
 
 UNANSWERED = AccessFacts(path="/d1", what="a directory", answered=False)
-DOUBT = LogDoubt("nothing", "of a release that was not tested", "ask a broker")
+DAMAGED = Reason("it is damaged", "move it away", "journal-damaged")
+DOUBT = Reason("of a release that was not tested", "ask a broker", "nothing")
 
 
 def log_dir(**changes: object) -> DoctorFacts:
@@ -52,6 +51,12 @@ WITHHELD: dict[str, tuple[Callable[[], DoctorFacts], str | None]] = {
     "log dirs seen": (
         lambda: replace(FACTS, state=StateDirFacts(path="/s", exists=True, forgotten=Reason("damaged", "look"))),
         "log-dir-forgotten",
+    ),
+    "journal": (
+        lambda: replace(
+            FACTS, state=StateDirFacts(path="/s", exists=True, refused=(Reason("x", "y", "journal-damaged"),))
+        ),
+        "journal-damaged",
     ),
     "service": (lambda: replace(FACTS, service=None), None),
     "daemon": (lambda: replace(FACTS, daemon=DaemonFacts(socket="/s", state="refused")), None),
