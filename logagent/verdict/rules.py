@@ -254,7 +254,7 @@ def contradict(
 
 
 def too_old(age_ms: int, host: Host) -> str:
-    return f"{rough(age_ms)} old (assignments.max_age is {rough(host.max_age_ms)})"
+    return f"{rough(age_ms)} old, more than assignments.max_age ({rough(host.max_age_ms)})"
 
 
 def _image_problem(image: AssignmentImage | None, host: Host, now_ms: int) -> Ruling | None:

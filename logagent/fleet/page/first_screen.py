@@ -242,7 +242,7 @@ def _reclaim(report: Report) -> str:
         f"{link('usage_log_dirs', label, sort=f'-{column}')} {size(found[key])}{rest}"
         for key, column, label, rest in (
             ("marked", "delete", "marked", ""),
-            ("open_removed", "open_removed", "removed but open", more if found["unread_hosts"] else ""),
+            ("open_removed", "open_removed", "removed but open", more if found["open_unread"] else ""),
             ("unexplained", "unexplained", "unexplained", ""),
         )
     )

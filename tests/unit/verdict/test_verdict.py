@@ -151,7 +151,7 @@ def test_no_image_at_all() -> None:
 
 def test_stale_and_foreign_are_refused_with_the_figure() -> None:
     stale = ruled(directory("gone", GONE), image(at_ms=NOW - 1_000_000))
-    assert stale.detail is not None and "16 min old (assignments.max_age is 15 min)" in stale.detail
+    assert stale.detail is not None and "16 min old, more than assignments.max_age (15 min)" in stale.detail
     foreign = ruled(directory("gone", GONE), image(cluster_id="theirs"))
     assert foreign.detail is not None and "of cluster theirs, not ours" in foreign.detail
 

@@ -628,10 +628,9 @@ def _access(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     if s.fixed:
         path, how = min(s.fixed.items())
         more = f", and {len(s.fixed) - 1} more in it" if len(s.fixed) > 1 else ""
-        says = f"it is {how} (lsattr -d){more}: no file there can be made, renamed or removed, and the broker takes the"
-        yield fatal(
-            "access-denied", path, f"{says} log dir offline when it starts", f"as root: chattr -ia {quote(path)}"
-        )
+        says = f"it is {how} (lsattr -d){more}: no file there can be renamed or removed, and the broker takes the log dir"
+        says += " offline when it starts"
+        yield fatal("access-denied", path, says, f"as root: chattr -ia {quote(path)}")
     if not s.denied:
         return
     shown = "; ".join(_in_words(d) for d in s.denied[:_SHOWN_DENIED])

@@ -253,7 +253,7 @@ def test_nor_do_assignments_that_do_not_count_say_that_all_is_well(
     ran = host.run("check", "--json")
     (left,), (unknown,) = findings(ran), findings(ran, "assignments-not-compared")
     assert left["path"] == str(host.d2) and "no assignments say" in left["says"]
-    assert ("it has no topics" if made is of_nothing else "old (assignments.max_age") in unknown["says"]
+    assert ("it has no topics" if made is of_nothing else "old, more than assignments.max_age") in unknown["says"]
     (scanned,) = host.run("scan", "--json").json["forgotten_log_dirs"]
     assert scanned["path"] == str(host.d2) and not scanned["known"]
     assert [f["says"] for f in findings(host.run("doctor", "--json")) if f["path"] == str(host.d2)] == [left["says"]]

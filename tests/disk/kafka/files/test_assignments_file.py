@@ -177,7 +177,7 @@ def test_stale_and_foreign_files_are_refused_with_the_figure() -> None:
 
     assert "are allowed" not in ruled(host, AT_MS + 900_000)[1]
     reason, detail = ruled(host, AT_MS + 5_400_000)
-    assert reason == "stale-assignments" and "90 min old (assignments.max_age is 15 min)" in detail
+    assert reason == "stale-assignments" and "90 min old, more than assignments.max_age (15 min)" in detail
     reason, detail = ruled(replace(host, cluster_id="theirs"), AT_MS)
     assert reason == "foreign-cluster" and "is of cluster C-luster_id, not theirs" in detail
 
