@@ -14,6 +14,8 @@ from hypothesis import settings
 from tests.chosen import may_have_it, phrases
 from tests.long_form import FULL, LONG
 
+pytest_plugins = ["tests.browser"]
+
 # A machine that is slow for a moment is no failure; what hangs is stopped by pytest's own time limit. The default run
 # draws the same examples each time, so that a change is judged by what it changes; the long form searches for new ones.
 settings.register_profile("logagent", deadline=None, print_blob=True, derandomize=not FULL)

@@ -19,7 +19,7 @@ import psutil
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from logagent.fleet.page import render
-from tests.page.conftest import FLAGS
+from tests.browser import FLAGS
 from tests.page.sample import sample
 
 ROUNDS = 5

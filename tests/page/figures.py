@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import Page
 
-from tests.page.conftest import follow
+from tests.browser import follow
 
 SIZE = re.compile(r"[0-9.,]+ (?:B|[KMGTP]iB)")
 # The sum of a column that the line above a table does not have; and names.

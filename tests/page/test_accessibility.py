@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import expect
 
 from logagent.fleet.page import render
+from tests.browser import Open, follow
 from tests.long_form import one_in
-from tests.page.conftest import Open, follow
 from tests.page.sample import empty, sample
 from tests.page.test_render import HOSTILE, altered
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from logagent.fleet.page import render
 from logagent.fleet.page import words as units
 from logagent.fleet.report.answers import steps
-from tests.page.conftest import Open, follow
+from tests.browser import Open, follow
 from tests.page.fleet import GIB
 from tests.page.sample import is_asked, sample
 from tests.page.test_browser import column, show

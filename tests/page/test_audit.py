@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from logagent.fleet.page import render
 from logagent.fleet.page.first_screen import cleared_words
 from logagent.fleet.page.words import size
-from tests.page.conftest import Open
+from tests.browser import Open
 from tests.page.sample import sample
 from tests.page.test_browser import column
 

@@ -15,8 +15,8 @@ from playwright.sync_api import Page, expect
 
 from logagent.fleet.page import render
 from logagent.fleet.page import words as units
+from tests.browser import Open, follow
 from tests.long_form import FULL
-from tests.page.conftest import Open, follow
 from tests.page.sample import empty, sample
 from tests.page.test_render import HOSTILE, altered
 

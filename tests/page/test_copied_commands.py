@@ -25,8 +25,8 @@ from logagent.fleet.page import words as units
 from logagent.fleet.page.first_screen import place_of, purge_words, where_signed
 from logagent.fleet.report import answers
 from logagent.store.shared import init_store
+from tests.browser import Open
 from tests.long_form import one_in
-from tests.page.conftest import Open
 from tests.page.fleet import Row
 from tests.page.sample import is_asked, places_of, sample
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from logagent.fleet.page import render
 from logagent.fleet.page import words as units
-from tests.page.conftest import Open, follow
+from tests.browser import Open, follow
 from tests.page.fleet import Fleet
 from tests.page.sample import report, tables
 

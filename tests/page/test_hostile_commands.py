@@ -13,7 +13,7 @@ from typing import Any
 from playwright.sync_api import Page
 
 from logagent.fleet.page import render
-from tests.page.conftest import Open, follow
+from tests.browser import Open, follow
 from tests.page.sample import sample
 
 NAMES = (

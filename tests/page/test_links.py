@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from logagent.fleet.page import render
+from tests.browser import Open, follow
 from tests.long_form import FULL
-from tests.page.conftest import Open, follow
 from tests.page.figures import follow_figures
 from tests.page.sample import sample
 from tests.page.test_browser import column

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from logagent.fleet.page.columns import LAYOUT
-from tests.page.conftest import Open
+from tests.browser import Open
 from tests.page.test_at_night import PHONE
 from tests.page.test_browser import column, show
 

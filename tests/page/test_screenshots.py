@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.page.conftest import Open
+from tests.browser import Open
 
 KEPT = Path(__file__).parent / "screenshots"
 # Name -> browser context, and the section where the picture begins.

@@ -15,8 +15,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from logagent.fleet.page import render
 from logagent.fleet.page import words as units
+from tests.browser import Open, follow
 from tests.long_form import long_form
-from tests.page.conftest import Open, follow
 from tests.page.sample import sample
 from tests.page.test_browser import column
 

@@ -30,9 +30,9 @@ from logagent.kafka.files.log_extent import read_log_extent
 from logagent.kafka.files.properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.shared import init_store
 from logagent.store.signing import load_private_key
+from tests.browser import Open
 from tests.daemon_process import DaemonProcess
 from tests.host import ALL_DUE, NO_LIMITS, Host
-from tests.page.conftest import Open, browser, open_page, reader  # noqa: F401
 from tests.page.markup import unpacked
 from tests.publish_host import data_files
 from tests.waiting import wait_until
@@ -115,7 +115,7 @@ def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def page(fleet: Fleet, open_page: Open) -> Page:  # noqa: F811
+def page(fleet: Fleet, open_page: Open) -> Page:
     page = open_page(fleet.page, viewport={"width": 1400, "height": 1000})
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     return page

@@ -23,6 +23,7 @@ from logagent.fleet.documents import FleetReport
 from logagent.fleet.page import render
 from logagent.fleet.report.columns import CHARTS, TABLES
 from logagent.store.contract import PageTable
+from tests.browser import Open
 from tests.fleets import by_hand, planted
 from tests.fleets.of_answers import Answers
 from tests.fleets.of_directories import ORPHAN, WINDOWS, Directories
@@ -32,7 +33,6 @@ from tests.fleets.of_requests import deletion_progress
 from tests.fleets.of_time import Time
 from tests.fleets.published import Fleet, Row
 from tests.long_form import FULL
-from tests.page.conftest import Open, browser, open_page, reader  # noqa: F401
 from tests.page.figures import follow_figures
 from tests.spark.conftest import KEY, Told, tell
 from tests.spark.hand_made import AT, NOW, Kafka
@@ -203,7 +203,7 @@ def test_what_moved_or_has_another_name_is_counted_once_and_said(made: Made) -> 
     assert {row["hosts"] for row in growth} == {3}
 
 
-def test_every_number_of_its_page_that_is_a_link_opens_its_rows(made: Made, open_page: Open) -> None:  # noqa: F811
+def test_every_number_of_its_page_that_is_a_link_opens_its_rows(made: Made, open_page: Open) -> None:
     page = open_page(made.told.out / "index.html", viewport={"width": 1400, "height": 1000})
     assert follow_figures(page) >= 12
 

@@ -628,8 +628,8 @@ def _access(s: StartLogDirFacts, facts: StartFacts) -> Iterator[Finding]:
     if s.fixed:
         path, how = min(s.fixed.items())
         more = f", and {len(s.fixed) - 1} more in it" if len(s.fixed) > 1 else ""
-        says = f"it is {how} (lsattr -d){more}: no file there can be renamed or removed, and the broker takes the log dir"
-        says += " offline when it starts"
+        says = f"it is {how} (lsattr -d){more}: no file there can be renamed or removed, and the broker takes the log"
+        says += " dir offline when it starts"
         yield fatal("access-denied", path, says, f"as root: chattr -ia {quote(path)}")
     if not s.denied:
         return
