@@ -118,6 +118,7 @@ SUBJECTS = {
         (
             "disk/disk/test_broken_steps.py",
             "disk/disk/test_calls.py",
+            "disk/disk/test_hostile_disks.py",
             "disk/disk/test_plain_removal.py",
             "disk/disk/test_removal.py",
             "disk/disk/test_removal_workers.py",

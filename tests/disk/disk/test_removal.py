@@ -213,6 +213,25 @@ def test_what_took_its_name_meanwhile_stays(
     assert path.is_dir()
 
 
+def test_what_is_moved_away_during_its_removal_does_not_lead_to_where_it_went(
+    log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any
+) -> None:
+    """Emptied, a directory is left by its "..": in a live partition, whose files have names of those still to go."""
+    path, live = partition(log_dir_path), partition(log_dir_path, "orders-1")
+    below = path / "below"
+    below.mkdir()
+    for number in range(3):
+        (below / f"{number}").touch()
+
+    def move(_: int) -> None:
+        if below.is_dir() and len(os.listdir(below)) == 2:
+            below.rename(live / "below")
+
+    with pytest.raises(NotAsPlanned, match="moved away"):
+        remove_dir(open_log_dir(log_dir_path), MARKED, identity_of(path), calls(move))
+    assert len(list(live.iterdir())) == 12 + 1
+
+
 def test_one_that_never_gets_empty_is_given_up(
     log_dir_path: Path, open_log_dir: Open, identity_of: IdentityOf, calls: Any, failures: LogDirFailures
 ) -> None:
