@@ -76,8 +76,9 @@ MAX_AGE = timedelta(hours=26)
 """The maximum age of snapshots in `parts`: a report with another age leaves hosts out, or computes its own."""
 
 
-ROWS_PER_FILE = 2_000_000
-"""Approximate number of partition dirs per Parquet file of the store: what one task reads in a second or two."""
+ROWS_PER_FILE = 500_000
+"""Approximate number of partition dirs per Parquet file of the store: enough files for each executor from some hundreds
+of hosts on, and each worth a task."""
 MAX_TRIES = 3
 """How many files of a host (of assignments: of a publisher) are tried that turn out to be broken inside: each costs the
 others a rewrite of what is written."""
