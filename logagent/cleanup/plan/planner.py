@@ -478,8 +478,11 @@ def orphans(known: Candidates, ages: Ages, facts: Facts, new_uuid: NewUuid) -> D
         until = seen.first_ms + ages.min_age_ms if seen is not None else facts.now_ms + ages.min_age_ms
         reason = ruling.reason or "orphan"
         if until <= facts.now_ms and _broker_there(facts, d.log_dir):
-            # However often it is seen until then.
-            why, stops = f"{reason}: waiting for the broker's next stop", "the broker stops"
+            why, stops = "waiting for the broker's next stop", "the broker stops"
+            if count < wanted:  # A stop alone would be for nothing.
+                why = f"seen {count} of {counted(wanted, 'time')}, and {why}"
+                stops = f"seen {counted(wanted, 'time')} by runs that act, and {stops}"
+            why = f"{reason}: {why}"
             wait = _waits(d, ActionKind.QUARANTINE, "window", None, count, why=why, until=stops, claim=Claim.STOPPED)
             waiting.append(wait)
         elif count < wanted or until > facts.now_ms:

@@ -269,7 +269,10 @@ def test_an_orphan_under_a_broker_waits_for_its_stop(state: HolderState) -> None
     seen = facts(log_dir(holder=Holder(state, 7)), orphans=[DirKey(LOG_DIR, "orders-0")])
     proposals, (wait,) = orphans(seen_before([directory("orders-0")], 3, NOW - DAY), AGES, seen, new_uuid)
     assert proposals == []
-    assert "next stop" in wait.why.fact
+    assert wait.why.fact == "topic-absent: waiting for the broker's next stop" and wait.why.until == "the broker stops"
+    _, (wait,) = orphans(seen_before([directory("orders-0")], 1, NOW - DAY), Ages(3, 0), seen, new_uuid)
+    assert wait.why.fact == "topic-absent: seen 1 of 3 times, and waiting for the broker's next stop"
+    assert wait.why.until == "seen 3 times by runs that act, and the broker stops"
 
 
 def test_only_orphans_are_proposed() -> None:
