@@ -27,6 +27,9 @@ KEPT_FREE: Final = 0.05
 # What has no records of a partition: the broker makes it anew wherever it needs it.
 _NO_RECORDS = (Kind.CACHE,)
 _TOOL = "kafka-reassign-partitions.sh"
+_STRAYS_GO = (
+    "strays are removed after cleanup.stray_retention, once another copy has all of them or their topic is gone"
+)
 
 
 class TargetLogDir(NamedTuple):
@@ -228,12 +231,12 @@ _LEFT: Final[Mapping[str, tuple[str, str, str]]] = {
     "orphan": (
         "orphan is in it",
         "orphans are in it",
-        "logagent cleanup sets them aside and removes them once another copy has all of them",
+        f"logagent cleanup sets them aside; {_STRAYS_GO}",
     ),
     "stray": (
         "stray is in it",
         "strays are in it",
-        "logagent cleanup removes them when their retention is over and another copy has all of them",
+        f"logagent cleanup: {_STRAYS_GO}",
     ),
     "marked": (
         "marked directory (-delete) is in it",

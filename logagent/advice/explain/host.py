@@ -465,7 +465,8 @@ def goes_in_words(stays: Group | Sum, now_ms: int) -> str:
     if differs:
         date += " or later"
     if why.code == RetentionReason.ORPHAN:
-        return (until or f"{SET_ASIDE}, removed after that").replace(SET_ASIDE, f"set aside {date}", 1)
+        when = date if date == due == "now" else f"after {date}"
+        return (until or f"{SET_ASIDE}, removed after that").replace(SET_ASIDE, f"set aside by cleanup {when}", 1)
     return _once(why, date)
 
 

@@ -435,9 +435,10 @@ WORDS: dict[str, Words] = {
     "audit": Words(
         "What agents did",
         "What agents set aside, marked, removed and restored in the last 90 days, by whom and on which claim, also "
-        "where it failed. What brokers and people did without an agent is not here.",
+        "where it failed: as far as the stored snapshots tell, of the eight days before each. What brokers and people "
+        "did without an agent is not here.",
         "newest first",
-        "No agent that says what it did has done anything in the last 90 days.",
+        "The stored snapshots tell of no act in the last 90 days; each tells of the eight days before it.",
     ),
     "quarantined_input": Words(
         "Rejected input",

@@ -489,7 +489,8 @@ class AdminReader:
 
     def _allow(self, what: str) -> str:
         who = self._client.principal if self._client.principal.startswith("User:") else "User:NAME"
-        return f"kafka-acls --add --allow-principal {who} --operation Describe {what}"
+        tool = f"kafka-acls.sh --bootstrap-server {self._client.bootstrap_servers} --command-config admin.properties"
+        return f"{tool} --add --allow-principal {who} --operation Describe {what}"
 
     def _lacks_describe(self) -> UnreadableError:
         who = self._client.principal

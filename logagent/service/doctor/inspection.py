@@ -575,7 +575,8 @@ def inspect_assignments(
         asked=settings.kafka.bootstrap_servers if "admin" in settings.assignments.sources else None,
         answered_as=read.reader.principal if read.reader is not None else None,
         no_answer=read.no_answer,
-        untried=settings.kafka.client is not None and settings.kafka.bootstrap_servers is None,
+        untried=settings.kafka.client is not None
+        and (settings.kafka.bootstrap_servers is None or "admin" not in settings.assignments.sources),
     )
     return facts, read
 

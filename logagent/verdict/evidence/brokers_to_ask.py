@@ -330,10 +330,10 @@ class BrokersToAsk:
     def _find_others(self) -> str | None:
         """Not those of a copy: the disks of a stopped clone name the original's brokers, of which one has our id."""
         if self.assignments.tried_others and self.assignments.nobody is not None:
-            return with_hint(self.assignments.nobody)
+            return self._with_hint(self.assignments.nobody)
         own_log, ours = self.assignments.own_log, self.assignments.stopped_broker
         if own_log is None or ours is None:
-            return f"no metadata log on this host says where the other brokers are: {SET_BOOTSTRAP}"
+            return self._with_hint("no metadata log on this host says where the other brokers are")
         try:
             others = OtherBrokers(own_log, ours, self.target, self._client_config(), self.now_ms, self._connect)
         except ConfigError as e:
@@ -341,9 +341,15 @@ class BrokersToAsk:
         others.connect_seconds = max(0.0, min(CONNECT_SECONDS, self._until - self.clock()))
         found = others.find()
         if isinstance(found, str):
-            return with_hint(found)
+            return self._with_hint(found)
         self._others = found
         return None
+
+    def _with_hint(self, nobody: str) -> str:
+        servers = self.settings.kafka.bootstrap_servers
+        if servers is not None:
+            return f"{nobody}: logagent doctor says whether kafka.bootstrap_servers ({servers}) is asked, and answers"
+        return nobody if SET_BOOTSTRAP in nobody else f"{nobody}: {SET_BOOTSTRAP}"
 
     def _client_config(self) -> dict[str, Any] | None:
         """The settings of `kafka.client`, if that is set. Raises ConfigError."""
@@ -369,7 +375,3 @@ def brokers_to_ask(
     stopped = bool(ours) and all(f.holder.state is HolderState.FREE for f in ours)
     asked = BrokersToAsk(assignments, target, settings, host, on_disk, holders, stopped, now_ms)
     return replace(asked, patience=patience)
-
-
-def with_hint(nobody: str) -> str:
-    return nobody if SET_BOOTSTRAP in nobody else f"{nobody}: {SET_BOOTSTRAP}"

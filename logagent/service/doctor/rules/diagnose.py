@@ -455,7 +455,7 @@ def _state_problems(f: DoctorFacts) -> Iterator[Finding]:
         says = "its file system is full: nothing is done while the journal cannot be written"
         change = Remedy(
             line=f"install -d -m 0750 -o {quote(name)} /run/logagent\nlogagent rescue --state-dir /run/logagent",
-            then="what its plan offers makes room: add --execute to it",
+            then="what its plan offers makes room: add --execute to it, and the --approve PLAN_ID that it names",
         )
         yield fatal("state-full", s.path, says, "free space there with a journal in memory", change=change)
     elif s.no_reserve:
@@ -512,7 +512,11 @@ def assignments(f: DoctorFacts) -> Iterator[Finding]:
 
 def _admin(f: DoctorFacts, a: AssignmentsFacts) -> Iterator[Finding]:
     """Whether the address, the file of kafka.client and the rights are right shows only when a broker answers."""
-    if a.untried:
+    if a.untried and a.bootstrap_set:
+        says = "kafka.client is set, but assignments.sources lacks admin: no broker was asked"
+        says += ", and whether it works is not known"
+        yield info("admin-untried", Source.ADMIN, says, "add admin to assignments.sources, and doctor asks")
+    elif a.untried:
         says = "kafka.client is set, but no address to try it with: whether it works is not known"
         change = toml_change(f.config, "kafka.bootstrap_servers", a.bootstrap) if a.bootstrap is not None else None
         yield info("admin-untried", Source.ADMIN, says, "set kafka.bootstrap_servers, and doctor asks", change=change)

@@ -246,7 +246,8 @@ class AssignmentsFacts:
     empty: the source was read and lists no topics. ends_at_stop: it ends when the broker stopped, and why no living one
     could be asked. not_our_lineage: the metadata log contradicts what is remembered of it, or ends before that.
     asked: the addresses of kafka.bootstrap_servers, if they are a source; answered_as: the principal that was answered,
-    no_answer: why it was not. untried: kafka.client is set, and there is no address to try it with."""
+    no_answer: why it was not. untried: kafka.client is set, and was not tried: there is no address, or
+    assignments.sources lacks admin."""
 
     usable: bool
     source: Source | Literal["none"] = "none"

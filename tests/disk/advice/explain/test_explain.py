@@ -219,7 +219,7 @@ def test_an_orphan_is_set_aside_at_its_date_and_removed_later(host: Host) -> Non
     """`goes` was the date of a rename, also of what nothing lets go before its leader has it."""
     host.with_assignments()
     gone, err = said(host, "returns-2")
-    assert re.search(r"set aside \d{4}-\d\d-\d\d [\d:]+Z, removed 7d after that", gone), gone
+    assert re.search(r"set aside by cleanup after \d{4}-\d\d-\d\d [\d:]+Z, removed 7d after that", gone), gone
     assert "its leader" not in gone and "until the broker runs" not in err
     for name in ("invoices-0", "invoices-1"):
         assert "once its leader has all of it" in said(host, name)[0]
@@ -229,7 +229,8 @@ def test_an_orphan_is_set_aside_at_its_date_and_removed_later(host: Host) -> Non
     assert "until the broker runs" in said(host, "orders-3")[1], "which its broker deletes from"
     with process(LOCKER, host.d1, host.d2):
         assert re.search(
-            r"set aside \d{4}-\S+ \S+Z, not before the broker stops, removed 7d", said(host, "returns-2")[0]
+            r"set aside by cleanup after \d{4}-\S+ \S+Z, not before the broker stops, removed 7d",
+            said(host, "returns-2")[0],
         )
         waiting = {w["name"]: w["reason"] for w in host.run("cleanup", "--json").json["waiting"]}
     assert waiting["returns-2"].endswith("then for the broker's next stop")

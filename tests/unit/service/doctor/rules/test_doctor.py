@@ -101,9 +101,11 @@ def test_whether_a_broker_answered_is_said_either_way() -> None:
     why = Reason("cannot talk to Kafka at h:9093: authentication failed", "correct it")
     bad = replace(FACTS, assignments=replace(known, no_answer=why, problems=(f"admin: {why.fact}",)))
     assert codes(bad, Severity.WARNING) == ["admin"] and of(bad, "admin").why.hint == "correct it"
-    untried = replace(FACTS, assignments=replace(known, asked=None, bootstrap="h:9093", untried=True))
-    change = of(untried, "admin-untried").change
+    address = replace(known, asked=None, bootstrap="h:9093", bootstrap_set=False, untried=True)
+    change = of(replace(FACTS, assignments=address), "admin-untried").change
     assert change is not None and 'bootstrap_servers = "h:9093"' in change.line
+    source = of(replace(FACTS, assignments=replace(address, bootstrap_set=True)), "admin-untried").why
+    assert "assignments.sources lacks admin" in source.fact and source.hint.startswith("add admin")
 
 
 def test_an_age_of_nothing_has_no_sign() -> None:
