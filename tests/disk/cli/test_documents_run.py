@@ -90,6 +90,7 @@ ELSEWHERE = {
     ("docs/how-to/containers.md", "kubectl create"): "no cluster; tests/package/test_kubernetes.py reads the manifests",
     ("docs/how-to/containers.md", "kubectl annotate"): "no cluster, and no Strimzi: the page says so",
     ("docs/how-to/containers.md", "kubectl patch"): "no cluster, and no Strimzi: the page says so",
+    ("docs/how-to/containers.md", "kubectl wait"): "no cluster, and no Strimzi: the page says so",
     ("docs/how-to/containers.md", "kubectl exec"): "not ours but `logagent status` and `scan`, which others run",
     ("docs/how-to/delete-a-topic.md", "export LOGAGENT_ORDERS_KEY_FILE"): LIVE,
     ("docs/how-to/delete-a-topic.md", "logagent topics purge"): LIVE,
