@@ -355,13 +355,19 @@ class Journal:
 
     def finish(self, outcomes: Iterable[tuple[int, Outcome, str | None]], now_ms: int) -> None:
         """Record the outcomes of actions, in one durable transaction. A finished rename, a restore above all, ends
-        every permission to remove the directory under the name that it had."""
+        every permission to remove the directory under the name that it had. What was seen under the name that a
+        restore gives back counts no more: whichever came first by the clock, which may have been behind."""
         rows = [(outcome.value, put(error), now_ms, action_id) for action_id, outcome, error in outcomes]
         with self._transaction() as db:
             db.executemany("UPDATE actions SET outcome=?, error=?, finished_at_ms=? WHERE id=?", rows)
             db.executemany(
                 "UPDATE actions SET permission_ended='it was renamed since' WHERE permission_ended IS NULL AND id<?1"
                 " AND new_name=(SELECT name FROM actions WHERE id=?1 AND new_name IS NOT NULL AND outcome='done')",
+                [(action_id,) for *_, action_id in rows],
+            )
+            db.executemany(
+                "DELETE FROM sightings WHERE name="
+                "(SELECT new_name FROM actions WHERE id=? AND action='restore' AND outcome='done')",
                 [(action_id,) for *_, action_id in rows],
             )
 

@@ -121,8 +121,16 @@ def cut_short(host: Host) -> None:
     journal.close()
 
 
+def by_a_clock_behind(host: Host) -> None:
+    """What was seen is dated after it."""
+    restored(host)
+    with sqlite3.connect(host.state / "journal.db") as journal:
+        journal.execute("UPDATE actions SET at_ms = at_ms - 864000000 WHERE action = 'restore'")
+    journal.close()
+
+
 @pytest.mark.parametrize("sightings", [1, 2])
-@pytest.mark.parametrize("back", [restored, with_another_journal, by_hand, cut_short])
+@pytest.mark.parametrize("back", [restored, with_another_journal, by_hand, cut_short, by_a_clock_behind])
 def test_what_was_brought_back_is_counted_anew(host: Host, sightings: int, back: Callable[[Host], None]) -> None:
     """It had its sightings still, and the next pass set it aside again: an enforcing service undid every restore."""
     host.with_assignments(**{**NOW, "cleanup.sightings": sightings}, **NO_LIMITS)
