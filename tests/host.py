@@ -29,6 +29,7 @@ from logagent.kafka.metadata_log.log import read_metadata_log
 from logagent.kafka.processes.target import Target, resolve_target
 from tests.command_line import Ran, run_apart, run_here
 from tests.daemon_process import FIRST, DaemonProcess
+from tests.forked import run_forked
 from tests.host_files import (
     CLUSTER_ID,
     DIRECTORY_IDS,
@@ -161,6 +162,10 @@ class Host:
     def spawn(self, *arguments: str, **environment: str) -> Ran:
         """Run a command in a process of its own."""
         return run_apart(*self.arguments(*arguments), **environment)
+
+    def fork(self, *arguments: str) -> Ran:
+        """Run a command in a fork of this process: what one does not remember of the one before it."""
+        return run_forked(*self.arguments(*arguments))
 
     def daemon(self, command: Sequence[str] = FIRST, **environment: str) -> DaemonProcess:
         """The daemon, in a process of its own."""

@@ -1,8 +1,8 @@
 """One voice: what two commands print of one directory agrees, in verdict, bytes, date and next step.
 
-Each command runs in a process of its own; what is compared is what it prints. The short form is the same in each run:
-hosts with one of each sort, in the states that were told apart. The long form draws hosts at random, by its seed
-(`--hypothesis-seed`), which hypothesis prints with a failure.
+Each command runs in a process of its own, a fork of this one; what is compared is what it prints. The short form is
+the same in each run: hosts with one of each sort, in the states that were told apart. The long form draws hosts at
+random, by its seed (`--hypothesis-seed`), which hypothesis prints with a failure.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def voices(host: Host) -> dict[str, Voice]:
     of_kind: dict[Kind, list[Path]] = {kind: [p for p in there if classify(p.name).kind is kind] for kind in Kind}
     asked: dict[str, tuple[str, ...]] = {
         "scan": (),
-        "explain": tuple(log_dirs),
+        "explain": (*log_dirs, "--log-dirs-only"),
         "queue": (),
         "cleanup": (),
         "rescue": (),
@@ -146,7 +146,7 @@ def voices(host: Host) -> dict[str, Voice]:
     }
     asked = {name: more for name, more in asked.items() if more or name not in ("restore", "delete", "delete --future")}
     # One after the other: what another process reads just then is in use.
-    printed = {name: host.spawn(*name.split(), *more, "--json") for name, more in asked.items()}
+    printed = {name: host.fork(*name.split(), *more, "--json") for name, more in asked.items()}
     assert {ran.status for ran in printed.values()} <= {0, 3, 4, 5}, {name: ran.err for name, ran in printed.items()}
     said = {
         "scan": listed(printed["scan"].json["dirs"]),
@@ -302,9 +302,9 @@ def test_a_file_that_fills_a_log_dir_is_named(tmp_path: Path) -> None:
     host = plain_host(tmp_path)
     dump = host.d1 / "java_pid1.hprof"
     dump.write_bytes(b"x" * (1 << 20))
-    (system,) = host.spawn("explain", "--log-dirs-only", "--json").json["file_systems"]
+    (system,) = host.fork("explain", "--log-dirs-only", "--json").json["file_systems"]
     assert [r["largest"] for r in system["reasons"] if r["reason"] == "log-dir-files"] == [str(dump)]
-    kept = host.spawn("rescue", "--json").json["rescue"]["kept"]
+    kept = host.fork("rescue", "--json").json["rescue"]["kept"]
     assert [k["bytes"] for k in kept if k["name"] == dump.name] == [dump.stat().st_blocks * 512]
 
 
@@ -316,7 +316,7 @@ def test_whose_a_directory_is_the_same_source_is_asked(tmp_path: Path, command: 
         host.configure(**{"kafka.bootstrap_servers": address, "assignments.sources": ["admin"]})
         asked = threading.Thread(target=lambda: server.accept()[0].close(), daemon=True)
         asked.start()
-        host.spawn(*command, "--json")
+        host.fork(*command, "--json")
         asked.join(30)
         assert not asked.is_alive()
 
@@ -333,10 +333,10 @@ def test_the_version_that_was_seen_is_named_with_its_age(tmp_path: Path) -> None
     host.state.mkdir(exist_ok=True)
     seen_ms = int(time.time() * 1000) - 3 * HOUR_MS - 60_000
     write_version_seen(str(host.state), host.cluster_id, host.node_id, (4, 3, 1), seen_ms)
-    host.spawn("cleanup", "--execute")  # a look later, it was seen no later
-    refusals = host.spawn("delete", "--partition", "orders-0", "--quarantine", *FREELY, "--json").json["refusals"]
+    host.fork("cleanup", "--execute")  # a look later, it was seen no later
+    refusals = host.fork("delete", "--partition", "orders-0", "--quarantine", *FREELY, "--json").json["refusals"]
     (refused,) = (r for r in refusals if r["guard"] == "version")
-    (finding,) = (f for f in host.spawn("doctor", "--json").json["findings"] if f["code"] == "version-unknown")
+    (finding,) = (f for f in host.fork("doctor", "--json").json["findings"] if f["code"] == "version-unknown")
     for says, hint in ((refused["fact"], refused["hint"]), (finding["says"], finding["hint"])):
         assert "the broker last ran as 4.3.1, seen 3 h ago," in says and 'set kafka.version = "4.3.1"' in hint
     assert "4.3.1" in finding["change"]["line"]
@@ -344,9 +344,9 @@ def test_the_version_that_was_seen_is_named_with_its_age(tmp_path: Path) -> None
 
 def config_doubts(host: Host) -> list[bool]:
     """Whether each of three commands doubts that the file says what runs."""
-    checked, examined = (host.spawn(name, "--json").json["findings"] for name in ("check", "doctor"))
+    checked, examined = (host.fork(name, "--json").json["findings"] for name in ("check", "doctor"))
     found = [any(f["code"] == "config-changed" for f in findings) for findings in (checked, examined)]
-    return [*found, host.spawn("explain", "--offline", "--json").json["settings_unknown"] is not None]
+    return [*found, host.fork("explain", "--offline", "--log-dirs-only", "--json").json["settings_unknown"] is not None]
 
 
 def test_the_file_that_was_noted_for_the_process_is_what_runs(tmp_path: Path) -> None:
@@ -364,11 +364,11 @@ def test_the_file_that_was_noted_for_the_process_is_what_runs(tmp_path: Path) ->
     with process(BROKER, *broker):
         write(text)
         assert config_doubts(host) == [True] * 3, "nobody noted it"
-        host.spawn("cleanup", "--execute")
+        host.fork("cleanup", "--execute")
         assert config_doubts(host) == [True] * 3, "what had changed before is not noted"
     host.properties.write_text(text)
     with process(BROKER, *broker):
-        host.spawn("cleanup", "--execute")
+        host.fork("cleanup", "--execute")
         write(text)
         assert config_doubts(host) == [False] * 3
         write(f"{text}\nlog.retention.hours=7\n")
