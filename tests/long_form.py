@@ -94,10 +94,8 @@ LONG = {
     "tests/disk/base/files/test_whole_file.py": Long("EIO beside ENOSPC and kills", 0.1),
     "tests/disk/disk/test_scan.py": Long("100,000 partitions instead of 25,000", 0.2),
     "tests/disk/disk/test_removal.py": Long("ext4 and xfs", 0.1),
-    "tests/package/test_build.py": Long(
-        "packed with xz, fetched and built twice for both architectures, both linted", 3.9
-    ),
-    "tests/package/test_image.py": Long("a root file system of its own, and the image of the fleet job", 6.9),
+    "tests/package/test_build.py": Long("packed with xz, fetched and built twice, linted for both architectures", 3.9),
+    "tests/package/test_image.py": Long("made twice, and the image of the fleet job", 6.9),
     "tests/package/test_first_plan.py": Long("three brokers beside an installed package", 0.4),
     "tests/page/test_accessibility.py": Long("each theme in each width, instead of each once", 0.5),
     "tests/page/test_browser.py": Long("10,000 hosts", 0.7),
@@ -119,7 +117,7 @@ LONG = {
     "tests/spark/report/test_same_result.py": Long(
         "seven partitions, adaptive, with generated code; everything ingested again", 1.5
     ),
-    "tests/spark/test_cluster.py": Long("ingest through spark-submit, a driver that dies, and local-cluster", 4),
+    "tests/spark/test_cluster.py": Long("real clusters: spark-submit, a worker and a driver that die", 4),
     "tests/unit/test_kafka_suites.py": Long("forty rows broken on purpose, each in a copy of the tree", 0.9),
 }
 

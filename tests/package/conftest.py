@@ -1,8 +1,7 @@
-"""Releases for the tests of this folder: made once, twice over, from two clones of what is in the checkout.
+"""Releases for the tests of this folder: made once from a clone of what is in the checkout, in the long form from two.
 
-In the long form as they are published. Otherwise packed with gzip, as xz takes half of the time, and the second time
-for this machine alone. What comes from PyPI is kept for the next run, by what is pinned, beside the jars of the broker
-tests: CI and the long form fetch it.
+In the long form as they are published. Otherwise packed with gzip, as xz takes half of the time. What comes from PyPI
+is kept for the next run, by what is pinned, beside the jars of the broker tests: CI and the long form fetch it.
 """
 
 from __future__ import annotations
@@ -22,19 +21,17 @@ from tests.broker.rig.jars import cache_dir, locked
 from tests.long_form import FULL
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = {"x86_64": "amd64:x86_64", "aarch64": "arm64:aarch64"}[os.uname().machine]
-"""This machine, as .deb and .rpm call it."""
 
 
 @dataclass(frozen=True)
 class Builds:
-    """What `packaging/release` made of two clones; they differ in place, umask, time zone, hour and in which one was
-    first."""
+    """What `packaging/release` made of a clone, and of a second one that differs in place, umask, time zone, hour and
+    in which one was first. `second`: in the long form only."""
 
     first: Path
     second: Path
     clone: Path
-    """The second clone."""
+    """The clone of the first."""
 
 
 @pytest.fixture(scope="session")
@@ -57,11 +54,12 @@ def _built(base: Path, kept: Path) -> Builds:
     running: list[subprocess.Popen[bytes]] = []
     logs: list[Path] = []
     origin = _origin(base / "origin")
-    for name, umask, zone in (("first", "0022", "UTC"), ("second in another place", "0077", "Asia/Tokyo")):
+    clones = [("first", "0022", "UTC"), ("second in another place", "0077", "Asia/Tokyo")]
+    for name, umask, zone in clones if FULL else clones[:1]:
         (base / name).mkdir()
         environment = {**os.environ, "TZ": zone, "IMAGES": ""}  # test_image.py has them
         if not FULL:
-            environment |= {"COMPRESSION": "gzip", "KEPT": str(kept)} | ({} if name == "first" else {"PAIRS": OURS})
+            environment |= {"COMPRESSION": "gzip", "KEPT": str(kept)}
         # A shell of its own sets the umask: neither clone nor release must depend on it.
         command = [
             "sh",
@@ -75,13 +73,10 @@ def _built(base: Path, kept: Path) -> Builds:
                     [*command, "sh", str(origin)], cwd=base / name, env=environment, stdout=log, stderr=log
                 )
             )
-        if not FULL:
-            running[-1].wait(timeout=900)
     for process, said in zip(running, logs, strict=True):
         process.wait(timeout=900)
         assert process.returncode == 0, said.read_text()[-4000:]
-    second = base / "second in another place"
-    return Builds(base / "first/out", second / "out", second / "checkout")
+    return Builds(base / "first/out", base / "second in another place/out", base / "first/checkout")
 
 
 def _origin(place: Path) -> Path:
@@ -122,4 +117,4 @@ def deb(builds: Builds) -> str:
 
 
 def architecture() -> str:
-    return OURS.partition(":")[0]
+    return {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]

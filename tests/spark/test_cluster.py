@@ -232,6 +232,7 @@ def test_executors_read_the_hosts_though_the_driver_dies_once(
     assert _stored(spark, store) == _stored(spark, landing)
 
 
+@long_form
 @pytest.mark.timeout(2 * DEADLINE)
 def test_a_worker_that_dies_changes_nothing(
     standalone: Standalone, plain: Plain, archive: tuple[Path, Path], tmp_path: Path
