@@ -45,7 +45,9 @@ LONG = {
     "tests/broker/controller/test_topic_deletion_live.py": Long("other releases, and ZooKeeper mode", 1.8),
     "tests/broker/daemon/test_daemon_live.py": Long(_RELEASES, 0.9),
     "tests/broker/daemon/test_deleted_while_down.py": Long("two brokers with an agent beside each", 0.3),
-    "tests/broker/evidence/test_deleter_live.py": Long("other releases, and answers of --what-if carried out", 2.8),
+    "tests/broker/evidence/test_deleter_live.py": Long(
+        "what stops retention on a real broker, and answers of --what-if carried out", 2.8
+    ),
     "tests/broker/evidence/test_explain_live.py": Long("other releases, twenty drawn topics, a longer wait", 1.9),
     "tests/broker/evidence/test_headline_case.py": Long("other releases, and a clone that is stopped", 0.9),
     "tests/broker/evidence/test_isolated_leader.py": Long(
@@ -55,7 +57,7 @@ LONG = {
     "tests/broker/evidence/test_moved_away_live.py": Long(_RELEASES, 0.9),
     "tests/broker/evidence/test_orphans_live.py": Long("other releases, and strays that a live broker holds open", 1.6),
     "tests/broker/evidence/test_orphans_zookeeper.py": Long("three brokers in ZooKeeper mode", 0.2),
-    "tests/broker/evidence/test_public_questions_live.py": Long(_RELEASES, 2),
+    "tests/broker/evidence/test_public_questions_live.py": Long("what is asked in public, on real brokers", 2),
     "tests/broker/evidence/test_recovering_live.py": Long(_RELEASES, 0.6),
     "tests/broker/evidence/test_restored_quorum.py": Long("a metadata log that is exchanged, on three releases", 0.7),
     "tests/broker/evidence/test_rolled_back_metadata.py": Long(

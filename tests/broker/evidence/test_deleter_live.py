@@ -22,7 +22,7 @@ from tests.broker.restores import PER_SEGMENT, RECORD_BYTES, SEGMENT_BYTES, loga
 from tests.broker.rig.jars import run_configs, version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.long_form import long_form, versions
+from tests.long_form import long_form
 
 NEVER = 3_650 * DAY_MS
 BY_SIZE = {"segment.bytes": str(SEGMENT_BYTES)}
@@ -85,7 +85,8 @@ def reasons(groups: list[tuple[list[int], dict[str, Any]]]) -> list[tuple[str, i
     return [(g["reason"], len(bases)) for bases, g in groups]
 
 
-@pytest.mark.parametrize("version", versions("4.3.1", "4.4.0", "3.9.1", "3.5.2"))
+@long_form
+@pytest.mark.parametrize("version", ["4.3.1", "4.4.0", "3.9.1", "3.5.2"])
 def test_what_stops_the_deleter_is_said_and_true(kafka: Callable[..., KafkaNode], version: str) -> None:
     node = kafka(version, log_dirs=2, props={**WRITING, **OFTEN, **SLOWLY}).start()
     node.create_topic("canary-1", config={"retention.ms": "1000"})

@@ -34,7 +34,7 @@ from tests.broker.restores import PER_SEGMENT, SEGMENT_BYTES, logagent, retentio
 from tests.broker.rig.jars import run_configs, version_tuple
 from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
-from tests.long_form import versions
+from tests.long_form import long_form
 
 # By topic: where it was asked, and what.
 ASKED = {
@@ -126,7 +126,8 @@ def write_all(node: KafkaNode) -> KafkaProducer:
     return hanging
 
 
-@pytest.mark.parametrize("version", versions("4.3.1", "4.4.0", "3.9.1", "3.5.2"))
+@long_form
+@pytest.mark.parametrize("version", ["4.3.1", "4.4.0", "3.9.1", "3.5.2"])
 def test_what_is_asked_in_public(kafka: Callable[..., KafkaNode], version: str, tmp_path: Path) -> None:
     node = kafka(version, log_dirs=2, props={**WRITING, **OFTEN, **SLOWLY}).start()
     node.create_topic("canary-1", config={"retention.ms": "1000"})
