@@ -119,6 +119,7 @@ LONG = {
     "tests/spark/report/test_same_result.py": Long(
         "seven partitions, adaptive, with generated code; everything ingested again", 1.5
     ),
+    "tests/spark/test_formats.py": Long("a second report, on each format", 0.5),
     "tests/spark/test_cluster.py": Long("real clusters: spark-submit, a worker and a driver that die", 4),
     "tests/unit/test_kafka_suites.py": Long("forty rows broken on purpose, each in a copy of the tree", 0.9),
 }

@@ -14,6 +14,7 @@ from logagent.fleet.job import Job, report
 from logagent.fleet.tables.store import Store
 from logagent.store.contract import as_date
 from tests.formats import FORMATS, WRITERS, unpacked
+from tests.long_form import FULL
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -27,5 +28,7 @@ def test_a_store_of_a_1_x_is_reported_on_and_goes_on(spark: SparkSession, tmp_pa
     # What landed after that ingest is taken in on top of it.
     ingest_dates(store, None)
     assert [as_date(date) for date in dates if len(list((tmp_path / "store/commits" / date).iterdir())) > 1]
+    if writer != WRITERS[0] and not FULL:  # by then all is in the tables of today
+        return
     after = report(Job(store, str(tmp_path / "out2"), datetime.fromisoformat(then["at"])))
     assert after["totals"]["current"] >= then["totals"]["current"]
