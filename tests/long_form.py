@@ -37,14 +37,17 @@ LONG = {
     "tests/broker/admin/test_admin.py": Long("other releases, and ZooKeeper mode", 0.9),
     "tests/broker/admin/test_leader_answers.py": Long(_RELEASES, 0.6),
     "tests/broker/check/test_check_live.py": Long(_RELEASES, 1.2),
-    "tests/broker/check/test_damages.py": Long("each damage where releases answer differently, each cure by itself"),
+    "tests/broker/check/test_damages.py": Long(
+        "not one of each outcome, but each damage where releases differ, and each cure"
+    ),
     "tests/broker/check/test_features_live.py": Long("raised and lowered levels on three releases", 1.2),
-    "tests/broker/check/test_leave_live.py": Long("four releases, with two starts each, and a forgotten cordon", 1.4),
+    "tests/broker/check/test_leave_live.py": Long("a log dir that is taken away, on four releases", 1.4),
     "tests/broker/check/test_other_release.py": Long("each pair of releases", 5.2),
     "tests/broker/controller/test_requests_withstand_live.py": Long("three brokers with an agent beside each", 5.1),
     "tests/broker/controller/test_topic_deletion_live.py": Long("other releases, and ZooKeeper mode", 1.8),
     "tests/broker/daemon/test_daemon_live.py": Long(_RELEASES, 0.9),
     "tests/broker/daemon/test_deleted_while_down.py": Long("two brokers with an agent beside each", 0.3),
+    "tests/broker/doctor/test_doctor_live.py": Long("an archive beside Confluent's packages", 0.3),
     "tests/broker/evidence/test_deleter_live.py": Long(
         "what stops retention on a real broker, and answers of --what-if carried out", 2.8
     ),
@@ -53,7 +56,9 @@ LONG = {
     "tests/broker/evidence/test_isolated_leader.py": Long(
         "a leader without its majority: four nodes for a minute", 1.3
     ),
-    "tests/broker/evidence/test_metadata_live.py": Long("other releases, and the minute after which Kafka cleans", 1),
+    "tests/broker/evidence/test_metadata_live.py": Long(
+        "other releases, three nodes, the minute after which Kafka cleans", 1
+    ),
     "tests/broker/evidence/test_moved_away_live.py": Long(_RELEASES, 0.9),
     "tests/broker/evidence/test_orphans_live.py": Long("other releases, and strays that a live broker holds open", 1.6),
     "tests/broker/evidence/test_orphans_zookeeper.py": Long("three brokers in ZooKeeper mode", 0.2),
@@ -65,6 +70,7 @@ LONG = {
     ),
     "tests/broker/evidence/test_same_image.py": Long(_RELEASES, 0.1),
     "tests/broker/evidence/test_same_verdicts.py": Long("one scenario on three releases", 0.9),
+    "tests/broker/execute/test_before_2_4.py": Long("a broker in the loop without its marker", 0.2),
     "tests/broker/execute/test_copies_and_leftovers.py": Long(_RELEASES, 1.6),
     "tests/broker/execute/test_full_disk.py": Long("other releases, and xfs", 1.7),
     "tests/broker/execute/test_races.py": Long("other releases, more rounds, a broker that is not ready in time", 1.7),

@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 class Answer(NamedTuple):
     """What a start of one release makes of it, and what `check` says to that before.
 
-    default: a real start of the default run shows it. found: `severity:code` of each finding, sorted.
+    default: it is marked, as one that shows what others like it do. found: `severity:code` of each finding, sorted.
     """
 
     outcome: Outcome
@@ -79,7 +79,7 @@ class Damage:
 @cache
 def answers() -> Mapping[tuple[str, Kind], Mapping[str, Answer]]:
     """A line: the name, then `kind release… kind release…: outcome finding…` for each group that agrees. A star marks
-    a release whose start belongs to the default run."""
+    a release of which a start shows what others like it do."""
     found: dict[tuple[str, Kind], dict[str, Answer]] = {}
     for line in ANSWERS.read_text().splitlines():
         name, *groups = line.split("\t")

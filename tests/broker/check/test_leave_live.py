@@ -22,13 +22,14 @@ from tests.broker.rig.kafka import KafkaNode
 from tests.broker.rig.process import wait_until
 from tests.damages.disk import TOPIC
 from tests.damages.row import Outcome
-from tests.long_form import FULL, long_form, versions
+from tests.long_form import FULL, long_form
 
 NOT_APPLIED = "could not be applied"
 TOPICS = ("orders", "clicks", "visits")
 
 
-@pytest.mark.parametrize("version", versions("4.3.1", "4.4.0", "3.9.1"))
+@long_form
+@pytest.mark.parametrize("version", ["4.3.1", "4.4.0", "3.9.1"])
 def test_a_log_dir_is_emptied_and_taken_away(kafka: Callable[..., KafkaNode], version: str, tmp_path: Path) -> None:
     """The cordon is taken back before the stop, as the how-to says; or, at last, forgotten. By a broker of its own, as
     log dirs leave it."""

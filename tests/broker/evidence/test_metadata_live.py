@@ -128,6 +128,7 @@ def test_old_segments_vanish_while_we_read(kafka: Callable[..., KraftNode]) -> N
     assert readings.images[-1].snapshot is not None
 
 
+@long_form
 def test_three_nodes_tell_the_same(kafka_cluster: Callable[..., KafkaCluster]) -> None:
     cluster = kafka_cluster("4.3.1", nodes=3, props=CHURN).start()
     for number in range(4):

@@ -26,6 +26,7 @@ from tests.long_form import long_form, versions
 BROKERS = versions(("4.4.0", "kraft"), ("3.5.2", "zookeeper"), ("3.9.1", "kraft"), ("4.3.1", "kraft"))
 
 
+@long_form
 @pytest.mark.parametrize(("version", "mode"), BROKERS)
 def test_records_survive_stop_and_kill(kafka: Callable[..., KafkaNode], version: str, mode: str) -> None:
     node = kafka(version, log_dirs=2, mode=mode).start()
@@ -53,6 +54,7 @@ def test_records_survive_stop_and_kill(kafka: Callable[..., KafkaNode], version:
     assert node.offline_dirs() == []
 
 
+@long_form
 @pytest.mark.parametrize(("version", "mode"), BROKERS)
 def test_a_deleted_topic_leaves_marked_directories(kafka: Callable[..., KafkaNode], version: str, mode: str) -> None:
     node = kafka(version, mode=mode).start()
