@@ -102,6 +102,7 @@ LONG = {
     "tests/disk/base/files/test_whole_file.py": Long("EIO beside ENOSPC and kills", 0.1),
     "tests/disk/disk/test_scan.py": Long("100,000 partitions instead of 25,000", 0.2),
     "tests/disk/disk/test_removal.py": Long("ext4 and xfs", 0.1),
+    "tests/disk/test_frozen.py": Long("the tool that compares what others read, before and after a move", 0.2),
     "tests/package/test_build.py": Long("packed with xz, fetched and built twice, linted for both architectures", 3.9),
     "tests/package/test_image.py": Long("made twice, and the image of the fleet job", 6.9),
     "tests/package/test_first_plan.py": Long("three brokers beside an installed package", 0.4),

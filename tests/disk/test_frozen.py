@@ -9,9 +9,11 @@ import pytest
 
 from tests.frozen.__main__ import HERE, save_all, show_differences
 from tests.frozen.masks import Raw, masked
+from tests.long_form import long_form
 from tests.needs import need_command, need_root
 
 
+@long_form
 def test_two_runs_are_equal_and_a_changed_byte_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A plan that needs approval, what a cleanup did to a disk, and what Kafka was asked about names."""
     need_root()
