@@ -15,7 +15,6 @@ import re
 import shutil
 import sys
 import time
-from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from logagent.demo.host import (
     make_folder,
     own_environment,
     read_tree,
+    within,
 )
 from logagent.kafka.files.properties import META_PROPERTIES, parse_meta_properties
 from logagent.store.signing import load_private_key
@@ -431,7 +431,7 @@ def demo(wanted: str | None, keep: bool, only_host: bool, no_color: bool) -> Non
         return
     stage = Stage(folder, run, color)
     try:
-        with own_environment(color=color), chdir(folder):
+        with own_environment(color=color), within(folder):
             stage.explain(f"A Kafka host to try things on, in {folder} (all commands below run there):")
             click.echo(f"\n$ cd {folder}")
             run_story(stage)

@@ -17,7 +17,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -317,6 +317,18 @@ class Stage:
 
 def _shortened(line: str) -> str:
     return "/".join(short_name(part, 70) for part in line.split("/"))
+
+
+@contextmanager
+def within(folder: Path) -> Iterator[None]:
+    """Works in `folder`. Its user may not be let back to where they were: `sudo -u kafka` in root's home."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        with suppress(PermissionError):
+            os.chdir(before)
 
 
 @contextmanager

@@ -63,14 +63,17 @@ def test_everything_that_is_compiled_is_found(unpacked: Path) -> None:
     assert compiled.startswith("cp3") and shared == "lib"
 
 
-def test_the_demo_tells_the_whole_story(unpacked: Path) -> None:
-    """Among processes of its own: beside a broker whose open files it may not see, the demo ends at once."""
+def test_the_demo_tells_the_whole_story(unpacked: Path, tmp_path: Path) -> None:
+    """Among processes of its own: beside a broker whose open files it may not see, the demo ends at once. From a folder
+    that is closed to its user, as root's home is."""
     need_root()
     need_command("unshare", "setpriv")
     command = ["unshare", "--pid", "--fork", "--mount-proc", "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}"]
     command += ["--clear-groups", str(unpacked / "usr/bin/logagent"), "demo"]
-    done = subprocess.run(command, env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}, capture_output=True,
-                          text=True, timeout=300, check=False)  # fmt: skip
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    done = subprocess.run(command, env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}, cwd=closed,
+                          capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) > 20
 
