@@ -107,7 +107,7 @@ SUBJECTS = {
             "cleanup/plan/queue.py",
         ),
         _ACTS,
-        ("unit/cleanup/plan", "unit/verdict"),
+        ("unit/cleanup/plan", "unit/cleanup/restore", "unit/verdict"),
     ),
     "removal": Subject(
         (
