@@ -129,8 +129,21 @@ def by_a_clock_behind(host: Host) -> None:
     journal.close()
 
 
+def cut_short_by_a_clock_behind(host: Host) -> None:
+    """Killed before it was recorded that it was done, and with that what was seen before forgotten."""
+    with sqlite3.connect(host.state / "journal.db") as journal:
+        seen = journal.execute("SELECT * FROM sightings").fetchall()
+        by_a_clock_behind(host)
+        journal.execute("DELETE FROM sightings")
+        journal.executemany("INSERT INTO sightings VALUES (?,?,?,?,?,?,?,?,?,?)", seen)
+        journal.execute("UPDATE actions SET outcome = NULL, finished_at_ms = NULL WHERE action = 'restore'")
+    journal.close()
+
+
 @pytest.mark.parametrize("sightings", [1, 2])
-@pytest.mark.parametrize("back", [restored, with_another_journal, by_hand, cut_short, by_a_clock_behind])
+@pytest.mark.parametrize(
+    "back", [restored, with_another_journal, by_hand, cut_short, by_a_clock_behind, cut_short_by_a_clock_behind]
+)
 def test_what_was_brought_back_is_counted_anew(host: Host, sightings: int, back: Callable[[Host], None]) -> None:
     """It had its sightings still, and the next pass set it aside again: an enforcing service undid every restore."""
     host.with_assignments(**{**NOW, "cleanup.sightings": sightings}, **NO_LIMITS)
