@@ -47,7 +47,6 @@ LONG = {
     "tests/broker/controller/test_topic_deletion_live.py": Long("other releases, and ZooKeeper mode", 1.8),
     "tests/broker/daemon/test_daemon_live.py": Long(_RELEASES, 0.9),
     "tests/broker/daemon/test_deleted_while_down.py": Long("two brokers with an agent beside each", 0.3),
-    "tests/broker/doctor/test_doctor_live.py": Long("an archive beside Confluent's packages", 0.3),
     "tests/broker/evidence/test_deleter_live.py": Long(
         "what stops retention on a real broker, and answers of --what-if carried out", 2.8
     ),
@@ -70,7 +69,6 @@ LONG = {
     ),
     "tests/broker/evidence/test_same_image.py": Long(_RELEASES, 0.1),
     "tests/broker/evidence/test_same_verdicts.py": Long("one scenario on three releases", 0.9),
-    "tests/broker/execute/test_before_2_4.py": Long("a broker in the loop without its marker", 0.2),
     "tests/broker/execute/test_copies_and_leftovers.py": Long(_RELEASES, 1.6),
     "tests/broker/execute/test_full_disk.py": Long("other releases, and xfs", 1.7),
     "tests/broker/execute/test_races.py": Long("other releases, more rounds, a broker that is not ready in time", 1.7),

@@ -38,12 +38,12 @@ class Outcome(StrEnum):
 class Answer(NamedTuple):
     """What a start of one release makes of it, and what `check` says to that before.
 
-    default: it is marked, as one that shows what others like it do. found: `severity:code` of each finding, sorted.
+    marked: it is one that shows what others like it do. found: `severity:code` of each finding, sorted.
     """
 
     outcome: Outcome
     found: tuple[str, ...]
-    default: bool = False
+    marked: bool = False
 
     @property
     def fatal(self) -> set[str]:
@@ -101,9 +101,9 @@ def write_answers(rows: Mapping[tuple[str, Kind], Mapping[str, Answer]]) -> None
     for (name, kind), of in sorted(rows.items(), key=lambda row: KINDS.index(row[0][1])):
         groups = lines.setdefault(name, {})
         for release in sorted(of, key=version_tuple):
-            outcome, found, default = of[release]
+            outcome, found, marked = of[release]
             who = groups.setdefault(" ".join((outcome, *found)), [])
-            who += [kind] * (kind not in who) + [release + "*" * default]
+            who += [kind] * (kind not in who) + [release + "*" * marked]
     ANSWERS.write_text(
         "".join(
             "\t".join((name, *(f"{' '.join(who)}: {said}" for said, who in lines[name].items()))) + "\n"

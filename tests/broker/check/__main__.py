@@ -62,7 +62,7 @@ def main() -> int:
                     told = tried.differs(before)
                     wrong += bool(told)
                     _tell(tried, version, kind, told, time.monotonic() - began, asked.out)
-                    seen[damage.id, kind][version] = tried.came._replace(default=before is not None and before.default)
+                    seen[damage.id, kind][version] = tried.came._replace(marked=before is not None and before.marked)
     print(f"{total} damages compared, {wrong} differ")
     if asked.write:
         write_answers(seen)

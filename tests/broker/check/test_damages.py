@@ -52,7 +52,7 @@ def telling(of: Mapping[str, Answer]) -> set[str]:
 
 def matrix() -> list[Any]:
     """In an order in which each disk is prepared once."""
-    marked = [row for row in ROWS if row[3].default]
+    marked = [row for row in ROWS if row[3].marked]
     if FULL:
         rows = [row for row in ROWS if row in marked or row[2] in telling(answers()[row[0].id, row[1]])]
     else:
@@ -78,7 +78,7 @@ def test_the_cures_of_a_default_run_go_side_by_side(prepared: Preparer, version:
         cured = [
             damage
             for damage, kind, release, answer in ROWS
-            if (kind, release) == ("combined", version) and answer.default and damage.cure is not None
+            if (kind, release) == ("combined", version) and answer.marked and damage.cure is not None
         ]
         for damage in cured:
             assert damage.cure is not None
@@ -102,13 +102,13 @@ def test_every_fatal_code_was_seen_on_a_real_broker() -> None:
 
 
 def test_what_is_marked_shows_every_fatal_code_that_its_releases_know() -> None:
-    default = {code for *_, answer in ROWS if answer.default for code in answer.fatal}
-    default |= {code for change in CHANGES if change.quick for code in change.codes}
+    shown = {code for *_, answer in ROWS if answer.marked for code in answer.fatal}
+    shown |= {code for change in CHANGES if change.quick for code in change.codes}
     every = {code for *_, answer in ROWS for code in answer.fatal}
     every |= {code for change in CHANGES for code in change.codes}
-    assert every - default == ONLY_LONG
+    assert every - shown == ONLY_LONG
 
 
 def test_what_is_marked_starts_on_the_oldest_and_the_newest_release_of_these() -> None:
-    of = [release for _, kind, release, answer in ROWS if answer.default and kind == "combined"]
+    of = [release for _, kind, release, answer in ROWS if answer.marked and kind == "combined"]
     assert min(of.count("3.9.1"), of.count("4.4.0")) > 15 and {*of} == {"3.9.1", "4.4.0"}

@@ -19,7 +19,6 @@ import pytest
 
 from tests.broker.rig.jars import JVM_FLAGS, kafka_jars
 from tests.disk.doctor_host import Diagnosis, DoctorHost
-from tests.long_form import long_form
 from tests.private_host import private_host
 from tests.waiting import wait_until
 
@@ -221,7 +220,6 @@ def test_a_distributions_package(host: LiveHost, tmp_path: Path) -> None:
         assert "descriptors" in host.diagnose(user="kafka").codes("works")
 
 
-@long_form
 def test_an_archive_in_opt_and_confluents_packages_beside_it(host: LiveHost, tmp_path: Path) -> None:
     with ExitStack() as stack:
         host.install(TARBALL)

@@ -20,7 +20,6 @@ from tests.broker.rig.rig import Rig
 from tests.command_line import Ran
 from tests.disk.conftest import loop_fs
 from tests.host import FREELY, Host
-from tests.long_form import long_form
 
 __all__ = ["loop_fs"]
 
@@ -101,7 +100,6 @@ def test_the_loop_of_a_long_name_is_predicted_explained_and_ended_by_a_newer_rel
     assert after.status == 0, f"the journal goes with the upgrade: {after}"
 
 
-@long_form
 def test_without_its_marker_the_topic_lives_again(loop_fs: Callable[..., Path], rig: Rig, tmp_path: Path) -> None:
     """The other cure of the finding, as its hint says it."""
     host = OldHost(rig, tmp_path, loop_fs("xfs"))
