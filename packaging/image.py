@@ -40,6 +40,7 @@ _LEFT_OUT: Final = (
     "dev/*", "proc/*", "sys/*", "run/*", "tmp/*", "var/tmp/*", "var/log/*", "var/cache/*", "var/lib/apt/*", "etc/apt/*",
     "var/lib/dpkg/*-old", "etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subuid-", "etc/subgid-",
     "usr/share/man/*", "etc/hostname", "etc/resolv.conf", "etc/machine-id", "etc/dpkg/dpkg.cfg.d/*",
+    "usr/share/python3/debpython/__pycache__/*",  # compiled as it was imported, not by a package
 )  # fmt: skip
 _NO_DOCUMENTS: Final = (
     "path-exclude=/usr/share/locale/*", "path-exclude=/usr/share/doc/*",
