@@ -188,6 +188,11 @@ def test_zookeeper_mode_has_no_topic_id_to_lose() -> None:
     assert said(found, (3, 9, 1)) == []
 
 
+def test_zookeeper_mode_makes_a_missing_log_dir() -> None:
+    found = zookeeper(facts(log_dirs=(seen(problem=PathProblem.MISSING),)))
+    assert said(found, (3, 5, 2)) == [("warning", "log-dir-missing", "/d1")]
+
+
 LOG_DIRS: list[tuple[str, StartLogDirFacts, list[tuple[str, str, str]]]] = [
     ("missing", seen(problem=PathProblem.MISSING), [("fatal", "log-dir-missing", "/d1")]),
     ("a file", seen(problem=PathProblem.NOT_A_DIRECTORY), [("fatal", "log-dir-not-a-directory", "/d1")]),
