@@ -116,6 +116,8 @@ def test_purging_keeps_what_can_be_needed_and_takes_nothing_by_a_pattern(copy: C
 
     copy.sh(f"{deb}; mv /data /elsewhere")
     assert "/var/lib/logagent stays" in copy.sh("dpkg -P logagent"), "its disk is away"
+    copy.sh(f"mv /elsewhere /data; {deb}; dpkg -r logagent; mv /data /elsewhere")
+    assert "/var/lib/logagent stays" in copy.sh("dpkg -P logagent"), "its disk went after the package was removed"
 
     copy.sh(f"mv /elsewhere /data; {deb}")
     assert "orders-0" in copy.sh("logagent history --json"), "installed again, it knows what it did"
